@@ -1,0 +1,25 @@
+"""One error for everything a user can put right: what happened, why it matters, what to do."""
+
+from __future__ import annotations
+
+USAGE, INTERNAL, NO_SEEDS, INTERRUPTED = 2, 3, 5, 130
+
+
+class Problem(Exception):
+    """A failure with a remedy. `str()` gives the form every front end prints after ``error: ``."""
+
+    def __init__(self, what: str, *why: str, fix: str = "", code: int = USAGE) -> None:
+        super().__init__(what, *why)
+        self.what, self.why, self.fix, self.code = what, why, fix, code
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  {line}" for line in self.why)]
+        return "\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)
+
+
+def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
+    """The error for a name that does not exist: it lists the names that do and guesses which was meant."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, known, n=1)
+    return Problem(f"there is no {kind} {given!r}.", f"known: {', '.join(known)}", fix=near[0] if near else "")

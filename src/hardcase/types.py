@@ -1,0 +1,263 @@
+"""The records that travel through a campaign, and the protocols of the parts that handle them.
+
+Axes: `n` seeds, `m` candidates, `k` classes, `t` findings. Images are float32 NCHW in [0, 1]. Scores: higher is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+State = dict[str, Tensor]
+"""What a search remembers between steps: plain tensors, so that it can be saved and loaded at any step."""
+
+Aim = Mapping[str, Tensor]
+"""What guides ask a candidate to do (which units to push, which way): row-aligned tensors by name."""
+
+Tap = Callable[[Tensor], Tensor]
+"""What to keep of a layer's output, applied while the layer runs (it must not return its argument)."""
+
+Offer = Literal["label", "scores", "activations", "gradients"]
+OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
+"""What a subject can tell, from least to most; a method needs one of them."""
+
+Kind = Literal["label", "disagreement", "non_finite", "surprise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """A labelled image set as it is stored: 8-bit, with a name for every image."""
+
+    x: UInt8[Tensor, "n c h w"]
+    y: Int[Tensor, " n"]
+    id: tuple[str, ...]
+    classes: tuple[str, ...]
+    name: str = "images"
+    split: str = "test"
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Int[Tensor, " r"]) -> Images:
+        return replace(self, x=self.x[rows], y=self.y[rows], id=tuple(self.id[i] for i in rows.tolist()))
+
+    @property
+    def hash(self) -> str:
+        from hardcase.tensors import digest_tensors
+
+        return digest_tensors({"x": self.x, "y": self.y})
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Where a search starts: codes in a space, the images and labels they stand for, and what the space needs to know."""
+
+    z: Float[Tensor, "n *code"]
+    x: Float[Tensor, "n c h w"]
+    y: Int[Tensor, " n"]
+    id: Int[Tensor, " n"]
+    context: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Int[Tensor, " m"]) -> Seeds:
+        context = {name: value[rows] for name, value in self.context.items()}
+        return Seeds(self.z[rows], self.x[rows], self.y[rows], self.id[rows], context)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a subject says about images: logits, and the outputs of the layers that were tapped."""
+
+    logits: Float[Tensor, "m k"]
+    activations: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Everything that one look revealed about its candidates. `origin` is the seed of each row."""
+
+    z: Float[Tensor, "m *code"]
+    x: Float[Tensor, "m c h w"]
+    logits: Float[Tensor, "m k"]
+    origin: Seeds
+    peers: tuple[Float[Tensor, "m k"], ...] = ()
+    activations: Mapping[str, Tensor] = field(default_factory=dict)
+    aim: Aim = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """All that a search may know. Rows that were not looked at (finished seeds, spent budgets) score -inf.
+
+    `z` is the projected candidate; `gain` is measured against the guides as they were before this look.
+    """
+
+    z: Float[Tensor, "m *code"]
+    score: Float[Tensor, " m"]
+    failed: Bool[Tensor, " m"]
+    predicted: Int[Tensor, " m"]
+    gain: Float[Tensor, " m"]
+    looked: Bool[Tensor, " m"]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a campaign keeps. `seed` is the seed's position in the campaign; `code` the candidate's code, if the space keeps it."""
+
+    seed: Int[Tensor, " t"]
+    x: UInt8[Tensor, "t c h w"]
+    kind: tuple[str, ...]
+    expected: Int[Tensor, " t"]
+    predicted: Int[Tensor, " t"]
+    peer_predicted: Int[Tensor, "t p"]
+    confidence: Float[Tensor, " t"]
+    score: Float[Tensor, " t"]
+    distance: Float[Tensor, " t"]
+    queries: Int[Tensor, " t"]
+    code: Float[Tensor, "t d"]
+
+    def __len__(self) -> int:
+        return len(self.seed)
+
+    def take(self, rows: Int[Tensor, " r"]) -> Findings:
+        picked = {f.name: getattr(self, f.name) for f in fields(self)}
+        kind = tuple(self.kind[i] for i in rows.tolist())
+        return Findings(**{name: value[rows] for name, value in picked.items() if name != "kind"}, kind=kind)
+
+    @staticmethod
+    def join(parts: Sequence[Findings]) -> Findings:
+        joined = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings) if f.name != "kind"}
+        return Findings(**joined, kind=tuple(kind for part in parts for kind in part.kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of a campaign. Queries and gradients are per seed; totals are divided over the seeds before the start."""
+
+    queries: int | None = None
+    gradients: int | None = None
+    total_queries: int | None = None
+    total_gradients: int | None = None
+    findings: int | None = None
+    time: float | str | None = None
+
+
+@runtime_checkable
+class Objective(Protocol):
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]: ...
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Says which candidates fail, and what kind of failure that is."""
+
+    kind: Kind
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]: ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A network under test, or a peer of one. `tile` is the number of rows to which calls are padded (1: never)."""
+
+    name: str
+    offers: Offer
+    hash: str
+    classes: int
+
+    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] = ...) -> Answer: ...
+
+
+@runtime_checkable
+class Space(Protocol):
+    """Where candidates live. `keeps_code`: findings store their code because the image alone does not give it back."""
+
+    name: str
+    keeps_code: bool
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]: ...
+
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]: ...
+
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]: ...
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]: ...
+
+
+@runtime_checkable
+class Look(Protocol):
+    """The only door between a search and the networks: it meters, stops finished seeds, records and feeds guides."""
+
+    @property
+    def live(self) -> Bool[Tensor, " n"]: ...
+
+    def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback: ...
+
+    def gradient(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> tuple[Feedback, Tensor]: ...
+
+    def choose(self, rows: Int[Tensor, " m"]) -> Aim: ...
+
+    def retire(self, rows: Int[Tensor, " r"]) -> None: ...
+
+
+@runtime_checkable
+class Search(Protocol):
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State: ...
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State: ...
+
+
+@runtime_checkable
+class Guide(Protocol):
+    """A memory that steers: it chooses aims, says what a candidate adds, and learns. Deltas of shards merge in order."""
+
+    name: str
+
+    @property
+    def taps(self) -> Mapping[str, Tap]: ...
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim: ...
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]: ...
+
+    def update(self, probe: Probe) -> None: ...
+
+    def fork(self) -> Guide: ...
+
+    def delta(self) -> State: ...
+
+    def merge(self, deltas: Sequence[State]) -> None: ...
+
+
+@runtime_checkable
+class Criterion(Guide, Protocol):
+    """A guide that is also a measure."""
+
+    def value(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What a paper contributes: the parts, and when a seed is finished."""
+
+    name: str
+    space: Space
+    search: Search
+    objective: Objective
+    oracle: Oracle
+    guides: tuple[Guide, ...] = ()
+    until: Literal["first", "budget"] = "first"
+    needs: Offer = "scores"
+    keep: str = "best"
+    budget: Budget = Budget()
+    taps: Mapping[str, Tap] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
