@@ -1,0 +1,2 @@
+"""hardcase."""
+__version__ = "0.1.0"

@@ -1,0 +1,111 @@
+"""The network under test: a frozen copy with its normalisation inside, taps on its layers, and a check of its health."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.tensors import TILE, digest, digest_tensors, pad_rows
+from hardcase.types import Answer, Offer, Tap
+
+
+class Subject(nn.Module):
+    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy in evaluation mode.
+
+    `mean` and `std` are per channel and applied here, so that everything outside works on images in [0, 1].
+    `outputs="probabilities"` says that the network ends in a softmax; its logarithm then stands for the logits.
+    """
+
+    offers: Offer = "gradients"
+    tile = TILE
+
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        classes: Sequence[str] = (),
+        name: str = "model",
+        outputs: str = "logits",
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if len(mean) != len(std) or min(std) <= 0:
+            raise Problem(f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and std above 0.")
+        if outputs not in ("logits", "probabilities"):
+            raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
+        self.net = _frozen(net)
+        self.name, self.outputs, self.class_names = name, outputs, tuple(classes)
+        self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
+        self.to(device if device is not None else _device_of(net))
+        self.train(False)
+        self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs])
+
+    @property
+    def device(self) -> torch.device:
+        return self.mean.device
+
+    def train(self, mode: bool = True) -> Subject:
+        """A subject stays in evaluation mode, whatever surrounds it."""
+        return super().train(False)
+
+    def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
+        with self._tapped(taps or {}) as activations:
+            logits = self.net((pad_rows(x, self.tile) - self.mean) / self.std)[: len(x)]
+        if logits.ndim != 2:
+            raise Problem(f"the model returns shape {tuple(logits.shape)} for {len(x)} images; it must be (images, classes).")
+        if self.outputs == "probabilities":
+            logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
+        return Answer(logits.float(), {name: value[: len(x)] for name, value in activations.items()})
+
+    def layers(self) -> dict[str, nn.Module]:
+        """The layers that can be tapped, by name: every module without children."""
+        return {name: module for name, module in self.net.named_modules() if name and not list(module.children())}
+
+    @contextmanager
+    def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, Tensor]]:
+        modules, seen = dict(self.net.named_modules()), dict[str, Tensor]()
+        missing = [name for name in taps if name.split("#")[0] not in modules]
+        if missing:
+            raise Problem(f"the model has no layer {missing[0]!r}.", f"layers: {', '.join(self.layers())}", fix="hardcase layers --model ...")
+        handles = [_tap(modules[name], name, tap, seen) for name, tap in taps.items() if "#" not in name]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
+        silent = [name for name in taps if name not in seen]
+        if silent:
+            raise Problem(f"layer {silent[0]!r} did not run when the model was called, so it cannot be tapped.")
+
+
+def _tap(module: nn.Module, name: str, tap: Tap, seen: dict[str, Tensor]) -> torch.utils.hooks.RemovableHandle:
+    """Keep what `tap` makes of the module's output; a module that runs again is kept as ``name#2``, ``name#3`` ..."""
+    calls = 0
+
+    def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        seen[name if calls == 1 else f"{name}#{calls}"] = tap(output)
+
+    return module.register_forward_hook(hook)
+
+
+def _frozen(net: nn.Module) -> nn.Module:
+    try:
+        net = copy.deepcopy(net)
+    except Exception as error:  # a module that cannot be copied (open handles, compiled code) cannot be frozen either
+        raise Problem(f"the model could not be copied: {error}", "hardcase tests a frozen copy, so that yours stays untouched.") from error
+    return net.eval().requires_grad_(False)
+
+
+def _device_of(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
