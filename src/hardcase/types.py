@@ -27,6 +27,8 @@ OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
 """What a subject can tell, from least to most; a method needs one of them."""
 
 Kind = Literal["label", "disagreement", "non_finite", "surprise"]
+KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
+"""What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the funnel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,12 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a campaign keeps. `seed` is the seed's position in the campaign; `code` the candidate's code, if the space keeps it."""
+    """What a campaign keeps. `seed` is the seed's position in the campaign, `kind` the position in `KINDS`, `distance` is
+    measured in the method's own space, `code` is the candidate's code (no columns where the space does not keep it)."""
 
     seed: Int[Tensor, " t"]
     x: UInt8[Tensor, "t c h w"]
-    kind: tuple[str, ...]
+    kind: Int[Tensor, " t"]
     expected: Int[Tensor, " t"]
     predicted: Int[Tensor, " t"]
     peer_predicted: Int[Tensor, "t p"]
@@ -127,14 +130,11 @@ class Findings:
         return len(self.seed)
 
     def take(self, rows: Int[Tensor, " r"]) -> Findings:
-        picked = {f.name: getattr(self, f.name) for f in fields(self)}
-        kind = tuple(self.kind[i] for i in rows.tolist())
-        return Findings(**{name: value[rows] for name, value in picked.items() if name != "kind"}, kind=kind)
+        return Findings(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     @staticmethod
     def join(parts: Sequence[Findings]) -> Findings:
-        joined = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings) if f.name != "kind"}
-        return Findings(**joined, kind=tuple(kind for part in parts for kind in part.kind))
+        return Findings(**{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,82 @@
+"""What every reader returns, and the checks that all of them share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hardcase.data.formats import Bytes, Labels
+from hardcase.errors import Problem
+from hardcase.types import Images
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A labelled image set as it was read. `divided`: the source has its own train and test part, and this is one of them."""
+
+    x: Bytes
+    y: Labels
+    id: tuple[str, ...]
+    classes: tuple[str, ...]
+    divided: bool = False
+
+    def take(self, rows: Labels) -> Table:
+        ids = tuple(self.id[i] for i in rows.tolist())
+        return Table(x=self.x[rows], y=self.y[rows], id=ids, classes=self.classes, divided=self.divided)
+
+
+def to_images(table: Table, *, name: str, split: str) -> Images:
+    x = torch.from_numpy(_own(table.x))
+    return Images(x, torch.from_numpy(_own(table.y)), table.id, table.classes, name, split)
+
+
+def _own(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """`array` itself if it is contiguous and may be written to, else a copy that is."""
+    return np.require(array, requirements=["C", "W", "O"])
+
+
+def numbered(prefix: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}/{i:05d}" for i in range(count))
+
+
+def natural(text: str) -> tuple[list[str | int], str]:
+    """A sorting key that puts ``2`` before ``10`` and ignores case."""
+    parts = re.split(r"(\d+)", text.lower())
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], text
+
+
+def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The given names, or as many numbers as the labels need."""
+    return tuple(given) if given else tuple(str(i) for i in range(int(labels.max(initial=-1)) + 1))
+
+
+def check(table: Table, where: str) -> Table:
+    """`table` itself, or the error: nothing in it, or labels that no class has."""
+    if not len(table.y):
+        raise Problem(f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs")
+    wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
+    if len(wrong):
+        raise Problem(
+            f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)} classes; "
+            f"{table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
+            f"Labels count from 0 to {len(table.classes) - 1}.",
+            fix="correct the labels, or name all classes",
+        )
+    return table
+
+
+def whole_numbers(labels: np.ndarray[tuple[int, ...], np.dtype[np.generic]], count: int, where: str) -> Labels:
+    """Labels as int64, one an image; a column of them is taken as it is meant."""
+    flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if flat.ndim != 1 or flat.dtype.kind not in "iu":
+        raise Problem(
+            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image is needed.",
+            fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
+        )
+    if len(flat) != count:
+        raise Problem(f"{where}: {count} images, but {len(flat)} labels.", fix="save one label for each image")
+    return flat.astype(np.int64)

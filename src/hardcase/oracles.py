@@ -1,0 +1,61 @@
+"""What counts as a failure. An oracle names the kind of finding it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from hardcase.tensors import margin
+from hardcase.types import Kind, Probe
+
+MARGIN = 1e-4
+"""By how much a wrong class must lead in probability: boundary images otherwise flip with the batch they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeavesLabel:
+    """The subject no longer answers the seed's label, and leads by at least `lead` in probability."""
+
+    lead: float = MARGIN
+    kind: Kind = "label"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
+
+
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """The subject answers one given class instead of the seed's."""
+
+    target: int
+    lead: float = MARGIN
+    kind: Kind = "label"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        target = torch.full_like(probe.origin.y, self.target)
+        return (margin(probe.logits.softmax(1), target) <= -self.lead) & (probe.origin.y != self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Disagree:
+    """The subject and at least one peer answer differently."""
+
+    kind: Kind = "disagreement"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        own = probe.logits.argmax(1)
+        differs = [peer.argmax(1) != own for peer in probe.peers]
+        return torch.stack(differs).any(0) if differs else torch.zeros_like(own, dtype=torch.bool)
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """The subject answers NaN or infinity."""
+
+    kind: Kind = "non_finite"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return ~probe.logits.isfinite().all(1)

@@ -1,0 +1,1 @@
+"""Where candidates live: pixels, or the latent codes of a generator."""

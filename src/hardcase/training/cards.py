@@ -1,0 +1,183 @@
+"""A trained network is a folder: weights as safetensors, and a card that says what they are. Never pickle."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.cache import cache_folder, write_atomically
+from hardcase.errors import Problem
+from hardcase.tensors import digest, digest_tensors
+
+CARD, WEIGHTS, SCHEMA = "card.json", "weights.safetensors", 1
+Card = dict[str, Any]
+Config = Mapping[str, Any]
+_log = logging.getLogger(__name__)
+
+
+def cached(
+    kind: str,
+    name: str,
+    config: Config,
+    *,
+    data: str,
+    build: Callable[[Config], nn.Module],
+    train: Callable[[nn.Module], Config],
+    measure: Callable[[nn.Module], Config],
+    measured_on: str,
+) -> tuple[nn.Module, Card]:
+    """The network of this configuration trained on this data: from the cache, else built, trained and kept there.
+
+    `train` and `measure` return entries of the card. A kept network is measured again, not trained again, when
+    `measured_on` (a hash of what it is measured with) has changed. Two processes may train the same network at once:
+    the first to finish is kept, and both return that one.
+    """
+    config = _plain(config)
+    folder = folder_of(kind, name, config, data)
+    if not folder.exists():
+        _make(folder.parent)
+        net = build(config)
+        entries = {**train(net), "measured_on": measured_on, **measure(net)}
+        head = {"schema": SCHEMA, "kind": kind, "name": name, "configuration": config, "data": data}
+        _publish(folder, net, {**head, **entries, "versions": _versions()})
+    net, card = load(folder, build, kind=kind, config=config, data=data)
+    if card.get("measured_on") != measured_on:
+        card = {**card, "measured_on": measured_on, **_plain(measure(net))}
+        with suppress(Problem):
+            write_atomically(folder / CARD, _text(card))
+    return net, card
+
+
+def folder_of(kind: str, name: str, config: Config, data: str) -> Path:
+    """Where the network of this configuration and data is kept, if it was trained."""
+    key = digest([str(SCHEMA), json.dumps(_plain(config), sort_keys=True), data])
+    return cache_folder() / "networks" / f"{kind}-{name}-{key}"
+
+
+def load(
+    folder: Path,
+    build: Callable[[Config], nn.Module],
+    *,
+    kind: str,
+    config: Config | None = None,
+    data: str | None = None,
+) -> tuple[nn.Module, Card]:
+    """The network in `folder` (eval mode, CPU) and its card; refused if damaged, or not of this kind, configuration or data."""
+    card = read_card(folder)
+    if card["kind"] != kind:
+        raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
+    if config is not None and card["configuration"] != _plain(config):
+        raise _spoiled(folder / CARD, "it describes another configuration than the one its folder is named after")
+    if data is not None and card["data"] != data:
+        raise Problem(
+            f"{folder} was trained on other data: its card says {card['data']}, asked for is {data}.",
+            "What a network learned elsewhere says little about these images.",
+            fix="train it on this data, or use the data it was trained on",
+        )
+    net = build(card["configuration"])
+    _fill(net, folder / WEIGHTS, card["weights"])
+    return net.eval(), card
+
+
+def read_card(folder: Path) -> Card:
+    """The card in `folder`, checked to be one."""
+    path = folder / CARD
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
+    except (OSError, ValueError) as error:
+        raise _spoiled(path, str(error)) from error
+    needed = {"schema", "kind", "name", "configuration", "data", "weights"}
+    if not isinstance(card, dict) or needed - card.keys():
+        raise _spoiled(path, f"a card needs the keys {', '.join(sorted(needed))}")
+    return card
+
+
+def _fill(net: nn.Module, path: Path, expected: str) -> None:
+    """Load the weights at `path` into `net`, if they are the ones that the card names."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        state = load_file(path)
+        intact = digest_tensors(state) == expected
+        if intact:
+            net.load_state_dict(state)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise _spoiled(path, str(error).splitlines()[0]) from error
+    if not intact:
+        raise _spoiled(path, "its content is not what the card beside it says")
+
+
+def _publish(folder: Path, net: nn.Module, card: Card) -> None:
+    """Write everything under a temporary name, then rename; whoever comes second leaves what is there."""
+    from safetensors.torch import save
+
+    state = _state(net)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        write_atomically(temporary / WEIGHTS, save(state))
+        write_atomically(temporary / CARD, _text({**card, "weights": digest_tensors(state)}))
+        temporary.chmod(folder.parent.stat().st_mode)
+        temporary.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise _unwritable(folder, error) from error
+        _log.info("another process has finished %s first", folder.name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    """Make `folder` and see that it can be written to, before minutes are spent on training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _state(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()}
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = metadata.version("hardcase")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": own}
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    """As it reads back from JSON, so that what is compared is what was written."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(config)))
+    return plain
+
+
+def _text(card: Card) -> bytes:
+    return (json.dumps(card, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _spoiled(path: Path, why: str) -> Problem:
+    return Problem(f"{path} cannot be used: {why}.", fix=f"delete the folder {path.parent} and train again")
+
+
+def _unwritable(path: Path, error: OSError) -> Problem:
+    return Problem(
+        f"cannot write {path}: {error.strerror or error}.",
+        fix="free some space, or name a writable folder: HARDCASE_CACHE=/another/folder",
+    )
