@@ -43,6 +43,15 @@ def write_atomically(path: Path, content: bytes | Callable[[Path], None]) -> Pat
     return path
 
 
+def make_folder(path: Path) -> Path:
+    """`path` as an existing folder."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
+
+
 def _flush(path: Path, mode: int) -> None:
     handle = os.open(path, mode)
     try:

@@ -17,7 +17,7 @@ def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
     Only pixels and labels count: names, order and place on the disk do not move an image, and equal images of a class are
     never divided. Every class has at least one test image; a class of a single image has no other.
     """
-    hashes = np.array([hashlib.sha256(image.tobytes()).digest() for image in x], dtype="S32")
+    hashes = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in x], dtype="S64")
     test = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
