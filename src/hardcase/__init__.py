@@ -1,2 +1,3 @@
 """hardcase."""
+
 __version__ = "0.1.0"

@@ -36,9 +36,10 @@ class Health:
 
 def answers(subject: Model, images: Images, batch: int = 256) -> Float[Tensor, "n k"]:
     """The subject's logits on all images, in batches."""
-    device = getattr(subject, "device", "cpu")
     with torch.inference_mode():
-        parts = [subject(from_bytes(images.x[part].to(device))).logits.cpu() for part in chunks(len(images), batch)]
+        parts = [
+            subject(from_bytes(images.x[part].to(subject.device))).logits.cpu() for part in chunks(len(images), batch)
+        ]
     return torch.cat(parts).clone()
 
 
@@ -81,7 +82,9 @@ def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
 
 def _widths(logits: Tensor, images: Images) -> None:
     if int(images.y.min()) < 0 or int(images.y.max()) >= len(images.classes):
-        raise Problem(f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name} names {len(images.classes)} classes.")
+        raise Problem(
+            f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name} names {len(images.classes)} classes."
+        )
     if logits.shape[1] < len(images.classes):
         raise Problem(
             f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)} classes.",
@@ -93,7 +96,10 @@ def _widths(logits: Tensor, images: Images) -> None:
 def _finite(logits: Tensor) -> None:
     bad = int((~logits.isfinite()).any(1).sum())
     if bad == len(logits):
-        raise Problem(f"the model answers NaN or infinity on all of the {bad} images it was asked about.", "Nothing can be searched on such answers.")
+        raise Problem(
+            f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
+            "Nothing can be searched on such answers.",
+        )
 
 
 def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
@@ -115,7 +121,9 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
     share = logits.argmax(1).bincount().max().item() / len(images)
     hint = f"It answers class {int(logits.argmax(1).mode().values)} for {share:.0%} of them." if share > 0.9 else ""
     low, high = images.x.min().item() / 255, images.x.max().item() / 255
-    seen = f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {len(images.classes)} classes. {hint}"
+    seen = (
+        f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {len(images.classes)} classes. {hint}"
+    )
     raise Problem(
         f"the subject gets {accuracy:.1%} of the {len(images)} seeds right; chance is {chance:.0%}.",
         f"Most often normalisation is missing or the class order differs. {seen.strip()}",
@@ -149,7 +157,9 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
 def _permuted(logits: Tensor, images: Images) -> str:
     """A sentence if relabelling the outputs would clearly raise accuracy: the class order differs."""
     k = len(images.classes)
-    confusion = torch.zeros(k, logits.shape[1]).index_put_((images.y, logits.argmax(1)), torch.ones(len(images)), accumulate=True)
+    confusion = torch.zeros(k, logits.shape[1]).index_put_(
+        (images.y, logits.argmax(1)), torch.ones(len(images)), accumulate=True
+    )
     best, own = confusion.amax(1).sum().item() / len(images), confusion[:, :k].diagonal().sum().item() / len(images)
     if best > own + 0.3 and len(confusion.argmax(1).unique()) == k:
         return f"another class order would give {best:.0%} instead of {own:.0%}: check the order of the classes"

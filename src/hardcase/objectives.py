@@ -48,4 +48,3 @@ class NearestFailing:
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         distance = flat(probe.z - probe.origin.z).abs().sum(1)
         return torch.where(self.oracle(probe), -distance, torch.full_like(distance, -self.unfit))
-

@@ -147,7 +147,9 @@ class Store:
         try:
             return dict(json.loads((self.folder / "run.json").read_text()))
         except ValueError as error:
-            raise Problem(f"{self.folder / 'run.json'} is damaged: {error}.", fix=f"hardcase resume {self.folder}") from error
+            raise Problem(
+                f"{self.folder / 'run.json'} is damaged: {error}.", fix=f"hardcase resume {self.folder}"
+            ) from error
 
     def put(self, number: int, packed: Packed) -> None:
         """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means "done"."""
@@ -187,7 +189,9 @@ class Store:
 
 
 def pack_deltas(deltas: Mapping[str, State]) -> bytes:
-    named = {f"{guide}/{name}": value.cpu().contiguous() for guide, state in deltas.items() for name, value in state.items()}
+    named = {
+        f"{guide}/{name}": value.cpu().contiguous() for guide, state in deltas.items() for name, value in state.items()
+    }
     return bytes(save(named))
 
 
@@ -209,7 +213,9 @@ def _checked(path: Path) -> pa.Table:
     try:
         return pq.read_table(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
-        raise Problem(f"{path} is damaged: {error}", fix=f"hardcase resume {path.parent.parent} sets it aside and redoes it") from error
+        raise Problem(
+            f"{path} is damaged: {error}", fix=f"hardcase resume {path.parent.parent} sets it aside and redoes it"
+        ) from error
 
 
 def _table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:

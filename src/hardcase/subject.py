@@ -38,7 +38,9 @@ class Subject(nn.Module):
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
-            raise Problem(f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and std above 0.")
+            raise Problem(
+                f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and std above 0."
+            )
         if outputs not in ("logits", "probabilities"):
             raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
         self.net = _frozen(net)
@@ -61,7 +63,9 @@ class Subject(nn.Module):
         with self._tapped(taps or {}) as activations:
             logits = self.net((pad_rows(x, self.tile) - self.mean) / self.std)[: len(x)]
         if logits.ndim != 2:
-            raise Problem(f"the model returns shape {tuple(logits.shape)} for {len(x)} images; it must be (images, classes).")
+            raise Problem(
+                f"the model returns shape {tuple(logits.shape)} for {len(x)} images; it must be (images, classes)."
+            )
         if self.outputs == "probabilities":
             logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
         return Answer(logits.float(), {name: value[: len(x)] for name, value in activations.items()})
@@ -75,7 +79,11 @@ class Subject(nn.Module):
         modules, seen = dict(self.net.named_modules()), dict[str, Tensor]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
-            raise Problem(f"the model has no layer {missing[0]!r}.", f"layers: {', '.join(self.layers())}", fix="hardcase layers --model ...")
+            raise Problem(
+                f"the model has no layer {missing[0]!r}.",
+                f"layers: {', '.join(self.layers())}",
+                fix="hardcase layers --model ...",
+            )
         handles = [_tap(modules[name], name, tap, seen) for name, tap in taps.items() if "#" not in name]
         try:
             yield seen
@@ -103,7 +111,9 @@ def _frozen(net: nn.Module) -> nn.Module:
     try:
         net = copy.deepcopy(net)
     except Exception as error:  # a module that cannot be copied (open handles, compiled code) cannot be frozen either
-        raise Problem(f"the model could not be copied: {error}", "hardcase tests a frozen copy, so that yours stays untouched.") from error
+        raise Problem(
+            f"the model could not be copied: {error}", "hardcase tests a frozen copy, so that yours stays untouched."
+        ) from error
     return net.eval().requires_grad_(False)
 
 

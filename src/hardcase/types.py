@@ -158,29 +158,37 @@ class Objective(Protocol):
 class Oracle(Protocol):
     """Says which candidates fail, and what kind of failure that is."""
 
-    kind: Kind
+    @property
+    def kind(self) -> Kind: ...
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]: ...
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A network under test, or a peer of one. `tile` is the number of rows to which calls are padded (1: never)."""
+    """A network under test, or a peer of one: images in, answers out."""
 
     name: str
-    offers: Offer
     hash: str
-    classes: int
 
-    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] = ...) -> Answer: ...
+    @property
+    def offers(self) -> Offer: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer: ...
 
 
 @runtime_checkable
 class Space(Protocol):
     """Where candidates live. `keeps_code`: findings store their code because the image alone does not give it back."""
 
-    name: str
-    keeps_code: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keeps_code(self) -> bool: ...
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
@@ -220,7 +228,8 @@ class Search(Protocol):
 class Guide(Protocol):
     """A memory that steers: it chooses aims, says what a candidate adds, and learns. Deltas of shards merge in order."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     @property
     def taps(self) -> Mapping[str, Tap]: ...

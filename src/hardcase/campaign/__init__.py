@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+
 from hardcase.campaign.budgets import Limits, limits, overlay, seconds
 from hardcase.campaign.keeping import Keep, parse_keep
 from hardcase.campaign.look import Door
@@ -13,7 +14,20 @@ from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
 from hardcase.types import Guide, Images, Seeds
 
-__all__ = ["Campaign", "Counts", "Door", "Keep", "Limits", "Shard", "enter", "limits", "overlay", "parse_keep", "run_shard", "seconds"]
+__all__ = [
+    "Campaign",
+    "Counts",
+    "Door",
+    "Keep",
+    "Limits",
+    "Shard",
+    "enter",
+    "limits",
+    "overlay",
+    "parse_keep",
+    "run_shard",
+    "seconds",
+]
 
 
 def run_shard(
@@ -54,6 +68,4 @@ def _stream(campaign: Campaign, purpose: str, number: int) -> torch.Generator:
 
 
 def _device(campaign: Campaign) -> torch.device:
-    device = getattr(campaign.subject, "device", "cpu")
-    return torch.device(device)
-
+    return campaign.subject.device

@@ -87,7 +87,8 @@ def _detached(probe: Probe) -> Probe:
 def _join(parts: Sequence[Sight]) -> Sight:
     probes = [part.probe for part in parts]
     origins = [probe.origin for probe in probes]
-    origin = Seeds(*(_cat(origins, name) for name in ("z", "x", "y", "id")), _cat_maps([o.context for o in origins]))
+    context = _cat_maps([o.context for o in origins])
+    origin = Seeds(_cat(origins, "z"), _cat(origins, "x"), _cat(origins, "y"), _cat(origins, "id"), context)
     peers = tuple(torch.cat(peers) for peers in zip(*(probe.peers for probe in probes)))
     seen, aim = _cat_maps([p.activations for p in probes]), _cat_maps([p.aim for p in probes])
     probe = Probe(_cat(probes, "z"), _cat(probes, "x"), _cat(probes, "logits"), origin, peers, seen, aim)

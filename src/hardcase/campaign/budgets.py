@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hardcase.errors import Problem
 from hardcase.campaign.keeping import MANY, ordinal
+from hardcase.errors import Problem
 from hardcase.types import Budget
 
 
@@ -62,7 +62,9 @@ def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m
 def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Tensor, " n"]:
     for value, label in ((each, name), (total, f"total_{name}")):
         if value is not None and value < 1:
-            raise Problem(f"a budget of {value} {label} allows nothing to be looked at.", fix=f"{label} of at least 1, or none")
+            raise Problem(
+                f"a budget of {value} {label} allows nothing to be looked at.", fix=f"{label} of at least 1, or none"
+            )
     limit = torch.full((count,), MANY if each is None else each)
     if total is None:
         return limit

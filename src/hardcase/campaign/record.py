@@ -33,11 +33,16 @@ class Campaign:
     def __post_init__(self) -> None:
         needed, offered = self.method.needs, self.subject.offers
         if OFFERS.index(offered) < OFFERS.index(needed):
-            raise Problem(f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.')
+            raise Problem(
+                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.'
+            )
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
-        wanted = {**self.method.taps, **{n: t for guide in (*self.method.guides, *self.criteria) for n, t in guide.taps.items()}}
+        wanted = {
+            **self.method.taps,
+            **{n: t for guide in (*self.method.guides, *self.criteria) for n, t in guide.taps.items()},
+        }
         own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {name.removeprefix(f"peer{i}/"): tap for name, tap in wanted.items() if name.startswith(f"peer{i}/")}

@@ -18,7 +18,9 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", 
 def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
     """All images below `path`, or below its own ``train`` or ``test`` folder if it has both."""
     if not path.is_dir():
-        raise Problem(f"{path} is not a folder.", fix="folder:PATH takes a folder; for files there are npz: and parquet:")
+        raise Problem(
+            f"{path} is not a folder.", fix="folder:PATH takes a folder; for files there are npz: and parquet:"
+        )
     divided = _has_own_split(path)
     root = path / split if divided else path
     files = picture_files(root)
@@ -57,7 +59,9 @@ def _has_own_split(path: Path) -> bool:
 
 
 def _class_folders(roots: list[Path]) -> tuple[str, ...]:
-    names = {inner.name for root in roots for inner in root.iterdir() if inner.is_dir() and not _hidden(Path(inner.name))}
+    names = {
+        inner.name for root in roots for inner in root.iterdir() if inner.is_dir() and not _hidden(Path(inner.name))
+    }
     return tuple(sorted(names, key=natural))
 
 

@@ -33,7 +33,9 @@ def read_run(path: Path, options: dict[str, str], split: str) -> Table:
     """Every finding of a run under its expected label. A run is not divided: both splits are all of it."""
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
-        raise Problem(f"{path} is not a run: it has neither run.json nor findings.", fix="run:RUN takes the --out folder")
+        raise Problem(
+            f"{path} is not a run: it has neither run.json nor findings.", fix="run:RUN takes the --out folder"
+        )
     if not files:
         raise Problem(f"the run {path} has no findings yet.", fix=f"hardcase status {path}")
     return _read(files, path.resolve().name, path, divided=True)
@@ -85,7 +87,9 @@ def _column(table: pa.Table, names: tuple[str, ...], where: Path) -> str:
 
 
 def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
-    if "id" in table.column_names and table.schema.field("id").type in ("string", "large_string"):
+    import pyarrow as pa
+
+    if "id" in table.column_names and pa.types.is_string(table.schema.field("id").type):
         return tuple(f"{prefix}/{name}" for name in table.column("id").to_pylist())
     return numbered(prefix, table.num_rows)
 

@@ -8,13 +8,18 @@ from hardcase.errors import Problem
 from hardcase.objectives import CrossEntropy, Margin, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches
 from hardcase.searches.carlini_wagner import CarliniWagner
-from hardcase.searches.gradient import GradientAscent, sign, unit
+from hardcase.searches.gradient import Direction, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
 
 def pgd(
-    *, norm: str = "linf", epsilon: float = 0.3, stride: float | None = None, gradients: int = 40, target: int | None = None
+    *,
+    norm: str = "linf",
+    epsilon: float = 0.3,
+    stride: float | None = None,
+    gradients: int = 40,
+    target: int | None = None,
 ) -> Method:
     """Projected gradient descent: steps uphill in the loss, pulled back into a norm ball around the seed.
 
@@ -25,7 +30,7 @@ def pgd(
     its first failure, and the L∞ radius is rounded down to whole grey levels so that the stored image obeys it.
     """
     _positive(epsilon=epsilon)
-    balls = {"linf": (Linf(epsilon), sign), "l2": (L2(epsilon), unit)}
+    balls: dict[str, tuple[Linf | L2, Direction]] = {"linf": (Linf(epsilon), sign), "l2": (L2(epsilon), unit)}
     if norm not in balls:
         raise Problem(f"norm is {norm!r}; it is one of {', '.join(balls)}.")
     ball, direction = balls[norm]
@@ -60,7 +65,9 @@ def fgsm(*, epsilon: float = 0.3, target: int | None = None) -> Method:
     )
 
 
-def cw(*, steps: int = 60, rounds: int = 6, stride: float = 0.02, confidence: float = 0.0, target: int | None = None) -> Method:
+def cw(
+    *, steps: int = 60, rounds: int = 6, stride: float = 0.02, confidence: float = 0.0, target: int | None = None
+) -> Method:
     """Carlini and Wagner's L2 attack: the smallest change that fails, its trade-off weight found by bisection.
 
     Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P 2017.

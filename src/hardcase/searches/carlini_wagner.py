@@ -61,12 +61,13 @@ class CarliniWagner:
     def _restart(self, state: State) -> State:
         """Bisect each seed's weight by whether its walk hit, and put every walk back to its seed."""
         hit, weight = state["hit"], state["weight"]
-        high, low = torch.where(hit, weight.minimum(state["high"]), state["high"]), torch.where(hit, state["low"], weight)
+        high, low = (
+            torch.where(hit, weight.minimum(state["high"]), state["high"]),
+            torch.where(hit, state["low"], weight),
+        )
         next_weight = torch.where(high.isfinite(), (low + high) / 2, weight * 10)
         blank = torch.zeros_like(state["mean"])
         return {
             **state, "z": state["seed"].clone(), "mean": blank, "square": blank.clone(),
             "weight": next_weight, "low": low, "high": high, "hit": torch.zeros_like(hit),
         }  # fmt: skip
-
-

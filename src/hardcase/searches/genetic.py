@@ -54,7 +54,9 @@ class Genetic:
 
     def _start(self, state: State, rows: Int[Tensor, " r"], rng: torch.Generator) -> Float[Tensor, "r p d"]:
         seed = state["seed"][rows][:, None]
-        return seed + self.spread * torch.randn(len(rows), self.population, seed.shape[2], generator=rng, device=seed.device)
+        return seed + self.spread * torch.randn(
+            len(rows), self.population, seed.shape[2], generator=rng, device=seed.device
+        )
 
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: torch.Generator) -> Float[Tensor, "r c d"]:
         elite, seed = state["z"][rows], state["seed"][rows][:, None]

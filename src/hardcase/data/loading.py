@@ -1,0 +1,93 @@
+"""From the words that name a data set to its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hardcase.data.arrays import read_npz
+from hardcase.data.fetching import public_part
+from hardcase.data.folder import read_folder
+from hardcase.data.public import PUBLIC
+from hardcase.data.records import Table, check, numbered, to_images
+from hardcase.data.splitting import split_rows
+from hardcase.data.tables import read_parquet, read_run
+from hardcase.errors import Problem, choice
+from hardcase.types import Images
+
+SPLITS = ("train", "test")
+
+Reader = Callable[[Path, dict[str, str], str], Table]
+READERS: Mapping[str, Reader] = {"folder": read_folder, "npz": read_npz, "parquet": read_parquet, "run": read_run}
+OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "folder": {"labels": ("folder", "prefix"), "split": ("all",)},
+    "npz": {"split": ("all",)},
+    "parquet": {"split": ("all",)},
+    "run": {},
+}
+
+
+def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
+    """The images that `spec` names: ``mnist5k``, ``mnist``, ``fashion``, ``cifar10``, ``emnist``, ``folder:PATH``,
+    ``npz:PATH``, ``parquet:PATH`` or ``run:RUN``.
+
+    Data of one's own that comes without a split is divided 80 : 20 by content, always in the same way; with ``?split=all``
+    either split is everything. With `offline` no network is touched.
+    """
+    if split not in SPLITS:
+        raise choice("split", split, SPLITS)
+    if spec in PUBLIC:
+        x, y = public_part(PUBLIC[spec], split, offline=offline)
+        table = Table(x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=PUBLIC[spec].classes)
+        return to_images(table, name=spec, split=split)
+    kind, path, options = parse(spec)
+    if not path.exists():
+        raise Problem(
+            f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=f"{kind}:PATH with a path that exists"
+        )
+    return read_own(kind, path, options, split)
+
+
+def read_own(kind: str, path: Path, options: dict[str, str], split: str) -> Images:
+    """One split of the user's own data."""
+    table = check(READERS[kind](path, options, split), str(path))
+    whole = options.get("split") == "all"
+    if not table.divided and not whole:
+        table = table.take(split_rows(table.x, table.y, split))
+        if not len(table.y):
+            raise Problem(
+                f"the {split} part of {path} is empty: no class has more than one image.",
+                "Without a split of its own, a fifth of each class (at least one image) is for testing.",
+                fix=f"{kind}:{path}?split=all uses everything for both",
+            )
+    return to_images(table, name=f"{kind}:{path.resolve().name}", split="all" if whole or kind == "run" else split)
+
+
+def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
+    """``KIND:PATH?option=value&...`` in its parts."""
+    kind, colon, rest = spec.partition(":")
+    if not colon or kind not in READERS:
+        raise _unknown(spec)
+    text, _, query = rest.partition("?")
+    if not text:
+        raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
+    options = {}
+    for word in filter(None, query.split("&")):
+        key, _, value = word.partition("=")
+        if key not in OPTIONS[kind]:
+            raise choice(f"option of {kind}:", key, tuple(OPTIONS[kind]))
+        if value not in OPTIONS[kind][key]:
+            raise choice(f"value of ?{key}=", value, OPTIONS[kind][key])
+        options[key] = value
+    return kind, Path(text).expanduser(), options
+
+
+def _unknown(spec: str) -> Problem:
+    known = (*PUBLIC, *(f"{kind}:PATH" for kind in READERS))
+    path = Path(spec).expanduser()
+    if not path.exists():
+        return choice("data set", spec, known)
+    kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
+    return Problem(
+        f"{spec!r} is a path; say what kind of data it is.", f"known: {', '.join(known)}", fix=f"{kind}:{spec}"
+    )

@@ -1,0 +1,68 @@
+"""The generators that can be trained, as a table. No torch: ``hardcase list generators`` reads it at once.
+
+A family (``vae``) is what ``hardcase train`` and ``--generator`` name; each of its kinds is a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardcase.training.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """A row. `where` is ``module:function`` in this folder, called with (channels, size, classes, latent)."""
+
+    family: str
+    kind: str
+    summary: str
+    needs: str
+    paper: str
+    where: str
+    latent: int
+    recipe: Recipe
+    laws: tuple[str, ...] = ("images in [0, 1]", "deterministic", "global random state untouched", "rows independent")
+
+    @property
+    def name(self) -> str:
+        return f"{self.family}-{self.kind}"
+
+
+_SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
+
+GENERATORS = {
+    row.name: row
+    for row in (
+        Generator(
+            family="vae",
+            kind="linear",
+            summary="variational autoencoder with one hidden layer of 1600 units on either side",
+            needs="square images",
+            paper=_SINVAD,
+            where="vae:linear",
+            latent=400,
+            recipe=Recipe(epochs=10, steps=1000, batch=128, lr=1e-3),
+        ),
+        Generator(
+            family="vae",
+            kind="conv",
+            summary="variational autoencoder with eight convolutions on either side",
+            needs="square images of 4x4 or more",
+            paper=_SINVAD,
+            where="vae:conv",
+            latent=800,
+            recipe=Recipe(epochs=10, steps=600, batch=64, lr=1e-3, schedule="warm"),
+        ),
+        Generator(
+            family="vae",
+            kind="conditional",
+            summary="linear variational autoencoder that is told the label when it encodes and decodes",
+            needs="square images with labels",
+            paper="Sohn, Lee and Yan, NeurIPS 2015; named as future work by SINVAD, TOSEM 2024",
+            where="vae:conditional",
+            latent=400,
+            recipe=Recipe(epochs=10, steps=1000, batch=128, lr=1e-3),
+        ),
+    )
+}

@@ -1,0 +1,145 @@
+"""Variational autoencoders: linear, convolutional and conditional, behind one interface.
+
+D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014; the sizes of S. Kang, R. Feldt, S. Yoo, "Deceiving
+humans and machines alike", TOSEM 2024 (SINVAD). The conditional form: K. Sohn, H. Lee, X. Yan, "Learning structured output
+representation using deep conditional generative models", NeurIPS 2015.
+
+Loss: binary cross-entropy and KL divergence, each summed over an image, the latter times `beta`. SINVAD's code trains with
+Adam at 2e-4 for 100 epochs (the paper says 50); the recipes here are shorter at a larger, falling rate.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.errors import Problem
+from hardcase.tensors import from_bytes
+from hardcase.training.loop import Goal
+from hardcase.types import Images
+
+
+class Vae(nn.Module):
+    """An encoder to (mean, logvar) and a decoder to images in [0, 1].
+
+    `labels` is the number of classes that both are told about; 0: none, and labels given are ignored.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, decoder: nn.Module, *, shape: tuple[int, int, int], latent: int, labels: int = 0
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.shape, self.latent, self.labels = shape, latent, labels
+
+    def encode(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
+    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
+        """Mean and logarithm of the variance of the code of each image."""
+        mean, logvar = self.encoder(self._told(x.flatten(1), y) if self.labels else x).chunk(2, dim=1)
+        return mean, logvar
+
+    def decode(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+        """The image that each code stands for."""
+        return torch.sigmoid(self.paint(z, y))
+
+    def paint(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+        """The logits of the pixels."""
+        pixels: Tensor = self.decoder(self._told(z, y) if self.labels else z)
+        return pixels.reshape(len(z), *self.shape)
+
+    def forward(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+        """The reconstruction: the image of the mean code."""
+        return self.decode(self.encode(x, y)[0], y)
+
+    def _told(self, values: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None) -> Float[Tensor, "m e"]:
+        if y is None:
+            raise Problem("a conditional VAE needs the label of every image.", fix="encode(x, y) and decode(z, y)")
+        return torch.cat([values, functional.one_hot(y.long(), self.labels).to(values.dtype)], dim=1)
+
+
+def linear(channels: int, size: int, classes: int, latent: int, *, hidden: int = 1600) -> Vae:
+    """One hidden layer on either side (784-1600-400 for SINVAD's digits)."""
+    return _dense(channels, size, latent, hidden, labels=0)
+
+
+def conditional(channels: int, size: int, classes: int, latent: int, *, hidden: int = 1600) -> Vae:
+    """`linear` with the label, one place for each class, beside the pixels and beside the code."""
+    return _dense(channels, size, latent, hidden, labels=classes)
+
+
+def _dense(channels: int, size: int, latent: int, hidden: int, *, labels: int) -> Vae:
+    pixels = channels * size**2
+    encoder = OrderedDict[str, nn.Module](
+        flatten=nn.Flatten(),
+        hidden=nn.Linear(pixels + labels, hidden),
+        relu=nn.ReLU(),
+        code=nn.Linear(hidden, 2 * latent),
+    )
+    decoder = OrderedDict[str, nn.Module](
+        hidden=nn.Linear(latent + labels, hidden), relu=nn.ReLU(), pixels=nn.Linear(hidden, pixels)
+    )
+    shape = (channels, size, size)
+    return Vae(nn.Sequential(encoder), nn.Sequential(decoder), shape=shape, latent=latent, labels=labels)
+
+
+_WIDTHS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1), (64, 1), (64, 1))
+"""Channels and stride of the eight convolutions of the encoder; the decoder goes through them backwards."""
+
+
+def conv(channels: int, size: int, classes: int, latent: int) -> Vae:
+    """Eight 3x3 convolutions on either side, two of which halve (or double) the picture, and a dense layer at the code.
+
+    The paper gives only their number; widths, strides and batch normalisation are ours. The authors' code has another,
+    residual network for SVHN.
+    """
+    if size < 4:
+        raise Problem(f"a convolutional VAE halves its images twice; {size}x{size} pixels are too few (4x4 or more).")
+    half = (size + 1) // 2
+    quarter = (half + 1) // 2
+    encoder, decoder = OrderedDict[str, nn.Module](), OrderedDict[str, nn.Module]()
+    before = channels
+    for number, (width, stride) in enumerate(_WIDTHS, 1):
+        _layer(encoder, number, before, width, stride)
+        before = width
+    encoder["flatten"] = nn.Flatten()
+    encoder["code"] = nn.Linear(before * quarter**2, 2 * latent)
+    decoder["spread"] = nn.Linear(latent, before * quarter**2)
+    decoder["picture"] = nn.Unflatten(1, (before, quarter, quarter))
+    sides = iter((half, size))
+    for number, (width, stride) in enumerate(reversed(_WIDTHS), 1):
+        if stride == 2:
+            decoder[f"grow{number}"] = nn.Upsample(size=next(sides))
+        _layer(decoder, number, before, width, 1)
+        before = width
+    decoder["pixels"] = nn.Conv2d(before, channels, 3, padding=1)
+    return Vae(nn.Sequential(encoder), nn.Sequential(decoder), shape=(channels, size, size), latent=latent)
+
+
+def _layer(layers: OrderedDict[str, nn.Module], number: int, before: int, width: int, stride: int) -> None:
+    layers[f"conv{number}"] = nn.Conv2d(before, width, 3, stride, 1, bias=False)
+    layers[f"norm{number}"] = nn.BatchNorm2d(width)
+    layers[f"relu{number}"] = nn.ReLU()
+
+
+def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
+    """The negative lower bound per image; knowing nothing, one would paint the mean image of `images` every time."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        assert isinstance(net, Vae)
+        mean, logvar = net.encode(x, y)
+        z = mean + torch.exp(logvar / 2) * torch.randn(mean.shape, generator=noise, device=mean.device)
+        painted = functional.binary_cross_entropy_with_logits(net.paint(z, y), x, reduction="sum")
+        divergence = (mean.square() + logvar.exp() - 1 - logvar).sum() / 2
+        return (painted + beta * divergence) / len(x)
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        painted: Tensor = net(x, y)
+        return painted.flatten(1)
+
+    average = from_bytes(images.x).mean(0)
+    return Goal(loss, answer, float(functional.binary_cross_entropy(average, average, reduction="sum")))
