@@ -1,3 +1,45 @@
-"""hardcase."""
+"""hardcase finds realistic inputs on which an image classifier fails, and says how far each can be trusted.
+
+Importing it is cheap: nothing below is loaded before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hardcase import criteria, data, methods, spaces, testing, zoo
+    from hardcase.api import check, resume, run
+    from hardcase.errors import Problem
+    from hardcase.results import Run
+    from hardcase.subject import Subject
+    from hardcase.types import Budget, Images, Method
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "run": "api",
+    "resume": "api",
+    "check": "api",
+    "Problem": "errors",
+    "Run": "results",
+    "Subject": "subject",
+    "Budget": "types",
+    "Images": "types",
+    "Method": "types",
+}
+_ROOMS = ("criteria", "data", "methods", "spaces", "testing", "zoo")
+
+__all__ = [
+    "Budget", "Images", "Method", "Problem", "Run", "Subject", "check", "criteria", "data", "methods", "resume", "run",
+    "spaces", "testing", "zoo",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"hardcase.{_HOMES[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"hardcase.{name}")
+    raise AttributeError(f"module 'hardcase' has no attribute {name!r}")

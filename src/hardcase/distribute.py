@@ -6,13 +6,13 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from time import monotonic
 
 import torch
 
-from hardcase.campaign import Campaign, Limits, Shard, run_shard
+from hardcase.campaign import Campaign, Counts, Limits, Shard, run_shard
 from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
 from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
@@ -45,6 +45,13 @@ class Progress:
     findings: int
     confusions: tuple[tuple[int, int], ...] = ()
 
+    @staticmethod
+    def none(shards: int) -> Progress:
+        return Progress(0, shards, 0, 0, 0, 0, 0)
+
+    def __add__(self, other: Progress) -> Progress:
+        return Progress(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Progress)))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -56,6 +63,7 @@ class Outcome:
 
 
 Watch = Callable[[Progress], None]
+Pulse = Callable[[Counts], None]
 Source = Callable[[], Campaign]
 
 
@@ -82,28 +90,33 @@ def execute(
     todo: Sequence[Task],
     store: Store,
     *,
+    campaign: Campaign,
     rounds: int = 8,
     workers: int = 1,
     findings: int | None = None,
     deadline: float | None = None,
     watch: Watch = lambda progress: None,
+    pulse: Pulse = lambda counts: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run the tasks that the store does not have yet, round by round, and store each shard when it is finished.
 
+    `campaign` is what `source` builds; worker processes build their own from `source`.
+
     All shards of a round start from the same guides; their deltas are merged in shard order when it ends. `findings`
     stops at the end of a round, `deadline` (monotonic seconds) after the current step, `stopped` after the current shard.
+    `watch` is told of every finished shard, `pulse` of every step made in this process.
     """
-    campaign = source()
     guides = (*campaign.method.guides, *campaign.criteria)
-    total = _Total(len(todo))
-    with _runner(source, campaign, workers) as run:
+    total = Progress.none(len(todo))
+    with _Runner(source, campaign, workers, pulse) as run:
         for part in chunks(len(todo), rounds):
             done = store.done()
             fresh = [replace(t, guides=guides, deadline=deadline) for t in todo[part] if t.number not in done]
             for outcome in run(fresh, stopped):
                 store.put(outcome.number, outcome.packed)
-                watch(total.add(outcome.progress))
+                total = total + outcome.progress
+                watch(total)
             if not {t.number for t in todo[part]} <= store.done():
                 return
             for guide in guides:
@@ -112,9 +125,14 @@ def execute(
                 return
 
 
-def run_task(campaign: Campaign, task: Task) -> Outcome:
+def run_task(campaign: Campaign, task: Task, pulse: Pulse = lambda counts: None) -> Outcome:
     """Search one shard and pack what it found."""
     late = math.inf if task.deadline is None else task.deadline
+
+    def stop(counts: Counts) -> bool:
+        pulse(counts)
+        return monotonic() >= late
+
     shard = run_shard(
         campaign,
         task.images,
@@ -122,7 +140,7 @@ def run_task(campaign: Campaign, task: Task) -> Outcome:
         number=task.number,
         first=task.first,
         guides=task.guides,
-        stop=lambda: monotonic() >= late,
+        stop=stop,
     )
     return Outcome(task.number, _pack(campaign, task, shard), _progress(shard))
 
@@ -155,21 +173,11 @@ def _progress(shard: Shard) -> Progress:
     return Progress(1, 0, len(shard.counts.queries), queries, gradients, failing, len(found), pairs)
 
 
-class _Total:
-    def __init__(self, shards: int) -> None:
-        self.sum = Progress(0, shards, 0, 0, 0, 0, 0)
-
-    def add(self, one: Progress) -> Progress:
-        names = ("done", "shards", "seeds", "queries", "gradients", "failing", "findings", "confusions")
-        self.sum = Progress(*(getattr(self.sum, name) + getattr(one, name) for name in names))
-        return self.sum
-
-
-class _runner:
+class _Runner:
     """Runs tasks here or in worker processes, in the order they finish."""
 
-    def __init__(self, source: Source, campaign: Campaign, workers: int) -> None:
-        self.source, self.campaign, self.workers = source, campaign, workers
+    def __init__(self, source: Source, campaign: Campaign, workers: int, pulse: Pulse) -> None:
+        self.source, self.campaign, self.workers, self.pulse = source, campaign, workers, pulse
         self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Callable[[list[Task], Callable[[], bool]], Iterator[Outcome]]:
@@ -186,7 +194,7 @@ class _runner:
         for task in todo:
             if stopped():
                 return
-            yield run_task(self.campaign, task)
+            yield run_task(self.campaign, task, self.pulse)
 
     def _there(self, todo: list[Task], stopped: Callable[[], bool]) -> Iterator[Outcome]:
         assert self.pool is not None

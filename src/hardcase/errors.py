@@ -5,7 +5,7 @@ from __future__ import annotations
 USAGE, INTERNAL, NO_SEEDS, INTERRUPTED = 2, 3, 5, 130
 
 
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 - the word users read
     """A failure with a remedy. `str()` gives the form every front end prints after ``error: ``."""
 
     def __init__(self, what: str, *why: str, fix: str = "", code: int = USAGE) -> None:

@@ -24,6 +24,8 @@ class Subject(nn.Module):
 
     offers: Offer = "gradients"
     tile = TILE
+    mean: Tensor
+    std: Tensor
 
     def __init__(
         self,

@@ -38,9 +38,9 @@ def run_shard(
     number: int = 0,
     first: int = 0,
     guides: Sequence[Guide] = (),
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. `first` is the campaign-wide position of the first of them; `stop` is asked after each step."""
+    """Search all `images` at once. `first` is the campaign-wide position of the first of them; `stop` is asked before each step."""
     rng = _stream(campaign, "search", number)
     seeds = enter(campaign, images, first, _stream(campaign, "space", number))
     forks = [guide.fork() for guide in guides]
@@ -48,7 +48,7 @@ def run_shard(
     if campaign.method.space.keeps_code:
         look.reconstruct()
     state = campaign.method.search.init(seeds, rng)
-    while bool(look.live.any()) and not stop():
+    while bool(look.live.any()) and not stop(look.counts):
         state = campaign.method.search.step(state, look, rng)
     unfinished = look.live.cpu()
     return Shard(look.recorder.findings(), look.counts, unfinished, {fork.name: fork.delta() for fork in forks})

@@ -37,8 +37,8 @@ def overlay(budget: Budget, default: Budget) -> Budget:
     """`budget`, with the method's own limits where the user set none of that sort."""
     own = {f.name: getattr(budget, f.name) for f in fields(Budget) if getattr(budget, f.name) is not None}
     asked = {name.removeprefix("total_") for name in own}
-    kept = {name: None for name in ("queries", "gradients") if name in asked}
-    return replace(default, **{**kept, **own})
+    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in asked}
+    return replace(default, **{**silent, **own})
 
 
 def seconds(time: float | str | None) -> float | None:

@@ -26,7 +26,7 @@ class Campaign:
     method: Method
     peers: tuple[Model, ...] = ()
     criteria: tuple[Guide, ...] = ()
-    keep: Keep = Keep()
+    keep: Keep = field(default_factory=Keep)
     batch: int = 256
     seed: int = 0
 
@@ -67,8 +67,8 @@ class Counts:
 
     @staticmethod
     def zeros(count: int, device: torch.device) -> Counts:
-        none = torch.zeros(4, count, dtype=torch.int64, device=device).unbind()
-        return Counts(*(n.clone() for n in none), torch.zeros(count, dtype=torch.bool, device=device))
+        a, b, c, d = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(4))
+        return Counts(a, b, c, d, torch.zeros(count, dtype=torch.bool, device=device))
 
 
 @dataclass(frozen=True, slots=True)

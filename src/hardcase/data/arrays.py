@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hardcase.data.formats import Bytes
+from hardcase.data.formats import Array, Bytes
 from hardcase.data.records import Table, class_names, numbered, whole_numbers
 from hardcase.errors import Problem
 
-Array = np.ndarray[Any, np.dtype[Any]]
 IMAGE_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
 
 
 def read_npz(path: Path, options: dict[str, str], split: str) -> Table:
     """``images`` (or ``x``) and ``labels`` (or ``y``); with ``x_train, y_train, x_test, y_test`` the file's own split."""
-    arrays = _open(path)
-    divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
-    suffix = f"_{split}" if divided else ""
-    images = _pick(arrays, [f"{key}{suffix}" for key in IMAGE_KEYS], path)
-    labels = _pick(arrays, [f"{key}{suffix}" for key in LABEL_KEYS], path)
-    x = to_nchw(to_uint8(images, str(path)), str(path))
-    y = whole_numbers(labels, len(x), str(path))
-    named = [str(name) for name in np.ravel(arrays["classes"])] if "classes" in arrays else None
-    prefix = f"{path.stem}/{split}" if divided else path.stem
-    return Table(x=x, y=y, id=numbered(prefix, len(x)), classes=class_names(y, named), divided=divided)
+    with _opened(path) as arrays:
+        divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
+        parts = ["_train", "_test"] if divided else [""]
+        labels = {part: _pick(arrays, LABEL_KEYS, part, path) for part in parts}
+        named = [str(name) for name in np.ravel(arrays["classes"])] if "classes" in arrays else None
+        wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
+        images = [to_nchw(to_uint8(_pick(arrays, IMAGE_KEYS, part, path), str(path)), str(path)) for part in wanted]
+    y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
+    for part, x in zip(wanted, images):
+        if len(x) != len(y[part]):
+            raise Problem(f"{path}: {len(x)} images, but {len(y[part])} labels.", fix="save one label for each image")
+    ids = [name for part, x in zip(wanted, images) for name in numbered(f"{path.stem}{part.replace('_', '/')}", len(x))]
+    return Table(
+        x=np.concatenate(images),
+        y=np.concatenate([y[part] for part in wanted]),
+        id=tuple(ids),
+        classes=class_names(np.concatenate(list(y.values())), named),
+        divided=divided,
+    )
 
 
-def _open(path: Path) -> dict[str, Array]:
+@contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, Array]]:
+    """The arrays of a file, each read when it is asked for."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if isinstance(file, np.ndarray):
                 raise Problem(f"{path} holds one bare array, no labels.", fix="np.savez(path, images=..., labels=...)")
-            return {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+            yield file
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise Problem(
             f"cannot read {path} as npz: {error}.",
             "Arrays of Python objects need unpickling, which can run code, and are not read.",
@@ -45,8 +56,8 @@ def _open(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _pick(arrays: dict[str, Array], keys: list[str], path: Path) -> Array:
-    found = next((key for key in keys if key in arrays), None)
+def _pick(arrays: Mapping[str, Array], keys: tuple[str, ...], part: str, path: Path) -> Array:
+    found = next((f"{key}{part}" for key in keys if f"{key}{part}" in arrays), None)
     if found is None:
         raise Problem(
             f"{path} has no array {' or '.join(keys)}; it has {', '.join(arrays) or 'none'}.",

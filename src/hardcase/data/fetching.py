@@ -42,8 +42,10 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
 
     A set that is already there stays, unless `source` is given. With `offline` nothing outside this machine is asked.
     """
+    if ":" in name:
+        raise Problem(f"{name} is read where it lies; there is nothing to fetch.", f"known: {', '.join(PUBLIC)}")
     if name not in PUBLIC:
-        raise choice("data set to fetch", name, tuple(PUBLIC))
+        raise choice("data set", name, tuple(PUBLIC))
     wanted = PUBLIC[name]
     if source is None and cached(wanted):
         parts, route = read_cache(wanted), "already in the cache"

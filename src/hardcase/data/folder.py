@@ -16,26 +16,24 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", 
 
 
 def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
-    """All images below `path`, or below its own ``train`` or ``test`` folder if it has both."""
+    """All images below `path`; if it has folders ``train`` and ``test`` of its own, those of the split only."""
     if not path.is_dir():
-        raise Problem(
-            f"{path} is not a folder.", fix="folder:PATH takes a folder; for files there are npz: and parquet:"
-        )
-    divided = _has_own_split(path)
-    root = path / split if divided else path
-    files = picture_files(root)
-    if not files:
-        raise Problem(f"there are no images in {root}.", f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.")
+        raise Problem(f"{path} is not a folder.", fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH")
+    parts = ("train", "test") if _has_own_split(path) else ("",)
+    found = [(part, file) for part in parts for file in picture_files(path / part)]
+    if not found:
+        raise Problem(f"there are no images in {path}.", f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.")
     if options.get("labels") == "prefix":
-        labels = np.array([_prefix(file) for file in files], dtype=np.int64)
+        labels = np.array([_prefix(file) for _, file in found], dtype=np.int64)
         classes = class_names(labels, None)
     else:
-        classes = _class_folders([path / "train", path / "test"] if divided else [path])
-        labels = _labels_by_folder(root, files, classes)
-    names = [file.relative_to(root).as_posix() for file in files]
+        classes = _class_folders([path / part for part in parts])
+        labels = _labels_by_folder(path, found, classes)
+    rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
+    files = [found[i][1] for i in rows]
+    ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
     x = decode_all(files, Path.read_bytes, [str(file) for file in files])
-    prefix = f"{path.resolve().name}/{split}" if divided else path.resolve().name
-    return Table(x=x, y=labels, id=tuple(f"{prefix}/{name}" for name in names), classes=classes, divided=divided)
+    return Table(x=x, y=labels[rows], id=ids, classes=classes, divided=len(parts) > 1)
 
 
 def picture_files(root: Path) -> list[Path]:
@@ -65,17 +63,17 @@ def _class_folders(roots: list[Path]) -> tuple[str, ...]:
     return tuple(sorted(names, key=natural))
 
 
-def _labels_by_folder(root: Path, files: list[Path], classes: tuple[str, ...]) -> Labels:
-    tops = [file.relative_to(root).parts for file in files]
-    loose = [parts[0] for parts in tops if len(parts) == 1]
+def _labels_by_folder(path: Path, found: list[tuple[str, Path]], classes: tuple[str, ...]) -> Labels:
+    places = [file.relative_to(path / part).parts for part, file in found]
+    loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
     if loose:
         raise Problem(
-            f"{len(loose)} of {len(files)} images in {root} lie in no class folder, the first is {loose[0]}.",
+            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is {loose[0]}.",
             "The folder that holds an image names its class.",
-            fix=f"move them into class folders, or for names such as 7_photo.png: folder:{root}?labels=prefix",
+            fix=f"move them into class folders, or for names such as 7_photo.png: folder:{path}?labels=prefix",
         )
     number = {name: i for i, name in enumerate(classes)}
-    return np.array([number[parts[0]] for parts in tops], dtype=np.int64)
+    return np.array([number[parts[0]] for parts in places], dtype=np.int64)
 
 
 def _prefix(file: Path) -> int:

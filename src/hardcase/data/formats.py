@@ -7,12 +7,14 @@ import json
 import pickletools
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hardcase.errors import Problem
 
+Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Part = tuple[Bytes, Labels]

@@ -50,9 +50,9 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 
 def read_own(kind: str, path: Path, options: dict[str, str], split: str) -> Images:
     """One split of the user's own data."""
-    table = check(READERS[kind](path, options, split), str(path))
-    whole = options.get("split") == "all"
-    if not table.divided and not whole:
+    part = "all" if kind == "run" else options.get("split", split)
+    table = check(READERS[kind](path, options, part), str(path))
+    if not table.divided and part != "all":
         table = table.take(split_rows(table.x, table.y, split))
         if not len(table.y):
             raise Problem(
@@ -60,7 +60,7 @@ def read_own(kind: str, path: Path, options: dict[str, str], split: str) -> Imag
                 "Without a split of its own, a fifth of each class (at least one image) is for testing.",
                 fix=f"{kind}:{path}?split=all uses everything for both",
             )
-    return to_images(table, name=f"{kind}:{path.resolve().name}", split="all" if whole or kind == "run" else split)
+    return to_images(table, name=f"{kind}:{path.resolve().name}", split=part)
 
 
 def parse(spec: str) -> tuple[str, Path, dict[str, str]]:

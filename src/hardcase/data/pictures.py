@@ -44,7 +44,11 @@ def decode_all(items: Sequence[_Item], read: Callable[[_Item], bytes], names: Se
     """All pictures as N x C x H x W: one channel if every picture is grey, else three."""
 
     def one(item: _Item, name: str) -> Bytes:
-        return decode(read(item), name)
+        try:
+            data = read(item)
+        except OSError as error:
+            raise Problem(f"cannot read the image {name}: {error.strerror or error}.") from error
+        return decode(data, name)
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return stack(list(pool.map(one, items, names)), names)

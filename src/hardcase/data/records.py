@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardcase.data.formats import Bytes, Labels
+from hardcase.data.formats import Array, Bytes, Labels
 from hardcase.errors import Problem
 from hardcase.types import Images
 
@@ -69,7 +69,7 @@ def check(table: Table, where: str) -> Table:
     return table
 
 
-def whole_numbers(labels: np.ndarray[tuple[int, ...], np.dtype[np.generic]], count: int, where: str) -> Labels:
+def whole_numbers(labels: Array, where: str) -> Labels:
     """Labels as int64, one an image; a column of them is taken as it is meant."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
@@ -77,6 +77,4 @@ def whole_numbers(labels: np.ndarray[tuple[int, ...], np.dtype[np.generic]], cou
             f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image is needed.",
             fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
         )
-    if len(flat) != count:
-        raise Problem(f"{where}: {count} images, but {len(flat)} labels.", fix="save one label for each image")
     return flat.astype(np.int64)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+from pyarrow import parquet
+
+from hardcase.data.formats import Labels
 from hardcase.data.pictures import decode_all
 from hardcase.data.records import Table, class_names, natural, numbered, whole_numbers
 from hardcase.errors import Problem
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels", "expected")
 
@@ -20,11 +21,12 @@ def read_parquet(path: Path, options: dict[str, str], split: str) -> Table:
     """One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the source's own split."""
     files = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file))) if path.is_dir() else [path]
     files = [file for file in files if not file.name.startswith(".")]
-    divided = all(any(file.name.startswith(part) for file in files) for part in ("train", "test"))
-    files = [file for file in files if file.name.startswith(split)] if divided else files
     if not files:
         raise Problem(f"there are no Parquet files in {path}.")
-    return _read(files, f"{path.stem}/{split}" if divided else path.stem, path, divided=divided)
+    divided = all(any(file.name.startswith(part) for file in files) for part in ("train", "test"))
+    wanted = [file for file in files if file.name.startswith(split)] if divided and split != "all" else files
+    prefix = path.resolve().stem
+    return _read(wanted, files, f"{prefix}/{split}" if divided else prefix, path, divided=divided)
 
 
 def read_run(path: Path, options: dict[str, str], split: str) -> Table:
@@ -32,52 +34,67 @@ def read_run(path: Path, options: dict[str, str], split: str) -> Table:
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
         raise Problem(
-            f"{path} is not a run: it has neither run.json nor findings.", fix="run:RUN takes the --out folder"
+            f"{path} is not a run: it has neither run.json nor findings.", fix="run:RUN with the --out folder"
         )
     if not files:
         raise Problem(f"the run {path} has no findings yet.", fix=f"hardcase status {path}")
-    return _read(files, path.resolve().name, path, divided=True)
+    return _read(files, files, path.resolve().name, path, divided=True)
 
 
-def _read(files: list[Path], prefix: str, where: Path, *, divided: bool) -> Table:
-    import pyarrow as pa
-
-    parts = [_open(file) for file in files]
-    image, label = _column(parts[0], IMAGE_COLUMNS, where), _column(parts[0], LABEL_COLUMNS, where)
-    wanted = [image, label, *(["id"] if "id" in parts[0].column_names else [])]
-    try:
-        table = pa.concat_tables([part.select(wanted) for part in parts], promote_options="permissive")
-    except (KeyError, pa.ArrowException) as error:
-        raise Problem(f"the Parquet files in {where} do not have the same columns: {error}.") from error
+def _read(wanted: list[Path], every: list[Path], prefix: str, where: Path, *, divided: bool) -> Table:
+    """The images of the `wanted` files; `every` file counts for the number of classes."""
+    columns = _columns(every[0])
+    image, label = _column(columns, IMAGE_COLUMNS, where), _column(columns, LABEL_COLUMNS, where)
+    table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
-        raise Problem(f"{where} holds no images.", f"Read {len(files)} Parquet files without rows.")
+        raise Problem(f"{where} holds no images.", f"Read {len(wanted)} Parquet files without rows.")
     ids = _ids(table, prefix)
-    encoded = _encoded(table.column(image), ids, where)
-    labels = table.column(label)
-    if labels.null_count:
-        raise Problem(f"{where}: {labels.null_count} of {len(labels)} labels are missing in column {label}.")
-    y = whole_numbers(labels.to_numpy(), len(encoded), f"{where}, column {label}")
-    x = decode_all(encoded, bytes, [f"{name} in {where}" for name in ids])
-    return Table(x=x, y=y, id=ids, classes=class_names(y, _named(parts[0], label)), divided=divided)
+    x = decode_all(_encoded(table.column(image), ids, where), bytes, [f"{name} in {where}" for name in ids])
+    names = _named(table, label) or _named_by_run(every[0].parent.parent)
+    used = _labels(table if names else _open(every, [label], where), label, where)
+    return Table(x=x, y=_labels(table, label, where), id=ids, classes=class_names(used, names), divided=divided)
 
 
-def _open(file: Path) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import parquet
+def _labels(table: pa.Table, label: str, where: Path) -> Labels:
+    column = table.column(label)
+    if column.null_count:
+        raise Problem(f"{where}: {column.null_count} of {len(column)} labels are missing in column {label}.")
+    return whole_numbers(column.to_numpy(), f"{where}, column {label}")
 
+
+def _columns(file: Path) -> list[str]:
     try:
-        with parquet.ParquetFile(file) as opened:
-            wanted = [name for name in (*IMAGE_COLUMNS, *LABEL_COLUMNS, "id") if name in opened.schema_arrow.names]
-            return opened.read(columns=wanted)
+        return list(parquet.read_schema(file).names)
     except (OSError, pa.ArrowException) as error:
-        raise Problem(f"cannot read {file} as Parquet: {str(error).splitlines()[0]}.") from error
+        raise _unreadable(file, error) from error
 
 
-def _column(table: pa.Table, names: tuple[str, ...], where: Path) -> str:
-    found = next((name for name in names if name in table.column_names), None)
+def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
+    """The columns of several files as one table with the description of the first."""
+    tables = []
+    for file in files:
+        missing = set(columns) - set(_columns(file))
+        if missing:
+            raise Problem(f"{file} lacks column {', '.join(sorted(missing))}, which other files of {where} have.")
+        try:
+            tables.append(parquet.ParquetFile(file).read(columns=columns))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise Problem(f"the Parquet files of {where} do not fit together: {error}.") from error
+
+
+def _unreadable(file: Path, error: Exception) -> Problem:
+    return Problem(f"cannot read {file} as Parquet: {(str(error).splitlines() or [''])[0]}.")
+
+
+def _column(columns: list[str], names: tuple[str, ...], where: Path) -> str:
+    found = next((name for name in names if name in columns), None)
     if found is None:
         raise Problem(
-            f"{where} has no column {' or '.join(names)}.",
+            f"{where} has no column {' or '.join(names)}; it has {', '.join(columns)}.",
             "An image set has a column of encoded images and a column of class numbers.",
             fix="rename the columns to image and label",
         )
@@ -85,8 +102,6 @@ def _column(table: pa.Table, names: tuple[str, ...], where: Path) -> str:
 
 
 def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
-    import pyarrow as pa
-
     if "id" in table.column_names and pa.types.is_string(table.schema.field("id").type):
         return tuple(f"{prefix}/{name}" for name in table.column("id").to_pylist())
     return numbered(prefix, table.num_rows)
@@ -94,8 +109,6 @@ def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
 
 def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list[bytes]:
     """The encoded bytes of every image, from ``{bytes, path}`` or from a plain column of bytes."""
-    import pyarrow as pa
-
     merged = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_struct(merged.type) and merged.type.get_field_index("bytes") >= 0:
         merged = merged.field("bytes")
@@ -111,7 +124,14 @@ def _named(table: pa.Table, label: str) -> list[str] | None:
     """The class names in the file's ``huggingface`` metadata, if it has any."""
     try:
         described: dict[str, Any] = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-        names = described["info"]["features"][label]["names"]
-        return [str(name) for name in (names.values() if isinstance(names, dict) else names)]
+        return [str(name) for name in described["info"]["features"][label]["names"]]
     except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _named_by_run(folder: Path) -> list[str] | None:
+    """The class names in a run's record, if `folder` is a run."""
+    try:
+        return [str(name) for name in json.loads((folder / "run.json").read_text())["classes"]]
+    except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -40,7 +40,7 @@ class L2:
         return torch.where(length > self.radius, centre + change * (self.radius / length.clamp_min(1e-12)), z)
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
-        return flat(change).norm(dim=1)
+        return flat(change).square().sum(1).sqrt()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class Model:
     laws: tuple[str, ...] = ("shapes", "deterministic", "global random state untouched", "layers fire once")
 
 
-_DIGITS = Recipe(epochs=10, steps=1000, batch=64, lr=2e-3)
+_DIGITS = Recipe(epochs=10, steps=1500, batch=64, lr=4e-3, augment="shift")
 _COLOUR = Recipe(epochs=40, steps=1500, batch=128, lr=2e-3, schedule="warm", augment="crop-flip", decay=0.05)
 _LECUN = "LeCun et al., Proc. IEEE 1998; as in DeepXplore, Pei et al., SOSP 2017"
 _SIMONYAN = "Simonyan and Zisserman, ICLR 2015"

@@ -1,0 +1,134 @@
+"""Names become subjects: ``zoo:NAME``, ``file.py:factory``, ``weights@file.py:factory``, ``torchvision:NAME``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hardcase import zoo
+from hardcase.errors import Problem
+from hardcase.health import answers, looks_like_probabilities
+from hardcase.subject import Subject
+from hardcase.training import Progress
+from hardcase.types import Images
+
+FORMS = "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How a model is loaded: where it goes, how its input is normalised, whom it trusts, what a zoo model learns from."""
+
+    train: Images
+    test: Images
+    device: str = "cpu"
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    outputs: str = "auto"
+    trust_pickle: bool = False
+    seed: int = 0
+    progress: Callable[[Progress], None] | None = None
+
+
+def load(spec: str, how: Loading) -> Subject:
+    """The subject that `spec` names."""
+    form, _, name = spec.partition(":")
+    if form == "zoo":
+        net, _ = zoo.trained(name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress)
+        return _subject(net, spec, how)
+    if form == "torchvision":
+        return _subject(_torchvision(name), spec, how)
+    weights, _, code = spec.rpartition("@")
+    path, _, factory = code.rpartition(":")
+    if not path or not factory.isidentifier():
+        raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
+    net = _from_file(Path(path), factory)
+    if weights:
+        _load_weights(net, Path(weights), trust=how.trust_pickle)
+    return net if isinstance(net, Subject) else _subject(net, spec, how)
+
+
+def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
+    """A subject with its kind of output found out on a few images, unless it was said."""
+
+    def make(outputs: str) -> Subject:
+        return Subject(
+            net, mean=how.mean, std=how.std, classes=how.test.classes, name=spec, outputs=outputs, device=how.device
+        )
+
+    if how.outputs != "auto" or not len(how.test):
+        return make("logits" if how.outputs == "auto" else how.outputs)
+    plain = make("logits")
+    try:
+        some = answers(plain, how.test.take(torch.arange(min(32, len(how.test)))))
+    except Exception:  # wrong sizes and the like are told in full by `health.check`
+        return plain
+    return make("probabilities") if looks_like_probabilities(some) else plain
+
+
+def _from_file(path: Path, factory: str) -> nn.Module:
+    if not path.is_file():
+        raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
+    spec = importlib.util.spec_from_file_location(f"hardcase_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise Problem(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    make = getattr(module, factory, None)
+    if not callable(make):
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise Problem(f"{path} has no function {factory!r}.", f"callable there: {', '.join(names) or 'nothing'}")
+    net = make()
+    if not isinstance(net, nn.Module):
+        raise Problem(f"{path}:{factory} returned a {type(net).__name__}; it must return a torch.nn.Module.")
+    return net
+
+
+def _load_weights(net: nn.Module, path: Path, *, trust: bool) -> None:
+    if not path.is_file():
+        raise Problem(f"there is no weights file {path}.")
+    try:
+        state = _read_weights(path, trust=trust)
+        net.load_state_dict(state)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Problem(f"{path} does not fit the model: {str(error).splitlines()[0]}") from error
+
+
+def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
+    from pickle import UnpicklingError
+
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise Problem(f"{path} is not a safetensors file: {error}") from error
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=not trust))
+    except UnpicklingError as error:
+        raise Problem(
+            f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or safetensors, or pass --trust-pickle."
+        ) from error
+
+
+def _torchvision(name: str) -> nn.Module:
+    try:
+        from torchvision import models
+    except Exception as error:  # a mismatched build raises RuntimeError at import
+        raise Problem(f"torchvision cannot be imported: {error}", fix="pip install 'hardcase[torchvision]'") from error
+    if name not in models.list_models():
+        from hardcase.errors import choice
+
+        raise choice("torchvision model", name, models.list_models())
+    net: nn.Module = models.get_model(name, weights="DEFAULT")
+    return net

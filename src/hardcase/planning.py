@@ -1,0 +1,97 @@
+"""From a configuration to a plan: every name is looked up here, once, in whatever process needs the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from hardcase import data, models, recipes
+from hardcase.campaign import Campaign, parse_keep
+from hardcase.config import Config
+from hardcase.errors import Problem
+from hardcase.running import Plan
+from hardcase.subject import Subject
+from hardcase.training import Progress
+from hardcase.types import Budget, Images
+
+TrainingProgress = Callable[[Progress], None] | None
+
+
+def plan(config: Config, progress: TrainingProgress = None) -> Plan:
+    """The plan of a configured run; networks that are missing are trained first, in this process."""
+    campaign(config, progress)
+    images = seeds(config)
+    return Plan(
+        source=partial(campaign, config),
+        images=images,
+        budget=Budget(**config.budget.model_dump()),
+        shard=config.campaign.shard,
+        rounds=config.campaign.round,
+        workers=config.workers,
+        allow_low_accuracy=config.allow_low_accuracy,
+        config=config.to_toml(),
+        about={"model": config.model, "data": config.data, "keep": config.keep},
+    )
+
+
+def campaign(config: Config, progress: TrainingProgress = None) -> Campaign:
+    """Build subject, peers and method by name. Cheap once the networks are in the cache."""
+    own = subject(config, config.model, progress)
+    images = data.load(config.data, split="test", offline=config.offline)
+    peers = tuple(subject(config, spec, progress) for spec in config.peers)
+    bench = recipes.Bench(
+        subject=own,
+        images=images,
+        peers=peers,
+        target=_target(config, images),
+        generator=config.generator,
+        progress=progress,
+    )
+    method = recipes.build(config.method.name, config.method.options(), bench)
+    keep = parse_keep(config.keep or method.keep)
+    batch = 256 if config.batch_size == "auto" else config.batch_size
+    return Campaign(subject=own, method=method, peers=peers, keep=keep, batch=batch, seed=config.seed)
+
+
+def seeds(config: Config) -> Images:
+    """A class-balanced sample of the configured split."""
+    images = data.load(config.data, split=config.split, offline=config.offline)
+    return images.sample(count=min(config.seeds, len(images)), seed=config.seed)
+
+
+def subject(config: Config, spec: str, progress: TrainingProgress = None) -> Subject:
+    train, test = (data.load(config.data, split=split, offline=config.offline) for split in ("train", "test"))
+    how = models.Loading(
+        train=train,
+        test=test,
+        device=device(config.device),
+        mean=config.subject.mean,
+        std=config.subject.std,
+        outputs=config.subject.outputs,
+        trust_pickle=config.trust_pickle,
+        progress=progress,
+    )
+    return models.load(spec, how)
+
+
+def device(name: str) -> str:
+    """A device that exists here."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise Problem(f"device {name!r} cannot be used: {str(error).splitlines()[0]}", fix="--device cpu") from error
+    return name
+
+
+def _target(config: Config, images: Images) -> int | None:
+    if config.target is None:
+        return None
+    if str(config.target) in images.classes:
+        return images.classes.index(str(config.target))
+    if isinstance(config.target, int) and 0 <= config.target < len(images.classes):
+        return config.target
+    raise Problem(f"there is no class {config.target!r}.", f"classes: {', '.join(images.classes)}")
