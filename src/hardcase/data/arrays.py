@@ -44,11 +44,12 @@ def read_npz(path: Path, options: dict[str, str], split: str) -> Table:
 def _opened(path: Path) -> Iterator[Mapping[str, Array]]:
     """The arrays of a file, each read when it is asked for."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise Problem(f"{path} holds one bare array, no labels.", fix="np.savez(path, images=..., labels=...)")
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            raise Problem(f"{path} holds one bare array, no labels.", fix="np.savez(path, images=..., labels=...)")
+        with opened as file:
             yield file
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise Problem(
             f"cannot read {path} as npz: {error}.",
             "Arrays of Python objects need unpickling, which can run code, and are not read.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import pickletools
 import zlib
 from pathlib import Path
@@ -39,12 +40,12 @@ def read_bytes(path: Path) -> bytes:
 def read_idx(path: Path) -> Bytes:
     """An IDX file of unsigned bytes (MNIST's own format): two zeros, type 8, the number of axes, their sizes, the data."""
     data = read_bytes(path)
-    if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise damaged(path, f"it starts with {data[:4]!r}, not with the mark of an IDX file of bytes")
-    axes = data[3]
+    axes = data[3] if len(data) > 3 else 0
+    if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * axes:
+        raise damaged(path, f"it starts with {data[:4]!r}, not with the header of an IDX file of bytes")
     shape = tuple(np.frombuffer(data[4 : 4 + 4 * axes], ">u4").tolist())
     content = data[4 + 4 * axes :]
-    if len(shape) != axes or len(content) != np.prod(shape, dtype=np.int64):
+    if len(content) != math.prod(shape):
         raise damaged(path, f"its header promises {shape}, but {len(content)} bytes follow")
     return np.frombuffer(content, np.uint8).reshape(shape)
 

@@ -51,7 +51,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 def read_own(kind: str, path: Path, options: dict[str, str], split: str) -> Images:
     """One split of the user's own data."""
     part = "all" if kind == "run" else options.get("split", split)
-    table = check(READERS[kind](path, options, part), str(path))
+    table = READERS[kind](path, options, part)
+    check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
     if not table.divided and part != "all":
         table = table.take(split_rows(table.x, table.y, split))
         if not len(table.y):

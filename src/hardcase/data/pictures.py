@@ -55,6 +55,8 @@ def decode_all(items: Sequence[_Item], read: Callable[[_Item], bytes], names: Se
 
 
 def stack(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+    if not pictures:
+        return np.zeros((0, 1, 1, 1), dtype=np.uint8)
     sizes = [picture.shape[:2] for picture in pictures]
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:

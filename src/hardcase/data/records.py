@@ -54,8 +54,8 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given) if given else tuple(str(i) for i in range(int(labels.max(initial=-1)) + 1))
 
 
-def check(table: Table, where: str) -> Table:
-    """`table` itself, or the error: nothing in it, or labels that no class has."""
+def check(table: Table, where: str) -> None:
+    """The errors that any data can have: nothing in it, or labels that no class has."""
     if not len(table.y):
         raise Problem(f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs")
     wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
@@ -66,7 +66,6 @@ def check(table: Table, where: str) -> Table:
             f"Labels count from 0 to {len(table.classes) - 1}.",
             fix="correct the labels, or name all classes",
         )
-    return table
 
 
 def whole_numbers(labels: Array, where: str) -> Labels:

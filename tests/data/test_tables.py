@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from hardcase.data import load
+from hardcase.errors import Problem
+
+ALL = "?split=all"
+Png = Callable[..., bytes]
+
+
+def written(path: Path, pictures: Sequence[bytes | None], names: list[str] | None = None, **columns: Any) -> Path:
+    """A Parquet file as `datasets` writes it."""
+    image = [None if each is None else {"bytes": each, "path": None} for each in pictures]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array(image, kind), **columns})
+    if names is not None:
+        features = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(features)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, path)
+    return path
+
+
+def test_a_hugging_face_file(tmp_path: Path, png: Png) -> None:
+    path = written(tmp_path / "set.parquet", [png(i) for i in range(3)], ["cat", "dog", "hen"], label=[1, 0, 1])
+    images = load(f"parquet:{path}{ALL}")
+    assert images.x.shape == (3, 1, 4, 5)
+    assert images.y.tolist() == [1, 0, 1]
+    assert images.classes == ("cat", "dog", "hen")
+    assert images.id == ("set/00000", "set/00001", "set/00002")
+    (tmp_path / "1.png").write_bytes(png(1))
+    assert np.array_equal(images.x[1, 0].numpy(), np.asarray(Image.open(tmp_path / "1.png")))
+
+
+def test_plain_bytes_and_the_name_img(tmp_path: Path, png: Png) -> None:
+    parquet.write_table(pa.table({"img": [png(0), png(1)], "labels": [0, 1]}), tmp_path / "set.parquet")
+    assert load(f"parquet:{tmp_path / 'set.parquet'}{ALL}").y.tolist() == [0, 1]
+
+
+def test_a_folder_of_files_with_its_own_split(tmp_path: Path, png: Png) -> None:
+    for name, label in (("train-00000-of-2", [0, 1]), ("train-00001-of-2", [2, 5]), ("test-00000-of-1", [1, 1])):
+        written(tmp_path / "set" / "data" / f"{name}.parquet", [png(0), png(1)], label=label)
+    train, test = load(f"parquet:{tmp_path / 'set'}", split="train"), load(f"parquet:{tmp_path / 'set'}")
+    assert train.y.tolist() == [0, 1, 2, 5]
+    assert test.y.tolist() == [1, 1]
+    assert test.id == ("set/test/00000", "set/test/00001")
+    assert train.classes == test.classes == tuple("012345")
+    assert len(load(f"parquet:{tmp_path / 'set'}{ALL}")) == 6
+
+
+def findings(run: Path, png: Png, *, classes: list[str] | None) -> None:
+    written(
+        run / "findings" / "part-00000.parquet", [], expected=pa.array([], pa.int32()), id=pa.array([], pa.string())
+    )
+    for number in (10, 2):
+        pictures, ids = [png(number), png(number + 100)], [f"a{number}", f"b{number}"]
+        path = run / "findings" / f"part-{number:05d}.parquet"
+        written(path, pictures, id=ids, expected=pa.array([number % 3, 0], pa.int32()), predicted=[1, 1])
+    (run / "findings" / ".part-00011-tmp.parquet").write_bytes(b"half")
+    if classes is not None:
+        (run / "run.json").write_text(json.dumps({"classes": classes}))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_findings_of_a_run_are_never_divided(tmp_path: Path, png: Png, split: str) -> None:
+    findings(tmp_path / "night", png, classes=["a", "b", "c", "d"])
+    images = load(f"run:{tmp_path / 'night'}", split=split)
+    assert images.id == ("night/a2", "night/b2", "night/a10", "night/b10")
+    assert images.y.tolist() == [2, 0, 1, 0]
+    assert images.classes == ("a", "b", "c", "d")
+    assert (images.name, images.split) == ("run:night", "all")
+
+
+def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path: Path, png: Png) -> None:
+    findings(tmp_path / "night", png, classes=["a", "b", "c", "d"])
+    assert load(f"parquet:{tmp_path / 'night' / 'findings'}{ALL}").classes == ("a", "b", "c", "d")
+    (tmp_path / "night" / "run.json").unlink()
+    assert load(f"parquet:{tmp_path / 'night' / 'findings'}{ALL}").classes == ("0", "1", "2")
+
+
+def test_runs_without_findings(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="is not a run"):
+        load(f"run:{tmp_path}")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(Problem, match="no findings yet"):
+        load(f"run:{tmp_path}")
+    (tmp_path / "findings").mkdir()
+    written(tmp_path / "findings" / "part-00000.parquet", [], expected=pa.array([], pa.int32()))
+    with pytest.raises(Problem, match="holds no images"):
+        load(f"run:{tmp_path}")
+
+
+def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, png: Png) -> None:
+    path = tmp_path / "set.parquet"
+    parquet.write_table(pa.table({"picture": [1]}), path)
+    with pytest.raises(Problem, match="no column image or img; it has picture"):
+        load(f"parquet:{path}")
+    parquet.write_table(pa.table({"image": [1, 2], "label": [0, 0]}), path)
+    with pytest.raises(Problem, match="images are stored as int64"):
+        load(f"parquet:{path}")
+    written(path, [png(0), None], label=[0, 0])
+    with pytest.raises(Problem, match="1 images have no content, the first is set/00001"):
+        load(f"parquet:{path}")
+    written(path, [png(0), png(1)], label=[0, None])
+    with pytest.raises(Problem, match="1 of 2 labels are missing"):
+        load(f"parquet:{path}")
+    written(path, [png(0), png(1)], label=["cat", "dog"])
+    with pytest.raises(Problem, match="one whole number an image"):
+        load(f"parquet:{path}")
+    written(path, [png(0), png(1)], ["cat"], label=[0, 1])
+    with pytest.raises(Problem, match=r"outside the 1 classes; set/00001 has label 1"):
+        load(f"parquet:{path}")
+    written(path, [png(0), b"rubbish"], label=[0, 1])
+    with pytest.raises(Problem, match="cannot read the image set/00001 in"):
+        load(f"parquet:{path}")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, png: Png) -> None:
+    (tmp_path / "set.parquet").write_bytes(b"PAR1 rubbish")
+    with pytest.raises(Problem, match=r"cannot read .*set.parquet as Parquet"):
+        load(f"parquet:{tmp_path / 'set.parquet'}")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Problem, match="there are no Parquet files"):
+        load(f"parquet:{tmp_path / 'empty'}")
+    written(tmp_path / "mixed" / "a.parquet", [png(0)], label=[0])
+    written(tmp_path / "mixed" / "b.parquet", [png(0)], other=[0])
+    with pytest.raises(Problem, match=r"b.parquet lacks column label"):
+        load(f"parquet:{tmp_path / 'mixed'}")

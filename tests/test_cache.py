@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hardcase.cache import cache_folder, write_atomically
+from hardcase.errors import Problem
+
+
+def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.setenv("HARDCASE_CACHE", "relative")
+    assert cache_folder() == Path.cwd() / "relative"
+
+
+def test_without_it_the_platform_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HARDCASE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder().name == "hardcase"
+
+
+def test_bytes_and_callbacks_are_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file.bin"
+    assert write_atomically(path, b"first") == path
+    write_atomically(path, lambda temporary: temporary.write_bytes(b"second"))  # type: ignore[arg-type, return-value]
+    assert path.read_bytes() == b"second"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path) -> None:
+    path = write_atomically(tmp_path / "file.bin", b"old")
+
+    def dying(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        assert temporary.name.startswith(".")
+        assert temporary.suffix == ".bin"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, dying)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_a_problem_and_leaves_nothing(tmp_path: Path) -> None:
+    def full(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(Problem, match=r"cannot write .*file.bin: No space left on device") as caught:
+        write_atomically(tmp_path / "file.bin", full)
+    assert "HARDCASE_CACHE" in caught.value.fix
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Problem, match="cannot write"):
+        write_atomically(tmp_path / "file" / "inner.bin", b"x")
