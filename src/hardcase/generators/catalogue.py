@@ -42,7 +42,7 @@ GENERATORS = {
             paper=_SINVAD,
             where="vae:linear",
             latent=400,
-            recipe=Recipe(epochs=10, steps=1000, batch=128, lr=1e-3),
+            recipe=Recipe(epochs=10, steps=1500, batch=64, lr=1e-3),
         ),
         Generator(
             family="vae",
@@ -62,7 +62,7 @@ GENERATORS = {
             paper="Sohn, Lee and Yan, NeurIPS 2015; named as future work by SINVAD, TOSEM 2024",
             where="vae:conditional",
             latent=400,
-            recipe=Recipe(epochs=10, steps=1000, batch=128, lr=1e-3),
+            recipe=Recipe(epochs=10, steps=1500, batch=64, lr=1e-3),
         ),
     )
 }
