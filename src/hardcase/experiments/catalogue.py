@@ -16,4 +16,6 @@ class Experiment:
     needs: str = "mnist5k"
 
 
-EXPERIMENTS: dict[str, Experiment] = {row.name: row for row in ()}
+_ROWS: tuple[Experiment, ...] = ()
+
+EXPERIMENTS = {row.name: row for row in _ROWS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from hardcase.tensors import flat, tiled
 from hardcase.types import Seeds
 
 
+@runtime_checkable
 class Autoencoder(Protocol):
     """What this space asks of a generator: mean and log-variance of an image's code, and an image for a code."""
 

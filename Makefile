@@ -1,0 +1,40 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer and pip; they make their own environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE
+export MKL_CBWR = AUTO,STRICT
+
+.PHONY: venv demo test lint bench docs torture plant clean
+
+venv: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e .[dev]
+	touch $(READY)
+
+demo: venv  ## the main job on real digits; ends with a report
+	$(BIN)/hardcase demo
+
+test: venv lint  ## laws, references, golden runs, end to end
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: venv
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+bench: venv  ## speed as ratios in one run, collected in benchmarks/results.json
+	$(BIN)/python -m benchmarks
+
+plant: venv  ## plant known defects one at a time and show that the suite catches each
+	$(BIN)/python tests/plant_defects.py
+
+docs: venv  ## the tables of methods, criteria and models, written from the catalogues
+	$(BIN)/python docs/make_tables.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info

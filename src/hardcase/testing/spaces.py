@@ -1,0 +1,35 @@
+"""The laws every space must pass."""
+
+from __future__ import annotations
+
+import torch
+
+from hardcase.randomness import stream
+from hardcase.tensors import from_bytes
+from hardcase.testing.toys import toy_images
+from hardcase.types import Images, Seeds, Space
+
+
+def check_space(space: Space, *, images: Images | None = None, tolerance: float = 1e-3) -> None:
+    """Decoding an image's code gives the image back, projection is idempotent, rows do not see each other."""
+    images = toy_images() if images is None else images
+    x, y = from_bytes(images.x), images.y
+    z, context = space.encode(x, y, stream(0, "check"))
+    seeds = Seeds(z, x, y, torch.arange(len(y)), context)
+    back = space.decode(space.project(z, seeds), seeds)
+    assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"
+    worst = float((back - x).abs().amax())
+    assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
+    assert bool((space.distance(z, seeds).abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
+    moved = z + torch.randn(z.shape, generator=stream(1, "check"))
+    once = space.project(moved, seeds)
+    assert torch.allclose(space.project(once, seeds), once, atol=1e-6), "projecting twice is not projecting once"
+    _rows_independent(space, once, seeds)
+
+
+def _rows_independent(space: Space, z: torch.Tensor, seeds: Seeds) -> None:
+    whole = space.decode(z, seeds)
+    for i in range(len(z)):
+        row = torch.tensor([i])
+        alone = space.decode(z[row], seeds.take(row))
+        assert torch.allclose(alone, whole[row], atol=1e-6), f"row {i} is decoded differently beside others"

@@ -1,0 +1,86 @@
+"""Small worlds whose answers are known: a subject that names the brightest quarter, images, an exact auto-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.randomness import stream
+from hardcase.subject import Subject
+from hardcase.types import Answer, Images, Model, Offer, Tap
+
+SIZE, CLASSES = 8, ("north-west", "north-east", "south-west", "south-east")
+
+
+class Quarters(nn.Module):
+    """Logits are the mean brightness of the four quarters of the image, through one hidden layer; failures are easy to make."""
+
+    def __init__(self, sharpness: float = 20.0) -> None:
+        super().__init__()
+        self.mean = nn.Linear(SIZE * SIZE, 4, bias=False)
+        self.relu = nn.ReLU()
+        self.out = nn.Linear(4, 4, bias=False)
+        quarter = torch.zeros(4, SIZE, SIZE)
+        half = SIZE // 2
+        for i in range(4):
+            top, left = divmod(i, 2)
+            quarter[i, top * half : (top + 1) * half, left * half : (left + 1) * half] = 1 / half**2
+        self.mean.weight.data = quarter.flatten(1)
+        self.out.weight.data = torch.eye(4) * sharpness
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.relu(self.mean(x.flatten(1))))
+        return out
+
+
+def toy_subject(sharpness: float = 20.0) -> Subject:
+    return Subject(Quarters(sharpness), classes=CLASSES, name="toy")
+
+
+def toy_images(count: int = 5, seed: int = 0) -> Images:
+    """Dim noise with one brighter quarter, the label; labels are mixed."""
+    rng = stream(seed, "toy images")
+    y = torch.arange(count) % 4
+    x = torch.rand(count, 1, SIZE, SIZE, generator=rng) * 0.2 + 0.3
+    half = SIZE // 2
+    rows = torch.arange(SIZE) // half
+    quarter = rows[:, None] * 2 + rows[None, :]
+    bright = quarter[None, None] == y[:, None, None, None]
+    pixels = ((x + 0.15 * bright) * 255).round().to(torch.uint8)
+    return Images(pixels, y, tuple(f"toy/test/{i:05d}" for i in range(count)), CLASSES, name="toy")
+
+
+class ToyAutoencoder(nn.Module):
+    """An exact code: the pixels, centred and scaled, in another order."""
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> tuple[Tensor, Tensor]:
+        z = (x.flatten(1).flip(1) - 0.5) * 8
+        return z, torch.zeros_like(z)
+
+    def decode(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m c h w"]:
+        return (z / 8 + 0.5).flip(1).reshape(-1, 1, SIZE, SIZE)
+
+
+class Counting:
+    """A model that counts the rows it is given and can refuse gradients or raise after a number of calls."""
+
+    def __init__(self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None) -> None:
+        self.model, self.raise_after = model, raise_after
+        self.name, self.hash = model.name, model.hash
+        self.offers: Offer = offers or model.offers
+        self.rows = self.calls = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
+        self.rows, self.calls = self.rows + len(x), self.calls + 1
+        if self.raise_after is not None and self.calls > self.raise_after:
+            raise RuntimeError("the model broke")
+        if x.requires_grad and self.offers != "gradients":
+            raise AssertionError("a black-box method asked for gradients")
+        return self.model(x, taps)

@@ -1,0 +1,23 @@
+"""Strict arithmetic and checked shapes, before anything imports hardcase."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jaxtyping import install_import_hook
+
+install_import_hook("hardcase", "typechecks.check")
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """Networks trained by tests go to a folder of this test run, data sets to the user's cache."""
+    import torch
+
+    torch.set_num_threads(1)
