@@ -29,6 +29,14 @@ def test_bytes_and_callbacks_are_written_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_reader_keeps_the_file_that_it_opened(tmp_path: Path) -> None:
+    path = write_atomically(tmp_path / "file.bin", b"old")
+    with path.open("rb") as reader:
+        write_atomically(path, b"brand new")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"brand new"
+
+
 def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path) -> None:
     path = write_atomically(tmp_path / "file.bin", b"old")
 
