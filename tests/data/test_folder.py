@@ -25,7 +25,8 @@ def test_class_folders_in_natural_order(class_folder: Callable[..., Path]) -> No
     assert images.x.dtype == torch.uint8
     expected = np.asarray(Image.open(root / "10" / "1.png"))
     assert np.array_equal(images.x[4, 0].numpy(), expected)
-    assert (images.name, images.split) == ("folder:pets", "all")
+    assert (images.name, images.split) == (f"folder:{root}{ALL}", "all")
+    assert load(images.name).hash == images.hash
 
 
 def test_one_colour_image_makes_all_colour(class_folder: Callable[..., Path], png: Callable[..., bytes]) -> None:

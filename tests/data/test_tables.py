@@ -78,7 +78,7 @@ def test_the_findings_of_a_run_are_never_divided(tmp_path: Path, png: Png, split
     assert images.id == ("night/a2", "night/b2", "night/a10", "night/b10")
     assert images.y.tolist() == [2, 0, 1, 0]
     assert images.classes == ("a", "b", "c", "d")
-    assert (images.name, images.split) == ("run:night", "all")
+    assert (images.name, images.split) == (f"run:{tmp_path / 'night'}", "all")
 
 
 def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path: Path, png: Png) -> None:

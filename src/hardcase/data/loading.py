@@ -32,7 +32,7 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     ``npz:PATH``, ``parquet:PATH`` or ``run:RUN``.
 
     Data of one's own that comes without a split is divided 80 : 20 by content, always in the same way; with ``?split=all``
-    either split is everything. With `offline` no network is touched.
+    either split is everything. With `offline` no network is touched. The name of the images is `spec`, which loads them again.
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
@@ -45,23 +45,23 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
         raise Problem(
             f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=f"{kind}:PATH with a path that exists"
         )
-    return read_own(kind, path, options, split)
-
-
-def read_own(kind: str, path: Path, options: dict[str, str], split: str) -> Images:
-    """One split of the user's own data."""
     part = "all" if kind == "run" else options.get("split", split)
+    return to_images(read_own(kind, path, options, part), name=spec, split=part)
+
+
+def read_own(kind: str, path: Path, options: dict[str, str], part: str) -> Table:
+    """The train part, the test part or all of the user's own data."""
     table = READERS[kind](path, options, part)
     check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
     if not table.divided and part != "all":
-        table = table.take(split_rows(table.x, table.y, split))
+        table = table.take(split_rows(table.x, table.y, part))
         if not len(table.y):
             raise Problem(
-                f"the {split} part of {path} is empty: no class has more than one image.",
+                f"the {part} part of {path} is empty: no class has more than one image.",
                 "Without a split of its own, a fifth of each class (at least one image) is for testing.",
                 fix=f"{kind}:{path}?split=all uses everything for both",
             )
-    return to_images(table, name=f"{kind}:{path.resolve().name}", split=part)
+    return table
 
 
 def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
