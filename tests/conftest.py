@@ -12,12 +12,12 @@ from jaxtyping import install_import_hook
 
 install_import_hook("hardcase", "typechecks.check")
 
-import pytest
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory):
-    """Networks trained by tests go to a folder of this test run, data sets to the user's cache."""
+def _one_thread():
+    """Tests share the cores between workers, not inside them."""
     import torch
 
     torch.set_num_threads(1)

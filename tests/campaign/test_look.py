@@ -1,0 +1,230 @@
+"""The one door: what it meters, what it rounds, what it records and when it closes."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from hardcase.campaign import Campaign, Door, Keep, Limits, enter, run_shard
+from hardcase.errors import Problem
+from hardcase.methods import pgd
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.randomness import stream
+from hardcase.spaces.pixel import Pixels
+from hardcase.subject import Subject
+from hardcase.testing.toys import Counting, toy_images, toy_subject
+from hardcase.types import KINDS, Answer, Method
+
+MANY = 10**9
+
+
+class Still:
+    """A search that never moves: these tests walk by hand."""
+
+    def init(self, seeds, rng):
+        return {}
+
+    def step(self, state, look, rng):
+        return state
+
+
+def method(**changes):
+    base = Method(name="test", space=Pixels(), search=Still(), objective=Margin(), oracle=LeavesLabel(), until="budget")
+    return replace(base, **changes)
+
+
+def door(images=None, *, queries=MANY, gradients=MANY, subject=None, **changes):
+    images = toy_images() if images is None else images
+    campaign = Campaign(subject=subject or toy_subject(), method=method(**changes), keep=Keep())
+    seeds = enter(campaign, images, 0, stream(0))
+    n = len(images)
+    bounds = Limits(torch.full((n,), queries), torch.full((n,), gradients))
+    return Door(campaign, seeds, bounds, (), stream(0))
+
+
+def swapped(look):
+    """Every seed mirrored: the bright quarter is on the other side, so all fail."""
+    return look.seeds.x.flip(3)
+
+
+def test_images_are_rounded_before_the_subject_sees_them():
+    seen = []
+
+    class Spy(Counting):
+        def __call__(self, x, taps=None):
+            seen.append(x)
+            return super().__call__(x, taps)
+
+    look = door(subject=Spy(toy_subject()))
+    look(look.seeds.z + 0.001, torch.arange(5))
+    assert torch.equal(seen[0] * 255, (seen[0] * 255).round())
+
+
+def test_small_steps_add_up_although_images_are_rounded():
+    look = door()
+    z = look.seeds.z
+    for _ in range(4):
+        z = look(z + 0.4 / 255, torch.arange(5)).z
+    assert torch.allclose(z, look.seeds.z + 1.6 / 255, atol=1e-6)
+
+
+def test_the_gradient_passes_through_rounding_and_clamping():
+    look = door()
+    _, slope = look.gradient(look.seeds.z * 0 + 1.2, torch.arange(5))
+    assert bool((slope.flatten(1).abs().sum(1) > 0).all())
+
+
+def test_finished_seeds_cost_nothing_and_score_minus_infinity():
+    subject = Counting(toy_subject())
+    look = door(subject=subject)
+    look.retire(torch.tensor([1, 3]))
+    feedback = look(look.seeds.z, torch.arange(5))
+    assert subject.rows == 3
+    assert feedback.looked.tolist() == [True, False, True, False, True]
+    assert feedback.score.isneginf().tolist() == [False, True, False, True, False]
+
+
+def test_a_look_never_exceeds_what_a_seed_has_left():
+    subject = Counting(toy_subject())
+    look = door(queries=3, subject=subject)
+    rows = torch.arange(5).repeat_interleave(2)
+    for _ in range(3):
+        look(look.seeds.z[rows], rows)
+    assert look.counts.queries.tolist() == [3] * 5
+    assert subject.rows == 15
+    assert not look.live.any()
+
+
+def test_when_gradients_are_spent_a_seed_gets_one_plain_look_and_ends():
+    look = door(gradients=2)
+    rows = torch.arange(5)
+    slopes = [look.gradient(look.seeds.z, rows)[1].abs().sum().item() for _ in range(3)]
+    assert slopes[0] > 0
+    assert slopes[2] == 0
+    assert look.counts.gradients.tolist() == [2] * 5
+    assert look.counts.queries.tolist() == [3] * 5
+    assert not look.live.any()
+
+
+def test_candidates_are_judged_against_their_own_seed():
+    look = door()
+    rows = torch.tensor([3, 0])
+    feedback = look(look.seeds.x[[3, 3]], rows)
+    assert feedback.failed.tolist() == [False, True]
+    assert look.recorder.findings().seed.tolist() == [0]
+    assert look.recorder.findings().expected.tolist() == [0]
+
+
+def test_the_nearest_failing_candidate_is_kept_with_its_query_number():
+    look = door()
+    far, near = swapped(look), 0.3 * look.seeds.x + 0.7 * swapped(look)
+    look(far, torch.arange(5))
+    look(near, torch.arange(5))
+    look(far, torch.arange(5))
+    found = look.recorder.findings()
+    assert found.queries.tolist() == [2] * 5
+    assert look.counts.failing.tolist() == [3] * 5
+
+
+def test_until_first_ends_a_seed_at_its_first_failure():
+    look = door(until="first")
+    look(swapped(look)[:2], torch.tensor([0, 1]))
+    assert look.live.tolist() == [False, False, True, True, True]
+
+
+def test_a_lead_below_the_margin_is_no_failure():
+    flat = torch.full_like(toy_images().x, 100)
+    look = door()
+    assert not look(flat.float() / 255, torch.arange(5)).failed.any()
+
+
+def test_an_answer_that_is_no_number_is_a_finding_of_its_own_kind_and_harms_no_neighbour():
+    class Sick(Counting):
+        def __call__(self, x, taps=None):
+            answer = super().__call__(x, taps)
+            bad = (x[:, :, 0, 0] > 0.99).squeeze(1)
+            return Answer(torch.where(bad[:, None], torch.nan, answer.logits), answer.activations)
+
+    look = door(subject=Sick(toy_subject()))
+    z = look.seeds.z.clone()
+    z[2, 0, 0, 0] = 1.0
+    feedback, slope = look.gradient(z, torch.arange(5))
+    assert feedback.score.isneginf().tolist() == [False, False, True, False, False]
+    assert slope.isfinite().all()
+    found = look.recorder.findings()
+    assert [KINDS[kind] for kind in found.kind.tolist()] == ["non_finite"]
+    assert found.seed.tolist() == [2]
+
+
+def test_memory_that_runs_out_halves_the_calls_and_changes_no_answer():
+    class Small(Counting):
+        def __call__(self, x, taps=None):
+            if len(x) > 20:
+                raise torch.OutOfMemoryError("no room")
+            return super().__call__(x, taps)
+
+    images = toy_images(60)
+    plain, tight = door(images), door(images, subject=Small(toy_subject()))
+    rows = torch.arange(60)
+    assert torch.equal(plain(plain.seeds.z, rows).score, tight(tight.seeds.z, rows).score)
+    assert tight.ask.batch == 16
+
+
+def test_a_time_limit_stops_between_steps_and_says_who_was_cut_off():
+    class Walk:
+        def init(self, seeds, rng):
+            return {"z": seeds.z}
+
+        def step(self, state, look, rng):
+            look(state["z"], torch.arange(5))
+            return state
+
+    campaign = Campaign(subject=toy_subject(), method=method(search=Walk()))
+    calls = iter([False, False, True])
+    bounds = Limits(torch.full((5,), MANY), torch.full((5,), MANY))
+    shard = run_shard(campaign, toy_images(), bounds, stop=lambda counts: next(calls))
+    assert shard.counts.queries.tolist() == [2] * 5
+    assert shard.unfinished.all()
+
+
+def test_a_method_that_needs_more_than_the_subject_offers_is_refused():
+    with pytest.raises(Problem, match="needs gradients"):
+        Campaign(subject=Counting(toy_subject(), offers="scores"), method=pgd())
+
+
+@dataclass
+class Tilted:
+    """A decoder that loses the label of every second seed."""
+
+    name: str = "tilted"
+    keeps_code: bool = True
+
+    def encode(self, x, y, rng):
+        return x.clone(), {"lost": y % 2 == 1}
+
+    def decode(self, z, origin):
+        return torch.where(origin.context["lost"][:, None, None, None], z.flip(3), z)
+
+    def project(self, z, origin):
+        return z
+
+    def distance(self, z, origin):
+        return (z - origin.z).flatten(1).abs().sum(1)
+
+
+def test_a_seed_whose_reconstruction_is_already_wrong_is_set_aside_and_its_check_is_paid():
+    look = door(toy_images(4), space=Tilted())
+    look.reconstruct()
+    assert look.counts.lost.tolist() == [False, True, False, True]
+    assert look.counts.queries.tolist() == [1] * 4
+    assert look.live.tolist() == [True, False, True, False]
+    assert not len(look.recorder.findings())
+
+
+def test_the_subject_is_a_copy():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    subject = Subject(net)
+    before = subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits
+    net[1].weight.data.zero_()
+    assert torch.equal(subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits, before)

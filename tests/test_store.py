@@ -1,0 +1,124 @@
+"""The run folder: what is written is read back, half a file is invisible, nothing is written over."""
+
+import json
+from dataclasses import fields
+
+import pytest
+import torch
+
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, seeds_table, to_parquet
+from hardcase.types import Findings
+
+IDS = ["data/1", "data/2"]
+
+
+def some(count=2, peers=0, code=3):
+    rng = stream(0, "findings")
+    whole = torch.arange(count)
+    real = torch.rand(count, generator=rng)
+    x = torch.randint(0, 256, (count, 1, 6, 6), generator=rng, dtype=torch.uint8)
+    return Findings(whole, x, whole % 4, whole, whole + 1, whole.new_zeros(count, peers), real, real, real, whole, real.new_ones(count, code))
+
+
+def table(found, seeds=None):
+    return findings_table(found, found.x if seeds is None else seeds, IDS[: len(found)], method="pgd", oracle="label")
+
+
+def seed_rows(status):
+    zeros = [0] * len(IDS)
+    columns = {
+        "id": IDS, "label": [1, 2], "predicted": [1, 2], "confidence": [0.5, 0.75], "status": status,
+        **dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), zeros),
+    }  # fmt: skip
+    return seeds_table(columns, some().x)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "run", {"schema": 1}, "", seed_rows(["waiting", "waiting"]))
+
+
+def packed(found, status=("done", "done"), deltas=None):
+    return Packed(to_parquet(table(found)), to_parquet(seed_rows(list(status))), pack_deltas(deltas or {}))
+
+
+def test_what_was_appended_is_read_back(store):
+    found = some()
+    store.put(0, packed(found, deltas={"nc": {"bits": torch.tensor([1, 0, 1])}}))
+    read = store.findings()
+    assert torch.equal(read_images(read["image"]), found.x)
+    assert read["kind"].to_pylist() == ["label", "disagreement"]
+    assert read["predicted"].to_pylist() == found.predicted.tolist()
+    assert read["code"].to_pylist() == found.code.tolist()
+    assert store.deltas(0)["nc"]["bits"].tolist() == [1, 0, 1]
+    assert store.seeds()["status"].to_pylist() == ["done", "done"]
+
+
+def test_the_same_findings_give_the_same_bytes():
+    assert to_parquet(table(some())) == to_parquet(table(some()))
+
+
+def test_distances_are_measured_from_the_seed():
+    found = some()
+    moved = found.x.clone()
+    moved[:, 0, 0, 0] ^= 128
+    assert table(found, moved)["linf"].to_pylist() == pytest.approx([128 / 255] * 2)
+
+
+def test_an_empty_shard_marks_itself_done(store):
+    store.put(3, packed(some(0)))
+    assert store.done() == {3}
+    assert len(store.findings()) == 0
+
+
+def test_a_half_written_file_is_invisible(store):
+    (store.folder / "findings" / ".part-00001-abc.parquet").write_bytes(b"half")
+    assert store.done() == set()
+    assert len(store.findings()) == 0
+
+
+def test_a_damaged_part_is_named(store):
+    store.put(0, packed(some()))
+    path = store.folder / "findings" / "part-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[40] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(Problem, match="part-00000.parquet is damaged"):
+        store.findings()
+
+
+def test_a_folder_with_anything_in_it_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(Problem, match="not empty"):
+        Store.create(tmp_path, {}, "", seed_rows(["waiting"] * 2))
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(Problem, match="no run.json"):
+        Store.open(tmp_path)
+
+
+def test_a_damaged_record_is_named(store):
+    (store.folder / "run.json").write_text("{")
+    with pytest.raises(Problem, match=r"run\.json is damaged"):
+        store.record()
+
+
+def test_datasets_sees_pictures(store):
+    datasets = pytest.importorskip("datasets")
+    found = some()
+    store.put(0, packed(found))
+    store.put(1, packed(some(0)))
+    files = str(store.folder / "findings" / "*.parquet")
+    rows = datasets.load_dataset("parquet", data_files=files, cache_dir=str(store.folder / "hf"))["train"]
+    assert [row["image"].size for row in rows] == [(6, 6), (6, 6)]
+    assert rows[0]["image"].getpixel((2, 1)) == int(found.x[0, 0, 1, 2])
+
+
+def test_every_column_of_the_record_is_stored():
+    stored = set(table(some()).column_names)
+    assert {f.name for f in fields(Findings)} - {"x"} <= stored
+    json.loads(table(some()).schema.metadata[b"huggingface"])
