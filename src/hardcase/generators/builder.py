@@ -56,10 +56,8 @@ def trained(
 
     def train(net: torch.nn.Module) -> Mapping[str, Any]:
         goal = reconstruct(images_train, beta=beta)
-        return {
-            "seed": seed,
-            **asdict(fit(net, images_train, goal, recipe, seed=seed, device=device, progress=progress)),
-        }
+        history = fit(net, images_train, goal, recipe, seed=seed, name=row.name, device=device, progress=progress)
+        return {"seed": seed, **asdict(history)}
 
     net, card = cards.cached(
         family,

@@ -40,7 +40,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a training stands; `loss` is the mean since the last report, `warning` is said once."""
+    """Where the training of `what` stands; `loss` is the mean since the last report, `warning` is said once."""
 
     epoch: int
     epochs: int
@@ -48,6 +48,7 @@ class Progress:
     steps: int
     loss: float
     warning: str = ""
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def fit(
     recipe: Recipe,
     *,
     seed: int,
+    name: str = "a network",
     device: torch.device | str = "cpu",
     progress: Callable[[Progress], None] | None = None,
 ) -> History:
@@ -94,7 +96,7 @@ def fit(
     step = _stepper(net.to(place), goal, recipe, epochs * inside, stream(seed, "training", "noise", device=place))
     order = stream(seed, "training", "order")
     x, y = images.x.to(place), images.y.to(place)
-    tell = _Teller(goal.chance, epochs, inside, progress)
+    tell = _Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}")
     with own_randomness(seed, "training", "layers", device=place):
         net.train()
         for _ in range(epochs):
@@ -129,8 +131,10 @@ def _stepper(
 class _Teller:
     """Adds up losses, reports them, stops a training that has become NaN, and says when nothing is learned."""
 
-    def __init__(self, chance: float, epochs: int, inside: int, progress: Callable[[Progress], None] | None) -> None:
-        self.chance, self.epochs, self.inside, self.progress = chance, epochs, inside, progress
+    def __init__(
+        self, chance: float, epochs: int, inside: int, progress: Callable[[Progress], None] | None, what: str
+    ) -> None:
+        self.chance, self.epochs, self.inside, self.progress, self.what = chance, epochs, inside, progress, what
         self.means: list[float] = []
         self.warnings: list[str] = []
         self.step = 0
@@ -156,7 +160,7 @@ class _Teller:
         if self.progress is not None:
             steps, mean = self.epochs * self.inside, sum(recent) / len(recent)
             epoch = (self.step - 1) // self.inside + 1
-            self.progress(Progress(epoch, self.epochs, self.step, steps, mean, warning))
+            self.progress(Progress(epoch, self.epochs, self.step, steps, mean, warning, self.what))
 
     def _refuse_infinite(self, recent: list[float]) -> None:
         if not all(map(math.isfinite, recent)):

@@ -52,7 +52,7 @@ def trained(
     goal = classify(classes, perturb=None if adversarial is None else attack(adversarial))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
-        history = fit(net, images_train, goal, recipe, seed=seed, device=device, progress=progress)
+        history = fit(net, images_train, goal, recipe, seed=seed, name=name, device=device, progress=progress)
         return {"seed": seed, **asdict(history)}
 
     net, card = cards.cached(
