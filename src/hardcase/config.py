@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -71,12 +71,17 @@ class Config(_Section):
     split: Literal["train", "test"] = "test"
     seed: int = 0
     device: str = "cpu"
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     workers: int = Field(1, ge=1)
     cluster: str | None = None
     offline: bool = False
     allow_low_accuracy: bool = False
     trust_pickle: bool = False
+
+    @field_validator("peers", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @field_validator("method", mode="before")
     @classmethod
@@ -132,23 +137,46 @@ def _value(text: str) -> Any:
         return [_value(piece) for piece in pieces] if len(pieces) > 1 else text
 
 
+def wrong_value(place: str, error: ValidationError) -> Problem:
+    """The first thing that is wrong with the value at `place`, in words."""
+    first = error.errors()[0]
+    rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    return Problem(f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}.")
+
+
 def _problem(error: ValidationError) -> Problem:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
-        section = _section(first["loc"][:-1])
-        wrong = choice("setting", place, [".".join([*map(str, first["loc"][:-1]), name]) for name in section])
-        return wrong
+        return choice("setting", place, [".".join([*place.split(".")[:-1], name]) for name in section])
     if first["type"] == "missing":
-        return Problem(f"{place} is not given.", fix=f"--{place} ... or {place} = ... in the configuration file")
-    return Problem(f"{place} is {first['input']!r}: {first['msg'].lower()}.")
+        flag = place.removesuffix(".name")
+        return Problem(f"{flag} is not given.", fix=f"--{flag} ..., or {flag} = ... in the configuration file")
+    return wrong_value(place, error)
 
 
-def _section(path: Sequence[Any]) -> list[str]:
-    model: Any = Config
+def _place(path: Sequence[Any]) -> tuple[list[str], str]:
+    """The settings of the section that an error is in, and the setting's full name (without branches of a union)."""
+    model, names = Config, []
     for part in path:
-        model = model.model_fields[part].annotation
-    return list(model.model_fields)
+        names.append(str(part))
+        inner: Any = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        model = inner  # type: ignore[assignment]  # a section stands in for the whole
+    return list(model.model_fields), ".".join(names)
+
+
+_RULES = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "tuple": "a list"}
+
+
+def _rule(error: Any) -> str:
+    if error["type"] == "greater_than_equal":
+        return f"at least {error['ctx']['ge']}"
+    if error["type"] == "literal_error":
+        return str(error["ctx"]["expected"])
+    sort = error["type"].partition("_")[0]
+    return _RULES.get(sort, "a section with settings of its own" if sort == "model" else error["msg"].lower())
 
 
 def _without_none(value: Any) -> Any:

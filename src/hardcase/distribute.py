@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from time import monotonic
@@ -13,6 +15,7 @@ from time import monotonic
 import torch
 
 from hardcase.campaign import Campaign, Counts, Limits, Shard, run_shard
+from hardcase.errors import INTERNAL, Problem
 from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
 from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
@@ -186,9 +189,13 @@ class _Runner:
         self.pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _set_up, (self.source, self.workers))
         return self._there
 
-    def __exit__(self, *error: object) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self.pool is None:
+            return
+        if kind is not None and not issubclass(kind, Exception):  # an interrupt: unfinished shards are given up at once
+            for process in list((self.pool._processes or {}).values()):
+                process.kill()
+        self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _here(self, todo: list[Task], stopped: Callable[[], bool]) -> Iterator[Outcome]:
         for task in todo:
@@ -204,7 +211,19 @@ class _Runner:
                 for waiting in futures:
                     waiting.cancel()
             if not future.cancelled():
-                yield future.result()
+                yield _result(future)
+
+
+def _result(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise Problem(
+            "a worker process ended before its shard was finished.",
+            "Most often the memory ran out. The shards that were finished are stored.",
+            fix="hardcase resume RUN, with fewer --workers or a smaller --batch-size in its config.toml",
+            code=INTERNAL,
+        ) from error
 
 
 _campaign: Campaign | None = None
@@ -213,6 +232,7 @@ _campaign: Campaign | None = None
 def _set_up(source: Source, workers: int) -> None:
     """In a new worker process: the same arithmetic as everywhere, a fair share of the cores, the campaign built once."""
     global _campaign
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the one that owns the folder decides
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     _campaign = source()
 

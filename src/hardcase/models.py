@@ -86,7 +86,12 @@ def _from_file(path: Path, factory: str) -> nn.Module:
     if not callable(make):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise Problem(f"{path} has no function {factory!r}.", f"callable there: {', '.join(names) or 'nothing'}")
-    net = make()
+    try:
+        net = make()
+    except Problem:
+        raise
+    except Exception as error:
+        raise Problem(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
     if not isinstance(net, nn.Module):
         raise Problem(f"{path}:{factory} returned a {type(net).__name__}; it must return a torch.nn.Module.")
     return net
@@ -110,7 +115,7 @@ def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file
 
         try:
-            return load_file(path)
+            return dict(load_file(path))
         except SafetensorError as error:
             raise Problem(f"{path} is not a safetensors file: {error}") from error
     try:

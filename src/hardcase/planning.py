@@ -44,6 +44,7 @@ def campaign(config: Config, progress: TrainingProgress = None) -> Campaign:
     bench = recipes.Bench(
         subject=own,
         images=images,
+        data=config.data,
         peers=peers,
         target=_target(config, images),
         generator=config.generator,

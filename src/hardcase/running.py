@@ -50,12 +50,14 @@ class Watcher:
     def say(self, text: str) -> None:
         """Something worth a line: what is being checked, trained or skipped."""
 
-    def begin(self, record: dict[str, Any], usable: int) -> None: ...
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        """The folder exists and the search begins from so many seeds."""
 
     def pulse(self, counts: Counts) -> None:
         """A step was made; the counts are those of the shard being searched."""
 
-    def shard(self, progress: Progress) -> None: ...
+    def shard(self, progress: Progress) -> None:
+        """Where the whole run stands: told once before the first shard (a resumed run has some), then after every one."""
 
     def stopped(self) -> bool:
         """Whether to stop after the current shard."""
@@ -71,6 +73,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
         watcher.say(note)
     logits = answers(campaign.subject, plan.images, campaign.batch)
     status = _select(plan.images, logits)
+    _tasks(plan, campaign, status, logits)
     record = _record(plan, campaign, health)
     store = Store.create(out, record, plan.config, _seed_rows(plan.images, logits, status))
     return _go(plan, campaign, store, status, logits, watcher)
@@ -78,7 +81,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
 def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
     """Go on with the shards that `out` does not have yet. The model and the data must be the ones it began with."""
-    store, campaign = Store.open(out), plan.source()
+    store, campaign, watcher = Store.open(out), plan.source(), watcher or Watcher()
     record = store.record()
     for what, now in {"subject": campaign.subject.hash, "data": plan.images.hash}.items():
         if record["hashes"][what] != now:
@@ -86,33 +89,22 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
                 f"the {what} is not the one this run began with (hash {now}, then {record['hashes'][what]}).",
                 "Findings of two different campaigns would be mixed.", fix="a new --out",
             )  # fmt: skip
+    for number in store.mend():
+        watcher.say(f"shard {number} was damaged; it is set aside and searched again")
     logits = answers(campaign.subject, plan.images, campaign.batch)
-    return _go(plan, campaign, store, _select(plan.images, logits), logits, watcher or Watcher())
+    return _go(plan, campaign, store, _select(plan.images, logits), logits, watcher)
 
 
 def _go(
     plan: Plan, campaign: Campaign, store: Store, status: list[str], logits: Float[Tensor, "n k"], watcher: Watcher
 ) -> Run:
-    usable = torch.tensor([i for i, word in enumerate(status) if word == "waiting"], dtype=torch.int64)
-    if not len(usable):
-        raise Problem(
-            f"none of the {len(plan.images)} seeds is classified rightly, so there is nothing to search from.",
-            fix="more --seeds, another --split, or a better model", code=NO_SEEDS,
-        )  # fmt: skip
-    budget = overlay(plan.budget, campaign.method.budget)
-    probabilities = logits[usable].softmax(1)
-    todo = tasks(
-        plan.images.take(usable),
-        probabilities.argmax(1).tolist(),
-        probabilities.amax(1).tolist(),
-        limits(budget, len(usable)),
-        shard=plan.shard,
-    )
-    record = store.record()
-    watcher.begin(record, len(usable))
-    log = _Log(store, record, todo, watcher)
+    todo, budget = _tasks(plan, campaign, status, logits)
     limit = seconds(budget.time)
+    record = store.record()
+    watcher.begin(record, sum(len(task.images) for task in todo))
+    log = _Log(store, record, todo, watcher)
     log.write("searching", Progress.none(len(todo)))
+    watcher.shard(log.base + Progress.none(len(todo)))
     try:
         execute(
             plan.source, todo, store, campaign=campaign, rounds=plan.rounds, workers=plan.workers, findings=budget.findings,
@@ -122,6 +114,23 @@ def _go(
     finally:
         log.close()
     return Run(store.folder)
+
+
+def _tasks(
+    plan: Plan, campaign: Campaign, status: list[str], logits: Float[Tensor, "n k"]
+) -> tuple[list[Task], Budget]:
+    """The shards of the usable seeds, and the budget they share; what is wrong with either is said before any folder is made."""
+    usable = torch.tensor([i for i, word in enumerate(status) if word == "waiting"], dtype=torch.int64)
+    if not len(usable):
+        raise Problem(
+            f"none of the {len(plan.images)} seeds is classified rightly, so there is nothing to search from.",
+            fix="more --seeds, another --split, or a better model", code=NO_SEEDS,
+        )  # fmt: skip
+    budget = overlay(plan.budget, campaign.method.budget)
+    seconds(budget.time)
+    sure = logits[usable].softmax(1).max(1)
+    images, each = plan.images.take(usable), limits(budget, len(usable))
+    return tasks(images, sure.indices.tolist(), sure.values.tolist(), each, shard=plan.shard), budget
 
 
 class _Log:
@@ -251,10 +260,19 @@ def _versions() -> dict[str, str]:
 def _stored(store: Store) -> Progress:
     """What earlier processes have already brought into this folder."""
     run = Run(store.folder)
-    done = [row for row in run.seeds.drop_columns(["image"]).to_pylist() if row["looked"]]
-    spent = [sum(row[name] for row in done) for name in ("queries", "gradients")]
-    failing = {row["seed"] for row in run.findings.select(["seed", "kind"]).to_pylist() if row["kind"] == "label"}
-    return Progress(len(store.done()), 0, len(done), *spent, len(failing), len(run.findings))
+    reached = ("done", "out of time", "skipped: reconstruction")
+    done = [row for row in run.seeds.drop_columns(["image"]).to_pylist() if row["status"] in reached]
+    found = run.findings.select(["seed", "kind", "expected", "predicted"]).to_pylist()
+    return Progress(
+        done=len(store.done()),
+        shards=0,
+        seeds=len(done),
+        queries=sum(row["queries"] for row in done),
+        gradients=sum(row["gradients"] for row in done),
+        failing=len({row["seed"] for row in found if row["kind"] == "label"}),
+        findings=len(found),
+        confusions=tuple((row["expected"], row["predicted"]) for row in found),
+    )
 
 
 _COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]

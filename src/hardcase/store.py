@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from jaxtyping import UInt8
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -118,11 +119,7 @@ class Store:
     @classmethod
     def create(cls, folder: Path, record: Mapping[str, Any], config: str, seeds: pa.Table) -> Store:
         """A new run folder. A folder with anything in it is refused: nothing that was found is ever overwritten."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise Problem(
-                f"{folder} exists and is not empty.", "A run never writes over another one.",
-                fix=f"another --out, or hardcase resume {folder}",
-            )  # fmt: skip
+        refuse_used(folder)
         store = cls(folder)
         for name in ("findings", "verdicts", "state"):
             make_folder(folder / name)
@@ -148,7 +145,9 @@ class Store:
             return dict(json.loads((self.folder / "run.json").read_text()))
         except ValueError as error:
             raise Problem(
-                f"{self.folder / 'run.json'} is damaged: {error}.", fix=f"hardcase resume {self.folder}"
+                f"{self.folder / 'run.json'} is damaged: {error}.",
+                "The findings beside it are still readable as Parquet.",
+                fix=f"run again into a new folder: hardcase run {self.folder / 'config.toml'} --out NEW",
             ) from error
 
     def put(self, number: int, packed: Packed) -> None:
@@ -176,6 +175,24 @@ class Store:
             return base
         return pa.Table.from_pylist([rows.get(row["id"], row) for row in base.to_pylist()], base.schema)
 
+    def mend(self) -> list[int]:
+        """Set aside finished shards that cannot be read any more, so that they are searched again; their numbers."""
+        damaged = [number for number in sorted(self.done()) if not self._intact(number)]
+        for number in damaged:
+            part = self.folder / f"findings/part-{number:05d}.parquet"
+            part.rename(part.with_suffix(".parquet.damaged"))
+            (self.folder / f"state/seeds-{number:05d}.parquet").unlink(missing_ok=True)
+        return damaged
+
+    def _intact(self, number: int) -> bool:
+        try:
+            self.deltas(number)
+            _checked(self.folder / f"state/seeds-{number:05d}.parquet")
+            _checked(self.folder / f"findings/part-{number:05d}.parquet")
+        except (Problem, OSError, SafetensorError):
+            return False
+        return True
+
     def settle(self) -> None:
         """Write what is known of the seeds into `seeds.parquet`."""
         self.write("seeds.parquet", to_parquet(self.seeds()))
@@ -186,6 +203,17 @@ class Store:
 
     def _tables(self, folder: str, pattern: str) -> Iterator[pa.Table]:
         return (_checked(path) for path in sorted((self.folder / folder).glob(pattern)))
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise if there is anything in `folder` that a new run would mix with."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        again = f", or go on with it: hardcase resume {folder}" if (folder / "run.json").is_file() else ""
+        raise Problem(
+            f"{folder} exists and is not empty.",
+            "A run never writes over anything.",
+            fix=f"another --out{again}",
+        )
 
 
 def pack_deltas(deltas: Mapping[str, State]) -> bytes:

@@ -63,11 +63,15 @@ class Subject(nn.Module):
 
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
         with self._tapped(taps or {}) as activations:
-            logits = self.net((pad_rows(x, self.tile) - self.mean) / self.std)[: len(x)]
-        if logits.ndim != 2:
+            batch = pad_rows(x, self.tile)
+            logits = self.net((batch - self.mean) / self.std)
+        if not isinstance(logits, Tensor):
+            raise Problem(f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes).")
+        if logits.ndim != 2 or len(logits) < len(x):
             raise Problem(
-                f"the model returns shape {tuple(logits.shape)} for {len(x)} images; it must be (images, classes)."
+                f"the model returns shape {tuple(logits.shape)} for {len(batch)} images; it must be (images, classes)."
             )
+        logits = logits[: len(x)]
         if self.outputs == "probabilities":
             logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
         return Answer(logits.float(), {name: value[: len(x)] for name, value in activations.items()})

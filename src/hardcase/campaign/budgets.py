@@ -43,12 +43,15 @@ def overlay(budget: Budget, default: Budget) -> Budget:
 
 def seconds(time: float | str | None) -> float | None:
     """``90``, ``"90s"``, ``"10m"``, ``"2h"`` in seconds."""
-    if time is None or isinstance(time, float | int):
-        return time
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", time.strip())
+    if time is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(time).strip())
     if not match:
         raise Problem(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+    limit = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+    if limit <= 0:
+        raise Problem(f"a time limit of {time} leaves no time to look at anything.", fix="30s, 10m or 2h, or none")
+    return limit
 
 
 def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m"]:
