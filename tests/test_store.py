@@ -19,7 +19,19 @@ def some(count=2, peers=0, code=3):
     whole = torch.arange(count)
     real = torch.rand(count, generator=rng)
     x = torch.randint(0, 256, (count, 1, 6, 6), generator=rng, dtype=torch.uint8)
-    return Findings(whole, x, whole % 4, whole, whole + 1, whole.new_zeros(count, peers), real, real, real, whole, real.new_ones(count, code))
+    return Findings(
+        whole,
+        x,
+        whole % 4,
+        whole,
+        whole + 1,
+        whole.new_zeros(count, peers),
+        real,
+        real,
+        real,
+        whole,
+        real.new_ones(count, code),
+    )
 
 
 def table(found, seeds=None):
@@ -85,7 +97,7 @@ def test_a_damaged_part_is_named(store):
     data = bytearray(path.read_bytes())
     data[40] ^= 0xFF
     path.write_bytes(bytes(data))
-    with pytest.raises(Problem, match="part-00000.parquet is damaged"):
+    with pytest.raises(Problem, match=r"part-00000\.parquet is damaged"):
         store.findings()
 
 
@@ -97,7 +109,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(Problem, match="no run.json"):
+    with pytest.raises(Problem, match=r"no run\.json"):
         Store.open(tmp_path)
 
 

@@ -31,7 +31,9 @@ def test_rows_are_admitted_in_order_until_their_seed_has_nothing_left():
     assert within(rows, torch.tensor([2, 1])).tolist() == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), (1.5, 1.5), (None, None)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), (1.5, 1.5), (None, None)]
+)
 def test_durations(text, value):
     assert seconds(text) == value
 

@@ -24,7 +24,11 @@ def parts(folder):
 
 def run(world, out, name, **how):
     subject, space, seeds = world
-    method = sinvad(space=space, population=30, elite=10, generations=12, spread=1.5) if name == "sinvad" else pgd(epsilon=0.1)
+    method = (
+        sinvad(space=space, population=30, elite=10, generations=12, spread=1.5)
+        if name == "sinvad"
+        else pgd(epsilon=0.1)
+    )
     return api.run(subject, seeds, method=method, seed=7, out=out, shard=8, rounds=2, allow_low_accuracy=True, **how)
 
 

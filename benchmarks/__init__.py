@@ -1,0 +1,1 @@
+"""Speed and size, as ratios measured in one run. ``python -m benchmarks [NAME ...]``."""

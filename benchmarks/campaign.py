@@ -1,0 +1,104 @@
+"""What a campaign costs beside its networks: the time of the same calls made bare, over the campaign's time."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.figures import Figure, seconds
+from hardcase import data, generators, zoo
+from hardcase.campaign import Campaign, limits, run_shard
+from hardcase.methods import pgd, sinvad
+from hardcase.spaces.vae import Latent
+from hardcase.subject import Subject
+from hardcase.types import Answer, Method
+
+COMMAND = "python -m benchmarks campaign"
+
+
+class Bare:
+    """Replays, without a campaign around them, the calls that a campaign made: same networks, same numbers of rows."""
+
+    def __init__(self, subject: Subject, space: Latent | None) -> None:
+        self.subject, self.space = subject, space
+        self.calls: list[tuple[int, bool]] = []
+        self.name, self.hash, self.offers, self.device = subject.name, subject.hash, subject.offers, subject.device
+
+    def __call__(self, x: Tensor, taps: object = None) -> Answer:
+        self.calls.append((len(x), x.requires_grad))
+        return self.subject(x)
+
+    def replay(self, shape: torch.Size, latent: int) -> None:
+        x = torch.rand(4096, *shape)
+        z = torch.randn(4096, latent) if self.space is not None else x
+        for rows, graded in self.calls:
+            with torch.set_grad_enabled(graded):
+                code = z[:rows].clone().requires_grad_(graded)
+                images = self.space.vae.decode(code) if self.space is not None else code
+                logits = self.subject(images).logits
+                if graded:
+                    torch.autograd.grad(logits.sum(), code)
+
+
+def figures() -> Iterator[Figure]:
+    train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
+    lenet = Subject(zoo.trained("lenet5", train, test)[0], name="lenet5")
+    cnn = Subject(zoo.trained("sinvad-cnn", train, test)[0], name="sinvad-cnn")
+    space = Latent(generators.trained("vae", train, test)[0])
+    genetic = sinvad(space=space, generations=20)
+    yield _share("sinvad", cnn, genetic, space)
+    yield _share("sinvad-lenet5", lenet, genetic, space)
+    yield _share("pgd", lenet, pgd(epsilon=0.05), None, seeds=512)
+    yield from start_up()
+    yield memory()
+
+
+def _share(name: str, subject: Subject, method: Method, space: Latent | None, seeds: int = 64) -> Figure:
+    images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
+    shares = []
+    for _ in range(3):
+        bare = Bare(subject, space)
+        campaign = Campaign(subject=bare, method=method, batch=512)
+        whole = seconds(lambda c=campaign: run_shard(c, images, limits(method.budget, len(images))))
+        alone = seconds(lambda b=bare: b.replay(images.x.shape[1:], 400))
+        shares.append(alone / whole)
+    return Figure(
+        name=f"campaign-model-share-{name}",
+        value=statistics.median(shares),
+        unit="of the campaign's time",
+        against="the same calls of decoder and subject, bare",
+        command=COMMAND,
+    )
+
+
+def start_up() -> Iterator[Figure]:
+    for name, command in {
+        "start-help": ["-m", "hardcase", "--help"],
+        "start-list-methods": ["-m", "hardcase", "list", "methods"],
+        "start-import": ["-c", "import hardcase"],
+    }.items():
+        times = [
+            seconds(lambda c=command: subprocess.run([sys.executable, *c], capture_output=True, check=True))
+            for _ in range(5)
+        ]
+        yield Figure(name=name, value=statistics.median(times), unit="s", against="a fresh process", command=COMMAND)
+
+
+def memory() -> Figure:
+    """Peak memory of 1,000 seeds x population 50 x 100 generations, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable, "-m", "hardcase", "run", "--data", "mnist5k", "--model", "zoo:lenet5", "--method", "sinvad@code",
+            "--seeds", "1000", "--set", "method.generations=100", "--progress", "none", "--out", str(Path(folder) / "run"),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    return Figure(name="memory-sinvad-1000", value=peak, unit="GB", against="a limit of 4 GB", command=COMMAND)

@@ -1,0 +1,47 @@
+"""One figure, and how figures are collected."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`value` in `unit`, compared with `against`; `command` measures it again."""
+
+    name: str
+    value: float
+    unit: str
+    against: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value:.4g} {self.unit} (against {self.against})"
+
+
+def collect(figures: Iterable[Figure]) -> None:
+    """Print each figure as it comes and merge them into results.json, newest value of a name."""
+    known = {row["name"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.is_file() else {}
+    for figure in figures:
+        print(figure, flush=True)
+        known[figure.name] = asdict(figure)
+        RESULTS.write_text(json.dumps(sorted(known.values(), key=lambda row: row["name"]), indent=2) + "\n")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def ratio(one: Callable[[], object], other: Callable[[], object], repeats: int = 5) -> float:
+    """Median time of `one` over that of `other`, measured in turns so that a slow moment hits both."""
+    pairs = [(seconds(one), seconds(other)) for _ in range(repeats)]
+    return statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)

@@ -1,0 +1,155 @@
+"""Plants known defects, one at a time, in a copy of the sources, and shows that the suite catches each.
+
+``python tests/plant_defects.py [WORD ...]`` (``make plant``); with words, only defects whose name contains one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Defect:
+    """Replace `right` by `wrong` in `file`; `tests` must then fail."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+
+DEFECTS = (
+    Defect(
+        "hidden global randomness",
+        "searches/gradient.py",
+        "torch.rand(seeds.z.shape, generator=rng, device=seeds.z.device)",
+        "torch.rand(seeds.z.shape, device=seeds.z.device)",
+        "tests/contracts/test_methods.py -k pgd",
+    ),
+    Defect(
+        "hidden global randomness in the genetic search",
+        "searches/genetic.py",
+        "torch.rand(child.shape, generator=rng, device=child.device)",
+        "torch.rand(child.shape, device=child.device)",
+        "tests/contracts/test_methods.py -k sinvad",
+    ),
+    Defect(
+        "seeds edited in place",
+        "spaces/pixel.py",
+        "return x.clone(), {}",
+        "return x.mul_(0.99), {}",
+        "tests/contracts",
+    ),
+    Defect(
+        "a budget off by one",
+        "campaign/budgets.py",
+        "return ordinal(rows) < left[rows]",
+        "return ordinal(rows) <= left[rows]",
+        "tests/contracts/test_methods.py tests/campaign",
+    ),
+    Defect(
+        "a missing clamp",
+        "spaces/pixel.py",
+        "return self.ball.pull(z, origin.z).clamp(0, 1)",
+        "return self.ball.pull(z, origin.z)",
+        "tests/contracts tests/spaces",
+    ),
+    Defect(
+        "a flipped oracle",
+        "oracles.py",
+        "return margin(probe.logits.softmax(1), probe.origin.y) >= self.lead",
+        "return margin(probe.logits.softmax(1), probe.origin.y) < self.lead",
+        "tests/contracts/test_methods.py -k pgd",
+    ),
+    Defect(
+        "a candidate judged against the wrong seed",
+        "campaign/asking.py",
+        "origin = self.seeds.take(rows)",
+        "origin = self.seeds.take(rows.sort().values)",
+        "tests/campaign",
+    ),
+    Defect(
+        "a search that keeps the worst",
+        "searches/genetic.py",
+        "score.argsort(dim=1, descending=True, stable=True)",
+        "score.argsort(dim=1, descending=False, stable=True)",
+        "tests/contracts/test_methods.py tests/searches -k 'sinvad or genetic'",
+    ),
+    Defect(
+        "the farthest finding kept instead of the nearest",
+        "campaign/keeping.py",
+        "order = distance.argsort(stable=True)",
+        "order = distance.argsort(stable=True, descending=True)",
+        "tests/campaign",
+    ),
+    Defect(
+        "rounding left out of look",
+        "campaign/asking.py",
+        "x = to_grid(self.campaign.method.space.decode(z, origin))",
+        "x = self.campaign.method.space.decode(z, origin).clamp(0, 1)",
+        "tests/contracts tests/campaign",
+    ),
+    Defect(
+        "rows that see their neighbours' padding",
+        "tensors.py",
+        "return x if missing == 0 or len(x) == 0 else",
+        "return x if True else",
+        "tests/end_to_end/test_same_bytes.py",
+    ),
+    Defect(
+        "hooks left behind after an exception",
+        "subject.py",
+        "            for handle in handles:\n                handle.remove()",
+        "            pass",
+        "tests/test_subject.py",
+    ),
+    Defect(
+        "a part that is visible before it is whole",
+        "cache.py",
+        "        os.replace(temporary, path)",
+        "        path.write_bytes(b'half'); os.replace(temporary, path)",
+        "tests/test_cache.py",
+    ),
+)
+
+
+def caught(defect: Defect) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        path = copy / "hardcase" / defect.file
+        source = path.read_text()
+        assert defect.right in source, f"{defect.file} no longer has the line that {defect.name!r} would spoil"
+        path.write_text(source.replace(defect.right, defect.wrong))
+        command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {defect.tests}"
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        done = subprocess.run(command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        print(done.stdout[-2000:], done.stderr[-2000:])
+        raise SystemExit(f"the tests for {defect.name!r} could not run")
+    return done.returncode == 1
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    chosen = [d for d in DEFECTS if not words or any(word in d.name for word in words)]
+    missed = []
+    for defect in chosen:
+        good = caught(defect)
+        print(f"{'caught' if good else 'MISSED'}: {defect.name}", flush=True)
+        missed += [] if good else [defect.name]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} planted defects caught")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()

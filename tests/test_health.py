@@ -1,0 +1,111 @@
+"""`check` says what is wrong before any search starts."""
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.health import check
+from hardcase.subject import Subject
+from hardcase.testing.toys import Quarters, toy_images, toy_subject
+
+
+class Changed(nn.Module):
+    """The toy network with its answer changed by a function."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.quarters, self.change = Quarters(), change
+
+    def forward(self, x):
+        return self.change(self.quarters(x))
+
+
+def checked(change, **how):
+    return check(Subject(Changed(change)), toy_images(40), **how)
+
+
+def test_a_healthy_subject():
+    health = check(toy_subject(), toy_images(40))
+    assert health.accuracy == 1.0
+    assert health.bitwise
+    assert health.notes == ()
+    assert "100.0%" in str(health)
+
+
+def test_chance_accuracy_says_normalisation_or_class_order():
+    with pytest.raises(Problem, match=r"gets 0.0% of the 40 seeds right; chance is 25%") as caught:
+        checked(lambda logits: -logits)
+    assert "normalisation is missing or the class order differs" in str(caught.value)
+    assert "--allow-low-accuracy" in str(caught.value)
+
+
+def test_low_accuracy_can_be_allowed_and_a_wrong_class_order_is_noticed():
+    health = checked(lambda logits: logits.roll(1, 1), allow_low_accuracy=True)
+    assert any("another class order would give 100%" in note for note in health.notes)
+
+
+def test_a_constant_model_is_named():
+    with pytest.raises(Problem, match="answers class 2 for 100%"):
+        checked(lambda logits: logits * 0 + torch.tensor([0.0, 0.0, 1.0, 0.0]))
+
+
+def test_a_model_that_answers_nan():
+    with pytest.raises(Problem, match="NaN or infinity on all of the 40"):
+        checked(lambda logits: logits * torch.nan)
+
+
+def test_nan_on_some_images_is_a_note():
+    def sometimes(logits):
+        return torch.where((logits[:, :1] == logits[:, :1].amin()), torch.nan, logits)
+
+    assert any("NaN or infinity on" in note for note in checked(sometimes).notes)
+
+
+def test_a_model_that_changes_its_answer():
+    count = 0
+
+    def drift(logits):
+        nonlocal count
+        count += 1
+        return logits + count
+
+    with pytest.raises(Problem, match="changes its answer"):
+        checked(drift)
+
+
+def test_too_few_outputs():
+    with pytest.raises(Problem, match="3 outputs, but toy has 4 classes"):
+        checked(lambda logits: logits[:, :3])
+
+
+def test_more_outputs_than_classes_is_a_note():
+    health = checked(lambda logits: torch.cat([logits, logits[:, :1] - 99], 1))
+    assert any("1 outputs more" in note for note in health.notes)
+
+
+def test_probabilities_are_noticed():
+    assert any("probabilities" in note for note in checked(lambda logits: logits.softmax(1)).notes)
+
+
+def test_dependence_on_the_batch_is_noticed():
+    assert not checked(lambda logits: logits + logits.mean(0) * 1e-3).bitwise
+
+
+def test_wrong_image_size_says_so():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(99, 4))
+    with pytest.raises(Problem, match="fails on an image of 1 x 8 x 8"):
+        check(Subject(net), toy_images(4))
+
+
+def test_no_images():
+    with pytest.raises(Problem, match="no images"):
+        check(toy_subject(), toy_images(0))
+
+
+def test_labels_outside_the_classes():
+    from dataclasses import replace
+
+    images = toy_images(4)
+    with pytest.raises(Problem, match="labels run from"):
+        check(toy_subject(), replace(images, y=images.y + 2))

@@ -1,0 +1,116 @@
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.subject import Subject
+from hardcase.testing.toys import Quarters, toy_images, toy_subject
+
+X = torch.rand(5, 1, 8, 8, generator=stream(0))
+
+
+def hooks(subject):
+    return sum(len(module._forward_hooks) for module in subject.modules())
+
+
+def test_normalisation_is_inside():
+    net = Quarters()
+    inside = Subject(net, mean=(0.5,), std=(0.25,))
+    assert torch.allclose(inside(X).logits, net((X - 0.5) / 0.25), atol=1e-5)
+
+
+def test_a_subject_stays_in_evaluation_mode():
+    subject = Subject(nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 4)).train())
+    subject.train()
+    assert torch.equal(subject(X).logits, subject(X).logits)
+
+
+def test_the_original_keeps_its_mode_and_its_gradients():
+    net = Quarters().train()
+    Subject(net)
+    assert net.training
+    assert all(p.requires_grad for p in net.parameters())
+
+
+def test_taps_see_what_the_layer_gave_and_leave_no_hook():
+    subject = toy_subject()
+    answer = subject(X, {"relu": torch.clone})
+    assert torch.allclose(answer.activations["relu"], subject.net.relu(subject.net.mean(X.flatten(1))))
+    assert answer.activations["relu"].shape == (5, 4)
+    assert hooks(subject) == 0
+
+
+def test_hooks_are_removed_when_the_model_or_a_tap_raises():
+    def bad(output):
+        raise RuntimeError("no")
+
+    subject = toy_subject()
+    with pytest.raises(RuntimeError):
+        subject(X, {"relu": bad})
+    with pytest.raises(RuntimeError):
+        subject(torch.rand(2, 1, 3, 3), {"relu": torch.clone})
+    assert hooks(subject) == 0
+
+
+def test_an_in_place_layer_does_not_spoil_what_was_kept():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(inplace=True))
+    answer = Subject(net)(X - 1, {"1": torch.clone})
+    assert bool((answer.activations["1"] < 0).any())
+
+
+def test_a_module_that_runs_twice_is_kept_twice():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return self.f(self.f(x.flatten(1)))
+
+    seen = Subject(Twice())(X, {"f": torch.clone}).activations
+    assert set(seen) == {"f", "f#2"}
+
+
+def test_a_missing_layer_and_a_silent_one_are_errors():
+    class Silent(Quarters):
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Linear(2, 2)
+
+    with pytest.raises(Problem, match="no layer 'conv9'"):
+        toy_subject()(X, {"conv9": torch.clone})
+    with pytest.raises(Problem, match="did not run"):
+        Subject(Silent())(X, {"unused": torch.clone})
+
+
+def test_probabilities_are_turned_into_logits():
+    net = nn.Sequential(Quarters(1.0), nn.Softmax(1))
+    subject = Subject(net, outputs="probabilities")
+    assert torch.allclose(subject(X).logits.softmax(1), net(X), atol=1e-6)
+
+
+def test_the_hash_tells_weights_and_normalisation_apart():
+    plain, shifted, other = Subject(Quarters()), Subject(Quarters(), mean=(0.1,)), Subject(Quarters(3.0))
+    assert plain.hash == Subject(Quarters()).hash
+    assert len({plain.hash, shifted.hash, other.hash}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"mean": (0.0, 0.0)}, "equal lengths"), ({"std": (0.0,)}, "above 0"), ({"outputs": "labels"}, "labels")],
+)
+def test_bad_arguments(arguments, words):
+    with pytest.raises(Problem, match=words):
+        Subject(Quarters(), **arguments)
+
+
+def test_a_model_of_the_wrong_shape_of_answer_is_refused():
+    with pytest.raises(Problem, match=r"must be \(images, classes\)"):
+        Subject(nn.Identity())(X)
+
+
+def test_one_row_answers_alone_as_among_others():
+    subject, images = toy_subject(), toy_images(40)
+    x = images.x.float() / 255
+    assert torch.equal(torch.cat([subject(x[i : i + 1]).logits for i in range(40)]), subject(x).logits)
