@@ -1,0 +1,194 @@
+"""What one look shows to the criteria. Work that several of them need (matrices, extremes, top units) is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.criteria.units import Scaling, Selection
+from hardcase.types import Probe
+
+WIDE = 1024
+"""Layers with more units are handled one by one; narrower ones together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive units of a selection as one matrix; `start` is the number of the first."""
+
+    start: int
+    values: Float[Tensor, "m u"]
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.values.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The least and the greatest number of each unit in one look; a unit that shows no number has +inf and -inf."""
+
+    low: Float[Tensor, " u"]
+    high: Float[Tensor, " u"]
+
+
+class Frame:
+    """Activations and answers of `m` rows, with the labels and seeds they belong to where these are known."""
+
+    def __init__(
+        self,
+        activations: Mapping[str, Tensor],
+        logits: Float[Tensor, "m k"],
+        *,
+        labels: Int[Tensor, " m"] | None = None,
+        ids: Int[Tensor, " m"] | None = None,
+        are_seeds: Bool[Tensor, " m"] | None = None,
+    ) -> None:
+        self.activations, self.logits = activations, logits
+        self.labels, self.ids, self.are_seeds = labels, ids, are_seeds
+        self._memo = dict[Hashable, Any]()
+
+    @staticmethod
+    def of(probe: Probe) -> Frame:
+        same = (probe.x.detach() == probe.origin.x).flatten(1).all(1) if probe.x.shape == probe.origin.x.shape else None
+        return Frame(probe.activations, probe.logits, labels=probe.origin.y, ids=probe.origin.id, are_seeds=same)
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def device(self) -> torch.device:
+        return self.logits.device
+
+    @property
+    def predicted(self) -> Int[Tensor, " m"]:
+        return self.logits.argmax(1)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returned the first time this frame was asked for `key`."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    def layers(self, selection: Selection) -> list[Float[Tensor, "m w"]]:
+        values: list[Tensor] = self.once(("layers", selection), lambda: selection.read(self.activations))
+        return values
+
+    def matrix(self, selection: Selection) -> Float[Tensor, "m u"]:
+        values: Tensor = self.once(("matrix", selection), lambda: torch.cat(self.layers(selection), 1))
+        return values
+
+    def blocks(self, selection: Selection) -> list[Block]:
+        """The units in blocks: wide layers alone, neighbouring narrow ones together."""
+        blocks: list[Block] = self.once(("blocks", selection), lambda: _blocks(selection, self.layers(selection)))
+        return blocks
+
+    def extremes(self, selection: Selection) -> Extremes:
+        extremes: Extremes = self.once(("extremes", selection), lambda: _extremes(self.blocks(selection)))
+        return extremes
+
+    def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
+        """The numbers of each layer's `k` greatest units, greatest first, ties to the lower number; -1 where there is none."""
+        top: Tensor = self.once(("top", selection, k), lambda: _top(selection, self.layers(selection), k))
+        return top
+
+    def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
+        """The units scaled to [0, 1] by the extremes of their layer in the same row; a constant layer gives 0."""
+        values: Tensor = self.once(("scaled", selection, scaling), lambda: self._scaled(selection, scaling))
+        return values
+
+    def _scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
+        parts = []
+        for values, (low, high) in zip(self.layers(selection), selection.ranges(self.activations), strict=True):
+            width = high - low + scaling.epsilon
+            parts.append((values - low) / torch.where(width > 0, width, 1))
+        return torch.cat(parts, 1)
+
+
+def _blocks(selection: Selection, layers: list[Tensor]) -> list[Block]:
+    blocks, pending = list[Block](), list[Tensor]()
+    for start, values in zip(selection.starts, layers, strict=True):
+        if values.shape[1] > WIDE:
+            blocks += [_joined(pending, start), Block(start, values)]
+            pending = []
+        else:
+            pending.append(values)
+    blocks.append(_joined(pending, selection.units))
+    return [block for block in blocks if block.values.shape[1]]
+
+
+def _joined(parts: list[Tensor], stop: int) -> Block:
+    width = sum(part.shape[1] for part in parts)
+    values = torch.cat(parts, 1) if len(parts) > 1 else parts[0] if parts else torch.empty(0, 0)
+    return Block(stop - width, values)
+
+
+def _extremes(blocks: list[Block]) -> Extremes:
+    low, high = (torch.cat([f(block.values.detach(), 0) for block in blocks]) for f in (torch.amin, torch.amax))
+    if not bool(high.isnan().any()):
+        return Extremes(low, high)
+    broken = [(block.values.detach(), block.values.isnan()) for block in blocks]
+    low = torch.cat([values.masked_fill(nan, torch.inf).amin(0) for values, nan in broken])
+    return Extremes(low, torch.cat([values.masked_fill(nan, -torch.inf).amax(0) for values, nan in broken]))
+
+
+def _top(selection: Selection, layers: list[Tensor], k: int) -> Int[Tensor, "m l k"]:
+    found: list[Tensor | None] = [None] * len(layers)
+    narrow = [i for i, values in enumerate(layers) if values.shape[1] <= WIDE]
+    if narrow:
+        together = _greatest(_padded([layers[i].detach() for i in narrow], k), k)
+        for position, i in enumerate(narrow):
+            found[i] = together[:, position]
+    for i, values in enumerate(layers):
+        if values.shape[1] > WIDE:
+            found[i] = _greatest_of_many(values.detach(), k)
+    starts = torch.tensor(selection.starts, device=layers[0].device)[:, None]
+    index = torch.stack([f for f in found if f is not None], 1)
+    return torch.where(index < 0, index, index + starts)
+
+
+def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
+    """Layers of different widths side by side, filled up with -inf."""
+    width = max(k, *(values.shape[1] for values in layers))
+    joined = torch.cat([*layers, layers[0].new_full((len(layers[0]), 1), -torch.inf)], 1)
+    columns = torch.full((len(layers), width), joined.shape[1] - 1)
+    start = 0
+    for row, values in enumerate(layers):
+        columns[row, : values.shape[1]] = torch.arange(start, start + values.shape[1])
+        start += values.shape[1]
+    return joined.index_select(1, columns.flatten().to(joined.device)).reshape(-1, *columns.shape)
+
+
+def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
+    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf or not-a-number is left."""
+    values = values.masked_fill(values.isnan(), -torch.inf)
+    if k > 4:
+        best, index = (part[..., :k] for part in values.sort(dim=2, descending=True, stable=True))
+        return torch.where(best > -torch.inf, index, -1)
+    found = []
+    for _ in range(k):
+        best, index = values.max(2, keepdim=True)
+        values.scatter_(2, index, -torch.inf)
+        found.append(torch.where(best > -torch.inf, index, -1))
+    return torch.cat(found, 2)
+
+
+def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 64) -> Int[Tensor, "m k"]:
+    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest values."""
+    width, spare = values.shape[1], values.shape[1] % block
+    most = torch.unflatten(values[:, : width - spare], 1, (-1, block)).amax(2)
+    if spare:
+        most = torch.cat([most, values[:, width - spare :].amax(1, keepdim=True)], 1)
+    if bool(most.isnan().any()):
+        return _greatest_of_many(values.masked_fill(values.isnan(), -torch.inf), k, block)
+    blocks = _greatest(most[:, None], min(k, most.shape[1])).squeeze(1).sort(1).values
+    places = (blocks[:, :, None] * block + torch.arange(block, device=values.device)).flatten(1)
+    outside = (places < 0) | (places >= width)
+    picked = values.gather(1, places.clamp(0, width - 1)).masked_fill(outside, -torch.inf)
+    index = _greatest(picked[:, None], k).squeeze(1)
+    return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))

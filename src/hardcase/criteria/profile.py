@@ -1,0 +1,209 @@
+"""What training data did to a network: ranges of units, and the traces that surprise is measured against.
+
+Both come from one streaming pass. A profile knows the model and the data it was made from, and is refused for another model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.traces import Traces
+from hardcase.criteria.units import Selection, join_taps
+from hardcase.errors import Problem
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images, Model
+
+FORMAT = "hardcase profile 1"
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Least, greatest, mean and variance of each unit over training data, not-a-number apart."""
+
+    low: Float[Tensor, " u"]
+    high: Float[Tensor, " u"]
+    mean: Float[Tensor, " u"]
+    variance: Float[Tensor, " u"]
+
+    @staticmethod
+    def join(parts: Iterable[Range]) -> Range:
+        columns = list(zip(*((p.low, p.high, p.mean, p.variance) for p in parts), strict=True))
+        return Range(*(torch.cat(column) for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a profile must hold: ranges and traces of selections, and of some of these the distances between traces."""
+
+    ranges: tuple[Selection, ...] = ()
+    traces: tuple[Selection, ...] = ()
+    distances: tuple[Selection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come from."""
+
+    model: str
+    data: str
+    name: str
+    count: int
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    traces: Mapping[str, Traces] = field(default_factory=dict)
+    _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returned the first time this profile was asked for `key`: criteria share what they fit to it."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def range(self, selection: Selection) -> Range:
+        """The ranges of all units of a selection."""
+        return Range.join(self._find(self.ranges, _key(name, selection), "ranges") for name in selection.names)
+
+    def trace(self, selection: Selection) -> Traces:
+        return self._find(self.traces, _trace_key(selection), "traces")
+
+    def _find(self, table: Mapping[str, Found], key: str, what: str) -> Found:
+        if key not in table:
+            raise Problem(
+                f"the profile has no {what} of {key!r}.", f"it has: {', '.join(table) or 'none'}", fix="a new profile"
+            )
+        return table[key]
+
+    def check(self, model: str) -> Profile:
+        """This profile, if it was made with the model of that hash."""
+        if self.model != model:
+            raise Problem(
+                f"the profile was made with another model ({self.model}, not {model}).",
+                "Its ranges and traces say nothing about this one.",
+                fix="a profile of this model",
+            )
+        return self
+
+    def save(self, path: Path) -> Path:
+        from safetensors.torch import save_file
+
+        tensors = {
+            f"range/{k}/{n}": getattr(r, n).contiguous() for k, r in self.ranges.items() for n in Range.__slots__
+        }
+        for key, traces in self.traces.items():
+            tensors |= {f"trace/{key}/{name}": value.contiguous() for name, value in traces.tensors().items()}
+        card = {"format": FORMAT, "model": self.model, "data": self.data, "name": self.name, "count": self.count}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.part")
+        save_file(tensors, temporary, metadata={"card": json.dumps(card)})
+        return temporary.replace(path)
+
+    @staticmethod
+    def load(path: Path, *, model: str) -> Profile:
+        """The profile in a file; refused if it was made with another model."""
+        from safetensors import safe_open
+
+        try:
+            with safe_open(path, "pt") as file:
+                card = json.loads((file.metadata() or {}).get("card", "{}"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, ValueError, RuntimeError) as error:
+            raise Problem(f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote") from error
+        if card.get("format") != FORMAT:
+            raise Problem(
+                f"{path} is not a profile of this version: {card.get('format', 'unknown format')}.", fix="a new profile"
+            )
+        groups = dict[str, dict[str, dict[str, Tensor]]]()
+        for name, value in tensors.items():
+            kind, rest = name.split("/", 1)
+            key, column = rest.rsplit("/", 1)
+            groups.setdefault(kind, {}).setdefault(key, {})[column] = value
+        ranges = {key: Range(**columns) for key, columns in groups.get("range", {}).items()}
+        traces = {key: Traces(**columns) for key, columns in groups.get("trace", {}).items()}
+        return Profile(card["model"], card["data"], card["name"], card["count"], ranges, traces).check(model)
+
+
+def fit_profile(
+    subject: Model,
+    images: Images,
+    needs: Needs,
+    *,
+    batch: int = 256,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """One pass over training data: the ranges and traces that are needed."""
+    if not len(images):
+        raise Problem("there are no images to make a profile from.", fix="the train split of the data")
+    taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
+    running, kept = {s: _Running(s.units) for s in needs.ranges}, {s: list[Tensor]() for s in needs.traces}
+    predicted, device = list[Tensor](), getattr(subject, "device", torch.device("cpu"))
+    for part in chunks(len(images), batch):
+        with torch.inference_mode():
+            answer = subject(from_bytes(images.x[part].to(device)), taps)
+            frame = Frame(answer.activations, answer.logits)
+            for selection, state in running.items():
+                state.add(frame, selection)
+            for selection, values in kept.items():
+                values.append(frame.matrix(selection).cpu())
+            predicted.append(frame.predicted.cpu())
+        if progress:
+            progress(part.stop, len(images))
+    by_layer = {key: value for s, state in running.items() for key, value in _by_layer(s, state.range()).items()}
+    classes = torch.cat(predicted).clone()
+    traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
+    seen = {_trace_key(s): t.measured() if s in needs.distances else t for s, t in traces.items()}
+    return Profile(subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen)
+
+
+class _Running:
+    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub, LeVeque, 1979)."""
+
+    def __init__(self, units: int) -> None:
+        self.low, self.high = torch.full((units,), torch.inf), torch.full((units,), -torch.inf)
+        self.count, self.mean, self.spread = (torch.zeros(units, dtype=torch.float64) for _ in range(3))
+
+    def add(self, frame: Frame, selection: Selection) -> None:
+        extremes = frame.extremes(selection)
+        self.low, self.high = torch.minimum(self.low, extremes.low.cpu()), torch.maximum(self.high, extremes.high.cpu())
+        for block in frame.blocks(selection):
+            self._moments(slice(block.start, block.stop), block.values.double().cpu())
+
+    def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
+        numbers = values.isfinite()
+        count = numbers.sum(0).double()
+        mean = values.where(numbers, 0).sum(0) / count.clamp_min(1)
+        spread = (values - mean).where(numbers, 0).square().sum(0)
+        total, shift = self.count[part] + count, mean - self.mean[part]
+        share = count / total.clamp_min(1)
+        self.spread[part] += spread + shift.square() * self.count[part] * share
+        self.mean[part] += shift * share
+        self.count[part] = total
+
+    def range(self) -> Range:
+        """A unit that never showed a number has the range 0 to 0: constant."""
+        dead = self.low > self.high
+        low, high = self.low.masked_fill(dead, 0), self.high.masked_fill(dead, 0)
+        variance = self.spread / self.count.clamp_min(1)
+        return Range(low, high, self.mean.float(), variance.float())
+
+
+def _key(name: str, selection: Selection) -> str:
+    return f"{name}|{selection.mode}"
+
+
+def _trace_key(selection: Selection) -> str:
+    return f"{'+'.join(selection.names)}|{selection.mode}"
+
+
+def _by_layer(selection: Selection, whole: Range) -> dict[str, Range]:
+    columns = [torch.split(getattr(whole, name), list(selection.widths)) for name in Range.__slots__]
+    layers = zip(selection.names, *columns, strict=True)
+    return {_key(name, selection): Range(*(column.clone() for column in parts)) for name, *parts in layers}

@@ -1,0 +1,119 @@
+"""k-multisection neuron coverage (KMNC): which parts of each unit's training range were seen.
+
+L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018. Values outside the
+training range fill nothing. Tools differ in who owns a cut point; the default is right-open with the last section closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.criteria.bits import Bits
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.measure import Tally
+from hardcase.criteria.profile import Range
+from hardcase.criteria.units import Selection
+from hardcase.tensors import chunks
+
+CHUNK = 2**18
+"""Values that are sorted into sections at a time, so that they stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Which of the `k` equal parts of each unit's training range were seen: KMNC.
+
+    `cuts` says who owns the interior cut points: the section above ("right-open"), below ("left-open", which also drops
+    the lowest value) or both ("closed"). `top`: the highest value fills the last section ("last") or none ("corner").
+    `constant`: units whose range is a point are left out ("skip"), never hit ("never"), or filled whole when hit ("all").
+    """
+
+    selection: Selection
+    range: Range
+    k: int = 1000
+    cuts: Literal["right-open", "left-open", "closed"] = "right-open"
+    top: Literal["last", "corner"] = "last"
+    constant: Literal["skip", "never", "all"] = "skip"
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    @cached_property
+    def still(self) -> Bool[Tensor, " u"]:
+        """Units whose training range is a point (dead ones among them), or not finite: it cannot be cut into sections."""
+        scale = self.k / (self.range.high - self.range.low)
+        return ~(scale.isfinite() & (scale > 0))
+
+    def memory(self) -> Bits:
+        return Bits(self.selection.units, self.k)
+
+    def observe(self, frame: Frame, memory: Bits) -> None:
+        for start, values in self._columns(frame):
+            for cells in self._cells(start, values):
+                memory.mark(start, cells)
+        if self.constant == "all":
+            hit = self._touched(frame).any(0)
+            memory.cover(hit[:, None].expand(-1, self.k))
+
+    def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
+        gain = torch.zeros(len(frame), device=frame.device)
+        for start, values in self._columns(frame):
+            for cells in self._cells(start, values):
+                gain += memory.news(start, cells).sum(0)
+        if self.constant == "all":
+            free = (~memory.covered()).sum(1).to(frame.device)
+            gain += (self._touched(frame) * free).sum(1)
+        return gain
+
+    def choose(self, count: int, rng: torch.Generator, memory: Bits) -> dict[str, Tensor]:
+        return {"section": memory.pick(count, rng, usable=~self.still)}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
+        """Toward the centre of the section, measured in widths of the unit's range."""
+        unit, section = aim["section"] // self.k, aim["section"] % self.k
+        low, _, scale = (part.to(frame.device)[unit, 0] for part in self._geometry)
+        value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
+        return -(((value - low) * scale - (section + 0.5)) / self.k).square()
+
+    def tally(self, memory: Bits) -> Tally:
+        units = memory.rows - (int(self.still.sum()) if self.constant == "skip" else 0)
+        covered, total = memory.count(), units * self.k
+        return Tally(covered / max(total, 1), covered, total, {"constant units": int(self.still.sum())})
+
+    def _columns(self, frame: Frame) -> Iterator[tuple[int, Float[Tensor, "u m"]]]:
+        """The values of each unit side by side, in pieces that fit a core's cache."""
+        for block in frame.blocks(self.selection):
+            columns = block.values.detach().t()
+            for part in chunks(len(columns), max(1, CHUNK // max(1, len(frame)))):
+                yield block.start + part.start, columns[part].contiguous()
+
+    def _cells(self, start: int, values: Float[Tensor, "u m"]) -> list[Int[Tensor, "u m"]]:
+        """The section of every value, from 1; 0 for values outside the range."""
+        low, top, scale = (part[start : start + len(values)].to(values.device) for part in self._geometry)
+        inside = (values < top) if self.top == "corner" else (values <= top)
+        place = torch.where(inside, (values - low).mul_(scale), -1)
+        lower = [place.ceil().sub_(1)] if self.cuts != "right-open" else []
+        upper = [place.floor_()] if self.cuts != "left-open" else []
+        return [sections.clamp_(-1, self.k - 1).add_(1).long() for sections in lower + upper]
+
+    @cached_property
+    def _geometry(self) -> tuple[Float[Tensor, "u 1"], Float[Tensor, "u 1"], Float[Tensor, "u 1"]]:
+        """Where each range begins, where it ends (before everything, for a constant unit), and sections per value."""
+        still, low, high = self.still[:, None], self.range.low[:, None], self.range.high[:, None]
+        return (
+            low.masked_fill(still, 0),
+            high.masked_fill(still, -torch.inf),
+            (self.k / (high - low)).masked_fill(still, 1),
+        )
+
+    def _touched(self, frame: Frame) -> Bool[Tensor, "m u"]:
+        """Where a constant unit shows its one value."""
+        return (frame.matrix(self.selection) == self.range.low.to(frame.device)) & self.still.to(frame.device)
