@@ -1,0 +1,64 @@
+"""The BibTeX of what a run used. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hardcase.errors import choice
+
+ENTRIES: dict[str, str] = {
+    "madry2018pgd": """@inproceedings{madry2018pgd,
+  author    = {Aleksander Madry and Aleksandar Makelov and Ludwig Schmidt and Dimitris Tsipras and Adrian Vladu},
+  title     = {Towards Deep Learning Models Resistant to Adversarial Attacks},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2018},
+  url       = {https://arxiv.org/abs/1706.06083}
+}""",
+    "goodfellow2015fgsm": """@inproceedings{goodfellow2015fgsm,
+  author    = {Ian J. Goodfellow and Jonathon Shlens and Christian Szegedy},
+  title     = {Explaining and Harnessing Adversarial Examples},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2015},
+  url       = {https://arxiv.org/abs/1412.6572}
+}""",
+    "carlini2017cw": """@inproceedings{carlini2017cw,
+  author    = {Nicholas Carlini and David Wagner},
+  title     = {Towards Evaluating the Robustness of Neural Networks},
+  booktitle = {IEEE Symposium on Security and Privacy (S\\&P)},
+  year      = {2017},
+  doi       = {10.1109/SP.2017.49},
+  url       = {https://arxiv.org/abs/1608.04644}
+}""",
+    "kang2020sinvad": """@inproceedings{kang2020sinvad,
+  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
+  title     = {{SINVAD}: Search-based Image Space Navigation for {DNN} Image Classifier Test Input Generation},
+  booktitle = {International Workshop on Search-Based Software Testing (SBST), {ICSE} Workshops},
+  year      = {2020},
+  doi       = {10.1145/3387940.3391456},
+  url       = {https://arxiv.org/abs/2005.09296}
+}""",
+    "kang2024sinvad": """@article{kang2024sinvad,
+  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
+  title     = {Deceiving Humans and Machines Alike: Search-based Test Input Generation for {DNNs} Using Variational
+               Autoencoders},
+  journal   = {ACM Transactions on Software Engineering and Methodology (TOSEM)},
+  volume    = {33},
+  number    = {4},
+  year      = {2024},
+  doi       = {10.1145/3635706}
+}""",
+}
+"""Entries by key."""
+
+COMPANIONS: dict[str, tuple[str, ...]] = {"kang2020sinvad": ("kang2024sinvad",)}
+"""Entries that are cited together with another one: a journal version beside its workshop paper."""
+
+
+def bibtex(keys: Iterable[str]) -> str:
+    """The entries of `keys` and of their companions, each once, in the order given."""
+    wanted: dict[str, None] = {}
+    for key in keys:
+        if key not in ENTRIES:
+            raise choice("citation", key, list(ENTRIES))
+        wanted |= dict.fromkeys((key, *COMPANIONS.get(key, ())))
+    return "\n\n".join(ENTRIES[key] for key in wanted)

@@ -1,0 +1,92 @@
+"""Charts as inline SVG. Sizes are in the chart's own units; the page stretches it to the width there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 420, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 14, 42
+
+
+def steps(
+    rows: Sequence[Mapping[str, float]], across: str, up: str, *, x: str, y: str, label: str, top: float = 0
+) -> Markup:
+    """A count that grows: a staircase from (0, 0) through the columns `across` and `up`; `top` is the most there can be."""
+    if not rows:
+        return Markup("")
+    marks, levels = ticks(max(row[across] for row in rows)), ticks(max(top, max(row[up] for row in rows)), whole=True)
+    to_x, to_y = _scale(marks[-1], _LEFT, WIDTH - _RIGHT), _scale(levels[-1], HEIGHT - _BOTTOM, _TOP)
+    line = f"M{to_x(0):.1f} {to_y(0):.1f}" + "".join(f"H{to_x(row[across]):.1f}V{to_y(row[up]):.1f}" for row in rows)
+    end = to_y(rows[-1][up])
+    parts = [
+        *(_level(to_y(value), f"{value:,g}") for value in levels),
+        *(_mark(to_x(value), f"{value:,g}") for value in marks),
+        f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/><path class="line" d="{line}"/>',
+        f'<circle class="end" cx="{to_x(rows[-1][across]):.1f}" cy="{end:.1f}" r="3"/>',
+        _ceiling(to_y(top)) if top else "",
+        f'<text class="axis" x="{(WIDTH + _LEFT - _RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x)}</text>',
+        f'<text class="axis" x="{-(HEIGHT - _BOTTOM + _TOP) / 2}" y="11" text-anchor="middle" transform="rotate(-90)">'
+        f"{escape(y)}</text>",
+    ]
+    return Markup(  # every text above is escaped
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
+    """One bar of the funnel: `share` of the whole width, with the interval of its rate; open where nothing was counted."""
+    if share is None:
+        return Markup(
+            '<svg class="bar" aria-hidden="true"><rect class="open" width="100%" height="100%" rx="3"/></svg>'
+        )
+    parts = ['<rect class="track" width="100%" height="100%" rx="3"/>']
+    parts.append(f'<rect class="fill" width="{100 * share:.2f}%" height="100%" rx="3"/>')
+    if rate and rate["share"]:
+        low, high = (100 * share * rate[end] / rate["share"] for end in ("low", "high"))
+        parts.append(f'<line class="interval" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
+        parts += [f'<line class="interval" x1="{x:.2f}%" x2="{x:.2f}%" y1="28%" y2="72%"/>' for x in (low, high)]
+    return Markup(f'<svg class="bar" aria-hidden="true">{"".join(parts)}</svg>')
+
+
+def box(values: Mapping[str, float], longest: float) -> Markup:
+    """A distribution on a line from 0 to `longest`: 5 to 95 %, the middle half, the median."""
+    at = {name: f"{100 * values[name] / (longest or 1):.2f}" for name in ("q5", "q25", "q50", "q75", "q95")}
+    half = max(100 * (values["q75"] - values["q25"]) / (longest or 1), 0.4)
+    return Markup(
+        '<svg class="bar box" aria-hidden="true"><rect class="track" width="100%" height="100%" rx="3"/>'
+        f'<line class="whisker" x1="{at["q5"]}%" x2="{at["q95"]}%" y1="50%" y2="50%"/>'
+        f'<rect class="fill" x="{at["q25"]}%" width="{half:.2f}%" y="22%" height="56%" rx="2"/>'
+        f'<line class="median" x1="{at["q50"]}%" x2="{at["q50"]}%" y1="8%" y2="92%"/></svg>'
+    )
+
+
+def ticks(largest: float, *, whole: bool = False, count: int = 4) -> list[float]:
+    """Round numbers from 0 to at least `largest`."""
+    rough = (largest or 1) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    stride = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    stride = max(1.0, math.ceil(stride)) if whole else stride
+    return [stride * i for i in range(math.ceil((largest or 1) / stride * 0.999) + 1)]
+
+
+def _scale(largest: float, start: float, end: float) -> Callable[[float], float]:
+    return lambda value: start + (end - start) * value / largest
+
+
+def _ceiling(y: float) -> str:
+    return f'<line class="ceiling" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+
+
+def _level(y: float, text: str) -> str:
+    return (
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(text)}</text>'
+    )
+
+
+def _mark(x: float, text: str) -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(text)}</text>'

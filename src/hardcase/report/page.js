@@ -1,0 +1,116 @@
+"use strict";
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // A number of the matrix filters the gallery of its run; the clear button undoes it and returns to that number.
+  const filters = (run) => {
+    const status = run.querySelector(".filter p");
+    const clear = run.querySelector(".clear");
+    if (!status || !clear) return;
+    const cells = all(".cell", run);
+    const tests = all(".gallery li", run);
+    const nothing = run.querySelector(".nothing");
+    const wording = status.textContent;
+    let chosen = null;
+
+    const show = (cell) => {
+      chosen = cell;
+      const fits = (item) =>
+        !cell ||
+        (item.dataset.kind === "label" &&
+          item.dataset.expected === cell.dataset.expected &&
+          item.dataset.predicted === cell.dataset.predicted);
+      for (const item of tests) item.hidden = !fits(item);
+      const shown = tests.filter((item) => !item.hidden).length;
+      for (const other of cells) {
+        const same = cell && other.dataset.expected === cell.dataset.expected && other.dataset.predicted === cell.dataset.predicted;
+        other.setAttribute("aria-pressed", String(Boolean(same)));
+      }
+      clear.hidden = !cell;
+      nothing.hidden = shown > 0;
+      status.textContent = cell ? `${cell.dataset.words}: ${shown} of ${cell.dataset.tests} tests shown.` : wording;
+    };
+
+    for (const cell of cells) {
+      cell.addEventListener("click", () => {
+        if (cell.getAttribute("aria-pressed") === "true") return show(null);
+        show(cell);
+        run.querySelector(".gallery-section").scrollIntoView();
+        clear.focus({ preventScroll: true });
+      });
+    }
+    clear.addEventListener("click", () => {
+      const back = chosen;
+      show(null);
+      if (back) back.focus();
+    });
+  };
+
+  // Arrow keys move between the numbers of the matrix.
+  const arrows = (matrix) => {
+    const place = (cell) => [cell.closest("tr").rowIndex, cell.closest("td").cellIndex];
+    const turns = { ArrowLeft: [1, -1], ArrowRight: [1, 1], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    matrix.addEventListener("keydown", (event) => {
+      const turn = turns[event.key];
+      const here = event.target.closest(".cell");
+      if (!turn || !here) return;
+      const [axis, sign] = turn;
+      const from = place(here);
+      const ahead = all(".cell", matrix)
+        .map((cell) => [cell, place(cell)])
+        .filter(([, at]) => at[1 - axis] === from[1 - axis] && sign * (at[axis] - from[axis]) > 0)
+        .sort(([, a], [, b]) => sign * (a[axis] - b[axis]));
+      if (ahead.length) ahead[0][0].focus();
+      event.preventDefault();
+    });
+  };
+
+  // Several runs become tabs; without this script they simply follow each other.
+  const tabs = (bar) => {
+    const links = all("a", bar);
+    const panels = links.map((link) => document.querySelector(link.getAttribute("href")));
+    bar.setAttribute("role", "tablist");
+    links.forEach((link, i) => {
+      link.setAttribute("role", "tab");
+      link.id = `tab-${i + 1}`;
+      link.setAttribute("aria-controls", panels[i].id);
+      panels[i].setAttribute("role", "tabpanel");
+    });
+    const open = (chosen) =>
+      links.forEach((link, i) => {
+        link.setAttribute("aria-selected", String(i === chosen));
+        link.tabIndex = i === chosen ? 0 : -1;
+        panels[i].hidden = i !== chosen;
+      });
+    links.forEach((link, i) => {
+      link.addEventListener("click", (event) => {
+        event.preventDefault();
+        open(i);
+        history.replaceState(null, "", link.getAttribute("href"));
+      });
+      link.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        const next = (i + step + links.length) % links.length;
+        open(next);
+        links[next].focus();
+        event.preventDefault();
+      });
+    });
+    const follow = () => {
+      const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+      const wanted = target ? panels.findIndex((panel) => panel === target || panel.contains(target)) : -1;
+      if (wanted >= 0) {
+        open(wanted);
+        target.scrollIntoView();
+      }
+    };
+    open(0);
+    follow();
+    addEventListener("hashchange", follow);
+  };
+
+  all(".run").forEach(filters);
+  all(".matrix").forEach(arrows);
+  all(".tabs").forEach(tabs);
+})();

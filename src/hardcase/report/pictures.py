@@ -1,0 +1,129 @@
+"""Pictures as data URIs, no larger than the page allows; only what is shown is ever decoded."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float
+from PIL import Image
+
+from hardcase.results import Run
+
+LARGE, SMALL = 1_500_000, 2_400_000
+"""Characters that the triples, and the thumbnails, of a page may take: the page then stays under 5 MB."""
+
+SIDES = (224, 160, 112, 80, 56, 40, 28)
+"""Widths to which pictures are reduced, one after the other, until they fit."""
+
+BRIGHTER, DARKER = (24, 146, 160), (216, 104, 42)
+
+Key = tuple[str, int, str]
+Files = dict[Key, bytes]
+Facts = Mapping[str, Any]
+Shown = tuple[int, Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Data URIs by kind (seed, test, difference), run and name; `width`: what they were reduced to, if they were."""
+
+    uris: dict[Key, str]
+    width: int | None
+
+
+def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
+    """Seeds, tests and differences of the tests that are shown large."""
+    shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
+    files = _files(runs, shown)
+    changes = {
+        ("difference", run, fact["id"]): difference(files["seed", run, fact["seed"]], files["test", run, fact["id"]])
+        for run, fact in shown
+    }
+    return _fitted(files | changes, [*_used(shown), *changes], LARGE)
+
+
+def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
+    """Seeds and tests of the gallery."""
+    shown = [(run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]]
+    return _fitted(_files(runs, shown), _used(shown), SMALL)
+
+
+def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
+    """The files as data URIs, reduced as little as keeps every use of them within what is allowed.
+
+    How much they must be reduced is told from a few of them: an odd stride meets seeds and tests alike.
+    """
+    few = used[:: max(1, len(used) // 24) | 1]
+    each = allowed / max(len(used), 1) * 3 / 4  # bytes before they are written as text
+    for width in (None, *SIDES):
+        if sum(len(_reduced(files[key], width)) for key in few) <= each * len(few):
+            break
+    return Pictures({key: uri(_reduced(data, width)) for key, data in files.items()}, width)
+
+
+def _used(shown: Sequence[Shown]) -> list[Key]:
+    return [key for run, fact in shown for key in (("seed", run, fact["seed"]), ("test", run, fact["id"]))]
+
+
+def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
+    files: Files = {}
+    for number, run in enumerate(runs):
+        facts = [fact for own, fact in shown if own == number]
+        for kind, table, column in (("test", run.findings, "id"), ("seed", run.seeds, "seed")):
+            named = _read(table, {fact[column] for fact in facts})
+            files |= {(kind, number, name): data for name, data in named.items()}
+    return files
+
+
+def _read(table: pa.Table, names: set[str]) -> dict[str, bytes]:
+    """The encoded pictures of the named rows, as they are stored."""
+    ids = table.column("id").to_pylist()
+    rows = [row for row, name in enumerate(ids) if name in names]
+    chosen = table.column("image").take(pa.array(rows, pa.int64())).to_pylist()
+    return {ids[row]: picture["bytes"] for row, picture in zip(rows, chosen)}
+
+
+def difference(seed: bytes, test: bytes) -> bytes:
+    """What changed, as a picture that is clear where nothing did: one tint for brighter, one for darker, the largest
+    change opaque. Of a colour image the channel that changed most is shown."""
+    change = _values(test) - _values(seed)
+    most = np.take_along_axis(change, np.abs(change).argmax(2)[..., None], 2)[..., 0]
+    strength = np.abs(most) / max(float(np.abs(most).max()), 1e-9)
+    tint = np.where(most[..., None] > 0, np.array(BRIGHTER), np.array(DARKER))
+    alpha = np.rint(255 * strength**0.8)[..., None]
+    return _encoded(Image.fromarray(np.concatenate([tint, alpha], 2).astype(np.uint8)), "PNG")
+
+
+def _reduced(data: bytes, width: int | None) -> bytes:
+    """A picture at most `width` pixels wide and high; as JPEG, for it is no longer exact, unless it is partly clear."""
+    if width is None:
+        return data
+    with Image.open(io.BytesIO(data)) as picture:
+        if max(picture.size) <= width:
+            return data
+        small = picture.copy()
+    small.thumbnail((width, width), Image.Resampling.BOX)
+    return _encoded(small, "PNG" if small.mode == "RGBA" else "JPEG")
+
+
+def uri(data: bytes) -> str:
+    kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _values(data: bytes) -> Float[np.ndarray, "h w c"]:
+    with Image.open(io.BytesIO(data)) as picture:
+        values = np.asarray(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"), dtype=np.float32)
+    return values.reshape(*values.shape[:2], -1)
+
+
+def _encoded(picture: Image.Image, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, quality=85)
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""What is done with the tests of a run afterwards."""

@@ -1,0 +1,136 @@
+"""A real Chromium, driven over two pipes with the DevTools protocol: nothing to install besides the browser itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PROGRAM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "ArrowRight": (39, ""), "ArrowLeft": (37, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}  # fmt: skip
+
+
+class Browser:
+    """One page in a headless browser; `events` holds everything it told since it was opened."""
+
+    def __init__(self) -> None:
+        self.home = tempfile.mkdtemp(prefix="browser-")
+        to_browser, self.write = os.pipe()
+        self.read, from_browser = os.pipe()
+        os.set_inheritable(to_browser, True)
+        os.set_inheritable(from_browser, True)
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        flags += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
+        shell = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
+        command = [str(PROGRAM), "--remote-debugging-pipe", f"--user-data-dir={self.home}", *flags, "about:blank"]
+        self.process = subprocess.Popen(
+            ["bash", "-c", shell, "bash", *command], pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        os.close(to_browser)
+        os.close(from_browser)
+        self.buffer, self.number, self.session = b"", 0, None
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
+            self.call(f"{domain}.enable")
+
+    def close(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self.read)
+        os.close(self.write)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": arguments}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, (method, answer)
+                return dict(answer["result"])
+            self.events.append(answer)
+
+    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        self.events.clear()
+        phone = width < 600
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
+        )
+        self.emulate(dark=dark)
+        self.call("Page.navigate", url=page.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def emulate(self, *, dark: bool = False, media: str = "") -> None:
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme, still])
+
+    def js(self, expression: str) -> Any:
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def key(self, name: str) -> None:
+        code, text = KEYS[name]
+        common = {"key": name, "windowsVirtualKeyCode": code, "code": "Space" if name == " " else name}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def click(self, selector: str) -> None:
+        """A click where the element is, as a hand would make it."""
+        box = self.js(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def pdf(self) -> bytes:
+        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
+
+    def complaints(self) -> list[Any]:
+        """Errors and warnings of the console, exceptions, and messages about policies."""
+        self.js("new Promise(done => setTimeout(done, 50))")
+        wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
+        said = [event["params"] for event in self.events if event.get("method") in wrong]
+        console = [e["params"] for e in self.events if e.get("method") == "Runtime.consoleAPICalled"]
+        return said + [entry for entry in console if entry["type"] in ("error", "warning", "assert")]
+
+    def requests(self) -> list[str]:
+        """Every address that the page asked for, except what it holds itself."""
+        asked = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        return [url for url in asked if not url.startswith("data:")]
+
+    def _next(self, patience: float = 30) -> dict[str, Any]:
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.read], [], [], patience)
+            assert ready, "the browser does not answer"
+            data = os.read(self.read, 1 << 20)
+            assert data, "the browser has ended"
+            self.buffer += data
+        message, _, self.buffer = self.buffer.partition(b"\0")
+        return dict(json.loads(message))

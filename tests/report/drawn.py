@@ -1,0 +1,146 @@
+"""Runs made of digits drawn by code, stored the way a campaign stores them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardcase.funnel import count
+from hardcase.results import Run
+from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.types import Findings
+
+SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
+WHERE = {
+    "a": (slice(5, 8), slice(9, 19)), "g": (slice(13, 16), slice(9, 19)), "d": (slice(21, 24), slice(9, 19)),
+    "f": (slice(6, 15), slice(8, 11)), "e": (slice(14, 23), slice(8, 11)), "b": (slice(6, 15), slice(17, 20)),
+    "c": (slice(14, 23), slice(17, 20)),
+}  # fmt: skip
+DIGITS = tuple("0123456789")
+
+
+def digits(labels: Tensor, rng: torch.Generator, *, channels: int = 1, side: int = 28) -> Tensor:
+    """8-bit pictures of seven-segment digits, each moved a little, blurred and made uneven."""
+    ideal = torch.zeros(10, 1, 28, 28)
+    for digit, names in enumerate(SEGMENTS):
+        for name in names:
+            ideal[digit, 0][WHERE[name]] = 1.0
+    x = ideal[labels]
+    shift = torch.randint(-2, 3, (len(labels), 2), generator=rng).tolist()
+    x = torch.stack([one.roll(tuple(move), (1, 2)) for one, move in zip(x, shift)]) if len(x) else x
+    x = torch.nn.functional.avg_pool2d(x, 3, stride=1, padding=1)
+    x = x * (0.75 + 0.25 * torch.rand(len(labels), 1, 1, 1, generator=rng))
+    x = torch.nn.functional.interpolate(x, size=(side, side), mode="bilinear") if side != 28 else x
+    noise = torch.rand(len(labels), channels, side, side, generator=rng) * (0.03 if channels == 1 else 0.3)
+    return to_bytes(x.expand(-1, channels, -1, -1) * 0.9 + noise)
+
+
+def record(classes: tuple[str, ...], **changes: Any) -> dict[str, Any]:
+    about = {
+        "schema": 1, "hardcase": "0.1.0", "versions": {"python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6", "pyarrow": "26.0.1"},
+        "argv": ["/somewhere/bin/hardcase", "run", "--data", "drawn", "--method", "sinvad", "--out", "runs/a b"],
+        "created": "2026-03-01T10:00:00+00:00", "finished": "2026-03-01T10:01:13+00:00", "complete": True, "elapsed": 73.4,
+        "method": "sinvad", "model": "zoo:lenet5", "data": "drawn", "split": "test", "classes": list(classes),
+        "image": [1, 28, 28], "seed": 7, "budget": {"queries": 2000}, "keep": "best", "device": "cpu", "threads": 2,
+        "bitwise": True, "deterministic": True,
+        "hashes": {"subject": "5f3c1a", "peers": ["9d2e77"], "generator": "b01dfa", "guides": {}, "data": "77aa01"},
+        "generator": {"kind": "vae", "name": "linear", "reconstruction_accuracy": 0.964, "measured_images": 500, "ssim": 0.871},
+        "accuracy": {"value": 0.95, "images": 100}, "notes": [], "citations": ["kang2020sinvad"],
+        "totals": {"queries": 151_234, "gradients": 0, "peer_queries": 0},
+    }  # fmt: skip
+    return {**about, **changes}
+
+
+def drawn_run(
+    folder: Path,
+    *,
+    seeds: int = 100,
+    per_seed: int = 1,
+    failing: float = 0.9,
+    classes: tuple[str, ...] = DIGITS,
+    channels: int = 1,
+    side: int = 28,
+    strength: tuple[float, float] = (0.25, 0.6),
+    seed: int = 0,
+    history: bool = True,
+    **changes: Any,
+) -> Run:
+    """A finished run: some seeds misclassified, some lost in reconstruction, the others failing with this probability."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(seeds) % min(10, len(classes))
+    x = digits(y, rng, channels=channels, side=side)
+    ids = [f"drawn/{i}" for i in range(seeds)]
+    status = ["skipped: misclassified" if i % 20 == 3 else "skipped: reconstruction" if i % 25 == 7 else "done" for i in range(seeds)]  # fmt: skip
+    done = torch.tensor([word == "done" for word in status])
+    rows = (done & (torch.rand(seeds, generator=rng) < failing)).nonzero().squeeze(1).repeat_interleave(per_seed)
+    spent = torch.randint(900, 2000, (seeds,), generator=rng) * done
+    found = torch.bincount(rows, minlength=seeds)
+    columns = {
+        "id": ids, "label": y.tolist(), "predicted": y.tolist(), "status": status, "looked": spent.tolist(),
+        "confidence": (0.9 + 0.1 * torch.rand(seeds, generator=rng)).tolist(), "failing": (found * 3).tolist(),
+        "queries": spent.tolist(), "gradients": [0] * seeds, "peer_queries": [0] * seeds,
+    }  # fmt: skip
+    table = seeds_table(columns, x)
+    findings = _found(x, y, rows, rng, len(classes), strength, channels, side)
+    tests = findings_table(
+        findings, x[rows], [ids[i] for i in rows.tolist()], method=changes.get("method", "sinvad"), oracle="label"
+    )
+    about = record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes})
+    counts = count(table.drop_columns(["image"]).to_pylist(), tests.select(["id", "seed", "kind"]).to_pylist(), None)
+    store = Store.create(folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', table)
+    store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
+    if history:
+        store.write("history.csv", _history(len(tests), about["elapsed"]).encode())
+    return Run(folder)
+
+
+def _found(
+    x: Tensor, y: Tensor, rows: Tensor, rng: torch.Generator, k: int, strength: tuple[float, float], c: int, side: int
+) -> Findings:
+    """Tests on the way from a seed to a digit of another class."""
+    hop = torch.tensor([1, 1, 1, 5, 5, 3])[torch.randint(0, 6, (len(rows),), generator=rng)]
+    other = (y[rows] + hop) % min(10, k)
+    mix = strength[0] + (strength[1] - strength[0]) * torch.rand(len(rows), 1, 1, 1, generator=rng)
+    aim = from_bytes(digits(other, rng, channels=c, side=side))
+    count = len(rows)
+    return Findings(
+        seed=rows, x=to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim), kind=torch.zeros(count, dtype=torch.int64),
+        expected=y[rows], predicted=other, peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
+        confidence=0.5 + 0.4 * torch.rand(count, generator=rng), score=torch.rand(count, generator=rng),
+        distance=10 + 9 * torch.rand(count, generator=rng), queries=torch.randint(40, 1900, (count,), generator=rng),
+        code=torch.zeros(count, 0),
+    )  # fmt: skip
+
+
+def _history(tests: int, elapsed: float, lines: int = 30) -> str:
+    rows = ["seconds,queries,gradients,seeds_done,failing_seeds,findings"]
+    for i in range(1, lines + 1):
+        part = 1 - (1 - i / lines) ** 2
+        rows.append(f"{elapsed * i / lines:.3f},{5000 * i},0,{3 * i},{round(tests * part)},{round(tests * part)}")
+    return "\n".join(rows) + "\n"
+
+
+def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
+    """The same run with made-up verdicts: by the number of the seed, in groups by class."""
+    import json
+
+    import pyarrow as pa
+
+    rows = run.findings.select(["id", "seed", "expected"]).to_pylist()
+    said = [
+        {
+            "id": row["id"],
+            "valid": i % 3 != 1,
+            "label_kept": None if i % 9 == 2 else i % 4 != 2,
+            "group": row["expected"] % 5,
+        }
+        for row in rows
+        for i in [int(row["seed"].removeprefix("drawn/"))]
+    ]
+    run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
+    run.store.write("run.json", json.dumps({**run.record, "judge": card}).encode())
+    return Run(run.folder)
