@@ -47,7 +47,7 @@ DEFECTS = (
         "spaces/pixel.py",
         "return x.clone(), {}",
         "return x.mul_(0.99), {}",
-        "tests/contracts",
+        "tests/contracts tests/spaces",
     ),
     Defect(
         "a budget off by one",

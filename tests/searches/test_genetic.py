@@ -1,5 +1,7 @@
 """The genetic search against hand-made feedback: what it keeps, how it cools, when it retires."""
 
+from itertools import pairwise
+
 import torch
 
 from hardcase.randomness import stream
@@ -49,7 +51,7 @@ def walk(search, look, steps, count=3):
 
 def test_the_best_never_gets_worse_and_improves():
     state, history = walk(Genetic(population=20, elite=8, reset=0.1), Landscape(torch.ones(D), 3), 15)
-    assert all(bool((later >= earlier).all()) for earlier, later in zip(history, history[1:]))
+    assert all(bool((later >= earlier).all()) for earlier, later in pairwise(history))
     assert bool((history[-1] > history[0]).all())
     assert torch.equal(state["score"], state["score"].sort(1, descending=True).values)
 

@@ -14,6 +14,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     """Decoding an image's code gives the image back, projection is idempotent, rows do not see each other."""
     images = toy_images() if images is None else images
     x, y = from_bytes(images.x), images.y
+    given = x.clone()
     z, context = space.encode(x, y, stream(0, "check"))
     seeds = Seeds(z, x, y, torch.arange(len(y)), context)
     back = space.decode(space.project(z, seeds), seeds)
@@ -21,10 +22,13 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     worst = float((back - x).abs().amax())
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
     assert bool((space.distance(z, seeds).abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
+    code = z.clone()
     moved = z + torch.randn(z.shape, generator=stream(1, "check"))
     once = space.project(moved, seeds)
     assert torch.allclose(space.project(once, seeds), once, atol=1e-6), "projecting twice is not projecting once"
     _rows_independent(space, once, seeds)
+    assert torch.equal(x, given), "the images were edited in place"
+    assert torch.equal(z, code), "the codes were edited in place"
 
 
 def _rows_independent(space: Space, z: torch.Tensor, seeds: Seeds) -> None:
