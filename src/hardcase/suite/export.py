@@ -1,0 +1,162 @@
+"""The found tests as a data set of their own, under the labels they should have had."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hardcase.cache import make_folder, write_atomically
+from hardcase.data.records import natural
+from hardcase.errors import Problem, choice
+from hardcase.results import Run
+from hardcase.store import read_images, to_parquet
+
+_FACTS = ("id", "seed", "kind", "predicted", "confidence", "queries", "distance", "l2", "linf", "method")
+_VERDICTS = ("valid", "label_kept")
+_CARD = """---
+configs:
+- config_name: default
+  data_files:
+  - split: test
+    path: data/test-*.parquet
+---
+Tests that hardcase found. `label` is the class of the seed a test was made from, `predicted` what the model said.
+{standing}
+"""
+
+
+def export(run: Run, to: str, out: Path) -> Path:
+    """Write every finding of `run` as a data set and return it: a folder, or for ``npz`` a file.
+
+    ``imagefolder``: a folder per class, and a `metadata.csv`. ``hf``: a folder that `datasets.load_dataset` opens.
+    ``npz``: `images`, `labels`, `predicted`, `classes`, `id`, `seed`; `out` is the file, or a folder to put it in.
+    """
+    forms: dict[str, Callable[[Run, Path], Path]] = {"imagefolder": _imagefolder, "hf": _hf, "npz": _npz}
+    if to not in forms:
+        raise choice("form of export", to, list(forms))
+    if not len(run):
+        raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise Problem(f"{out} exists and is not empty.", "An export never writes over anything.", fix="another --out")
+    return forms[to](run, out)
+
+
+def class_folders(classes: tuple[str, ...]) -> list[str]:
+    """A folder name for each class: its own name where file systems take it and the order is kept, else with its number."""
+    tame = [re.sub(r"[^\w .()+-]", "_", name).strip(" .")[:80] for name in classes]
+    plain = tame == list(classes) and len({name.casefold() for name in tame}) == len(tame)
+    visible = all(tame) and not any(name.startswith("__") for name in tame)
+    if plain and visible and tame == sorted(tame) == sorted(tame, key=natural):
+        return tame
+    width = len(str(len(classes) - 1))
+    return [f"{number:0{width}d} {name}".strip() for number, name in enumerate(tame)]
+
+
+def _imagefolder(run: Run, out: Path) -> Path:
+    """Every class has a folder, also an empty one, so that the numbers of the classes stay what they are."""
+    folders = class_folders(run.classes)
+    rows = _rows(run)
+    images = [picture["bytes"] for picture in run.findings.column("image").to_pylist()]
+
+    def fill(folder: Path) -> None:
+        for name in folders:
+            make_folder(folder / name)
+        for row, data in zip(rows, images):
+            row["file_name"] = f"{folders[row['expected']]}/{row['id']}.png"
+            (folder / row["file_name"]).write_bytes(data)
+        (folder / "metadata.csv").write_text(_csv(rows, run.classes), encoding="utf-8", newline="")
+
+    return _whole(out, fill)
+
+
+def _csv(rows: list[dict[str, Any]], classes: tuple[str, ...]) -> str:
+    text = io.StringIO()
+    columns = ["file_name", "label", *(name for name in rows[0] if name not in ("file_name", "expected"))]
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        named = {"label": classes[row["expected"]], "predicted": classes[row["predicted"]]}
+        writer.writerow({**row, **named})
+    return text.getvalue()
+
+
+def _hf(run: Run, out: Path) -> Path:
+    names = list(run.classes)
+    kind = {"_type": "ClassLabel", "names": names} if len(set(names)) == len(names) else _value(pa.int64())
+    columns: dict[str, Any] = {"image": run.findings.column("image")}
+    columns["label"] = run.findings.column("expected").cast(pa.int64())
+    for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
+        columns[name] = pa.array([row[name] for row in _rows(run)]) if name in _VERDICTS else run.findings.column(name)
+    columns["predicted"] = columns["predicted"].cast(pa.int64())
+    table = pa.table(columns)
+    features = {field.name: _value(field.type) for field in table.schema}
+    features |= {"image": {"_type": "Image"}, "label": kind, "predicted": kind}
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    standing = (
+        "No judge has looked at them." if run.verdicts is None else "`valid` and `label_kept` are a judge's answers."
+    )
+
+    def fill(folder: Path) -> None:
+        make_folder(folder / "data")
+        (folder / "data/test-00000-of-00001.parquet").write_bytes(to_parquet(table))
+        (folder / "README.md").write_text(_CARD.format(standing=standing), encoding="utf-8")
+
+    return _whole(out, fill)
+
+
+def _npz(run: Run, out: Path) -> Path:
+    table = run.findings
+    images = read_images(table.column("image")).permute(0, 2, 3, 1).numpy()
+    arrays: dict[str, Any] = {
+        "images": images[..., 0] if images.shape[-1] == 1 else images,
+        "labels": table.column("expected").to_numpy().astype(np.int64),
+        "predicted": table.column("predicted").to_numpy().astype(np.int64),
+        "classes": np.array(run.classes),
+        **{name: np.array(table.column(name).to_pylist()) for name in ("id", "seed")},
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return write_atomically(out if out.suffix == ".npz" and not out.is_dir() else out / "tests.npz", buffer.getvalue())
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    """What is known of each finding, without its picture; with the judge's answers where there is a judge."""
+    rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
+    if run.verdicts is not None:
+        for row in rows:
+            said = run.verdicts.get(row["id"], {})
+            row |= {name: said.get(name) for name in _VERDICTS}
+    return rows
+
+
+def _value(kind: pa.DataType) -> dict[str, Any]:
+    return {"_type": "Value", "dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind))}
+
+
+def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
+    """Fill a folder beside `out`, then rename it: `out` appears whole or not at all."""
+    temporary = make_folder(out.parent / f".{out.name}-{secrets.token_hex(6)}")
+    try:
+        fill(temporary)
+        os.replace(temporary, out)
+    except OSError as error:
+        raise Problem(
+            f"cannot write {out}: {error.strerror or error}.", fix="free some space, or another --out"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return out
+
+
+__all__ = ["class_folders", "export"]

@@ -1,0 +1,168 @@
+"""Found tests as data sets: what is written is what was found, readable by others, and never over anything."""
+
+import csv
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+from hardcase.data import load
+from hardcase.errors import Problem
+from hardcase.results import Run
+from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, seeds_table, to_parquet
+from hardcase.suite.export import class_folders, export
+from hardcase.types import Findings
+
+ANIMALS = ("ant", "bee", "cat")
+
+
+def made(folder, *, classes=ANIMALS, channels=1, count=7):
+    rng = torch.Generator().manual_seed(5)
+    y = torch.arange(count) % 2  # the last class has no finding
+    x = torch.randint(0, 256, (count, channels, 8, 6), generator=rng, dtype=torch.uint8)
+    zeros = torch.zeros(count, dtype=torch.int64)
+    names = [f"s/{i}" for i in range(count)]
+    columns = dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count)
+    columns |= {"id": names, "label": y.tolist(), "predicted": y.tolist(), "confidence": [0.9] * count, "status": ["done"] * count}  # fmt: skip
+    found = Findings(
+        seed=torch.arange(count), x=255 - x, kind=zeros, expected=y, predicted=y + 1, peer_predicted=zeros[:, None][:, :0],
+        confidence=torch.full((count,), 0.6), score=torch.zeros(count), distance=torch.ones(count), queries=zeros + 3,
+        code=torch.zeros(count, 0),
+    )  # fmt: skip
+    store = Store.create(folder, {"classes": list(classes), "method": "pgd"}, "", seeds_table(columns, x))
+    part = findings_table(found, x, names, method="pgd", oracle="label")
+    store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(columns, x)), pack_deltas({})))
+    return Run(folder)
+
+
+def test_image_folders_hold_the_same_pixels_under_the_expected_class(tmp_path):
+    run = made(tmp_path / "run")
+    out = export(run, "imagefolder", tmp_path / "out")
+    assert sorted(path.name for path in out.iterdir()) == ["ant", "bee", "cat", "metadata.csv"]
+    rows = list(csv.DictReader(io.StringIO((out / "metadata.csv").read_text())))
+    pictures = read_images(run.findings.column("image"))
+    assert len(rows) == len(run) == 7
+    for row, finding, picture in zip(rows, run.findings.to_pylist(), pictures):
+        assert row["file_name"] == f"{ANIMALS[finding['expected']]}/{finding['id']}.png"
+        assert (row["label"], row["predicted"]) == (ANIMALS[finding["expected"]], ANIMALS[finding["predicted"]])
+        assert np.array_equal(np.array(Image.open(out / row["file_name"])), picture[0].numpy())
+
+
+def test_image_folders_are_read_back_as_a_data_set_with_the_same_class_numbers(tmp_path):
+    run = made(tmp_path / "run", classes=("zebra", "T-shirt/top", "../../etc"), channels=3)
+    out = export(run, "imagefolder", tmp_path / "out")
+    again = load(f"folder:{out}?split=all")
+    assert again.classes == ("0 zebra", "1 T-shirt_top", "2 _.._etc")
+    assert again.y.bincount(minlength=3).tolist() == [4, 3, 0]
+    assert {path.resolve().parent.parent for path in tmp_path.rglob("*.png")} == {out.resolve()}
+
+
+@pytest.mark.parametrize(
+    ("classes", "folders"),
+    [
+        (("a", "b"), ["a", "b"]),
+        (("b", "a"), ["0 b", "1 a"]),
+        (("A", "a"), ["0 A", "1 a"]),
+        (("x", ".", ""), ["0 x", "1", "2"]),
+        (tuple(map(str, range(11))), [f"{i:02d} {i}" for i in range(11)]),
+    ],
+)
+def test_class_folders_keep_names_where_order_and_file_system_allow(classes, folders):
+    assert class_folders(classes) == folders
+
+
+def test_the_hugging_face_form_opens_as_pictures_with_class_names(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    run = made(tmp_path / "run")
+    out = export(run, "hf", tmp_path / "out")
+    data = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"]
+    assert data.features["label"].names == list(ANIMALS)
+    assert data["label"][:] == run.findings.column("expected").to_pylist()
+    assert np.array_equal(np.array(data[2]["image"]), read_images(run.findings.column("image"))[2, 0].numpy())
+
+
+def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
+    run = made(tmp_path / "run", channels=3)
+    again = load(f"parquet:{export(run, 'hf', tmp_path / 'out')}?split=all")
+    assert again.classes == ANIMALS
+    assert torch.equal(again.x, read_images(run.findings.column("image")))
+
+
+def test_imagefolder_opens_in_datasets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    out = export(made(tmp_path / "run"), "imagefolder", tmp_path / "out")
+    data = datasets.load_dataset("imagefolder", data_dir=str(out), cache_dir=str(tmp_path / "cache"))["train"]
+    assert set(data["label"]) == {"ant", "bee"}
+    assert data[0]["image"].size == (6, 8)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_npz_holds_images_labels_and_where_they_come_from(tmp_path, channels):
+    run = made(tmp_path / "run", channels=channels)
+    out = export(run, "npz", tmp_path / "found.npz")
+    assert out == tmp_path / "found.npz"
+    arrays = np.load(out)
+    assert arrays["labels"].tolist() == run.findings.column("expected").to_pylist()
+    assert arrays["predicted"].tolist() == run.findings.column("predicted").to_pylist()
+    assert arrays["id"].tolist() == run.findings.column("id").to_pylist()
+    again = load(f"npz:{out}?split=all")
+    assert again.classes == ANIMALS
+    assert torch.equal(again.x, read_images(run.findings.column("image")))
+
+
+def test_npz_goes_into_a_folder_if_a_folder_is_named(tmp_path):
+    assert export(made(tmp_path / "run"), "npz", tmp_path / "out") == tmp_path / "out" / "tests.npz"
+
+
+def test_verdicts_travel_with_the_tests(tmp_path):
+    run = made(tmp_path / "run")
+    said = [{"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0} for i, name in enumerate(run.findings.column("id").to_pylist())]  # fmt: skip
+    run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
+    run = Run(run.folder)
+    out = export(run, "imagefolder", tmp_path / "folders")
+    rows = list(csv.DictReader((out / "metadata.csv").open()))
+    assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
+    assert rows[3]["label_kept"] == ""
+    table = pa.parquet.read_table(export(run, "hf", tmp_path / "hf") / "data/test-00000-of-00001.parquet")
+    assert table.column("label_kept").to_pylist() == [True] * 3 + [None] + [True] * 3
+    assert "judge's answers" in (tmp_path / "hf" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("to", ["imagefolder", "hf", "npz"])
+def test_nothing_is_written_over(tmp_path, to):
+    run = made(tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(Problem, match="not empty"):
+        export(run, to, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_folder_may_be_filled_and_nothing_is_left_beside_it(tmp_path):
+    (tmp_path / "out").mkdir()
+    export(made(tmp_path / "run"), "hf", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
+def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
+    run = made(tmp_path / "run")
+
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hardcase.suite.export.os.replace", full)
+    with pytest.raises(Problem, match="No space left"):
+        export(run, "imagefolder", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_unknown_forms_and_empty_runs_are_refused(tmp_path):
+    with pytest.raises(Problem, match="imagefolder, hf, npz"):
+        export(made(tmp_path / "run"), "csv", tmp_path / "out")
+    empty = made(tmp_path / "empty")
+    (empty.folder / "findings/part-00000.parquet").unlink()
+    with pytest.raises(Problem, match="no findings"):
+        export(Run(empty.folder), "npz", tmp_path / "out")
