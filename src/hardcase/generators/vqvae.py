@@ -1,0 +1,165 @@
+"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
+
+A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS: "black-box testing by interpolation
+in a VQ-VAE" with a latent and an image discriminator (three dense layers; five convolutions and two dense layers). The
+paper states neither architecture, codebook size nor the weights of the adversarial losses; those are ours.
+
+The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black at the paper's rate.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.errors import Problem
+from hardcase.generators.codebook import Codebook
+from hardcase.tensors import from_bytes
+from hardcase.training.loop import Goal
+from hardcase.types import Images
+
+
+class _Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.ReLU(), nn.Conv2d(width, width // 2, 3, padding=1), nn.ReLU(), nn.Conv2d(width // 2, width, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.body(x)
+        return out
+
+
+class VqVae(nn.Module):
+    """`encode` gives the continuous code before quantisation, `decode` quantises and paints."""
+
+    def __init__(
+        self,
+        channels: int,
+        size: int,
+        *,
+        width: int = 64,
+        code: int = 32,
+        book: int = 256,
+        halvings: int = 2,
+        learned: str = "ema",
+    ) -> None:
+        super().__init__()
+        if size % 2**halvings:
+            raise Problem(
+                f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be halved so often."
+            )
+        self.shape, self.code_shape = (channels, size, size), (code, size // 2**halvings, size // 2**halvings)
+        self.encoder = _encoder(channels, width, code, halvings)
+        self.book = Codebook(book, code, learned=learned)
+        self.decoder = _decoder(channels, width, code, halvings)
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
+        z: Tensor = self.encoder(x)
+        return z
+
+    def decode(self, z: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
+        return self.paint(self.book.quantise(z)).clamp(0, 1)
+
+    def paint(self, q: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
+        """The image of quantised codes, before it is clamped."""
+        x: Tensor = self.decoder(q)
+        return x
+
+    def forward(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+        """The reconstruction."""
+        return self.decode(self.encode(x))
+
+
+def _encoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequential:
+    layers = OrderedDict[str, nn.Module]()
+    before = channels
+    for number in range(1, halvings + 1):
+        layers[f"halve{number}"], layers[f"relu{number}"] = nn.Conv2d(before, width, 4, 2, 1), nn.ReLU()
+        before = width
+    layers["conv"] = nn.Conv2d(width, width, 3, padding=1)
+    layers |= {"residual1": _Residual(width), "residual2": _Residual(width), "code": nn.Conv2d(width, code, 1)}
+    return nn.Sequential(layers)
+
+
+def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequential:
+    layers = OrderedDict[str, nn.Module](conv=nn.Conv2d(code, width, 3, padding=1))
+    layers |= {"residual1": _Residual(width), "residual2": _Residual(width), "relu": nn.ReLU()}
+    for number in range(1, halvings):
+        layers[f"double{number}"], layers[f"relu{number}"] = nn.ConvTranspose2d(width, width, 4, 2, 1), nn.ReLU()
+    layers["pixels"] = nn.ConvTranspose2d(width, channels, 4, 2, 1)
+    return nn.Sequential(layers)
+
+
+def ema(channels: int, size: int, classes: int, latent: int) -> VqVae:
+    """Our default: codes follow their users. `latent` is the width of a code."""
+    return VqVae(channels, size, code=latent)
+
+
+def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
+    """As ARGUS states it: the codebook is trained by the loss, with weights .25 (encoder) and .75 (codes)."""
+    return VqVae(channels, size, code=latent, learned="gradient")
+
+
+def latent_discriminator(net: VqVae, hidden: int = 256) -> nn.Module:
+    """Three dense layers on the encoder's output."""
+    size = net.code_shape[0] * net.code_shape[1] * net.code_shape[2]
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(size, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, 1)
+    )  # fmt: skip
+
+
+def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
+    """Five convolutions and two dense layers on the image."""
+    layers: list[nn.Module] = []
+    before, size = net.shape[0], net.shape[1]
+    for number in range(5):
+        stride = 2 if number < 3 else 1
+        layers += [nn.Conv2d(before, width * min(2**number, 4), 3, stride, 1), nn.LeakyReLU(0.2)]
+        before, size = width * min(2**number, 4), -(-size // stride)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * size**2, 128), nn.LeakyReLU(0.2), nn.Linear(128, 1))
+
+
+def own_loss(net: VqVae, x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Tensor:
+    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the codes' toward it."""
+    z = net.encode(x)
+    if net.training:
+        net.book.learn(z, rng)
+    q = net.book.embed(net.book.nearest(z))
+    loss = functional.mse_loss(net.paint(z + (q - z).detach()), x) + 0.25 * functional.mse_loss(z, q.detach())
+    return loss + 0.75 * functional.mse_loss(q, z.detach()) if net.book.learned == "gradient" else loss
+
+
+def reconstruct(images: Images) -> Goal:
+    """Train to give images back; knowing nothing, one would paint the mean image of `images` every time."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        assert isinstance(net, VqVae)
+        return own_loss(net, x, noise)
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        painted: Tensor = net(x)
+        return painted.flatten(1)
+
+    return Goal(loss, answer, float(from_bytes(images.x).var(0, correction=0).mean()))
+
+
+def healthy(net: VqVae, images: Images) -> None:
+    """A collapsed codebook or a black picture is an error, not a result."""
+    x = from_bytes(images.x[:256]).to(net.book.codes.device)
+    with torch.no_grad():
+        codes = net.book.nearest(net.encode(x))
+        painted = net(x)
+    used = len(set(codes.flatten().tolist()))
+    if used < 8 or float(painted.std(0).mean()) < 0.1 * float(x.std(0).mean()):
+        raise Problem(
+            f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use, pictures vary by "
+            f"{float(painted.std(0).mean()):.3g} where the images vary by {float(x.std(0).mean()):.3g}.",
+            "Nothing can be tested with pictures that are all alike; nothing was kept.",
+            fix="a smaller learning rate, or --kind ema",
+        )

@@ -1,0 +1,53 @@
+"""ARGUS: mix a seed's VQ-VAE code with codes of other classes."""
+
+from __future__ import annotations
+
+from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.searches.interpolation import Bisection, Interpolation, Partners
+from hardcase.types import Budget, Method, Space
+
+
+def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 30_000) -> Method:
+    """Algorithm 1: every seed with every other-class training image, one interpolation each, quantised and decoded.
+
+    ARGUS, "black-box testing of DNNs by VQ-VAE interpolation with dual discriminators" (see `hardcase cite`). λ is `mix`.
+
+    Differences from the paper: by default the VQ-VAE's codebook follows its users (EMA, started from encoder outputs)
+    and no discriminators are used; the paper's own setting is the generator ``vqvae:gradient`` trained jointly at the same
+    λ (``hardcase train vqvae --kind gradient --mix 0.3``). Seeds whose reconstruction already fails are set aside and
+    counted, since they would count as errors of the mixture; images are rounded to 8 bits.
+    """
+    if not 0 < mix <= 1:
+        raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
+    return Method(
+        name="argus",
+        space=space,
+        search=Interpolation(partners=partners, mix=mix),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+        needs="scores",
+        keep="best-per-label",
+        budget=Budget(queries=1 + queries),
+    )
+
+
+def argus_adaptive(*, space: Space, partners: Partners, rounds: int = 3, halvings: int = 7) -> Method:
+    """Our variant of ARGUS: for near partners of every other class, the smallest share that makes the subject say that class.
+
+    Same generator, same black box; bisection replaces the fixed λ, so that each wrong label is reached with as little of
+    the partner as possible.
+    """
+    return Method(
+        name="argus-adaptive",
+        space=space,
+        search=Bisection(partners=partners, rounds=rounds, halvings=halvings),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+        needs="label",
+        keep="best-per-label",
+        budget=Budget(queries=1 + (len(partners.by_class) - 1) * rounds * (halvings + 1)),
+    )

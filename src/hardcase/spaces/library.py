@@ -1,0 +1,68 @@
+"""Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images
+
+
+@dataclass(frozen=True)
+class Library:
+    """`codes` may be larger than memory; `take` copies only the rows asked for."""
+
+    codes: Float[Tensor, "l *code"]
+    label: Int[Tensor, " l"]
+
+    def take(self, rows: Int[Tensor, " *shape"]) -> Tensor:
+        picked = self.codes[rows.reshape(-1).cpu()].to(rows.device)
+        return picked.reshape(*rows.shape, *self.codes.shape[1:])
+
+    @cached_property
+    def by_class(self) -> tuple[Int[Tensor, " o"], ...]:
+        """For each class, the rows of all other classes, classes taking turns."""
+        turns = torch.zeros_like(self.label)
+        for label in set(self.label.tolist()):
+            turns[self.label == label] = torch.arange(int((self.label == label).sum()))
+        order = (turns * (int(self.label.max()) + 1) + self.label).argsort(stable=True)
+        return tuple(order[self.label[order] != c] for c in range(int(self.label.max()) + 1))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Library, (torch.from_numpy(self.codes.numpy().copy()), self.label))
+
+
+def collect(
+    images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
+) -> Library:
+    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with the library."""
+    images = images.sample(count=min(limit, len(images)), seed=0)
+    if len(set(images.y.tolist())) < 2:
+        raise Problem(f"{images.name} has images of one class only; interpolation needs partners of another class.")
+    with torch.no_grad():
+        first = encode(from_bytes(images.x[:16].to(device)))
+        codes = _mapped((len(images), *first.shape[1:]))
+        for part in chunks(len(images), 256):
+            codes[part] = encode(from_bytes(images.x[part].to(device))).cpu()
+    return Library(codes, images.y)
+
+
+def _mapped(shape: tuple[int, ...]) -> Tensor:
+    count = 1
+    for side in shape:
+        count *= side
+    handle, name = tempfile.mkstemp(prefix="hardcase-codes-")
+    os.close(handle)
+    codes = torch.from_file(name, shared=True, size=count, dtype=torch.float32).reshape(shape)
+    Path(name).unlink()
+    return codes
