@@ -1,0 +1,116 @@
+"""``hardcase train``: the networks that methods need. Another kind is another function and another row of `VERBS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hardcase.cli import options as o
+from hardcase.cli.speaking import as_json, facts, tell
+
+if TYPE_CHECKING:
+    from hardcase.training import Progress
+    from hardcase.types import Images
+
+    Card = dict[str, Any]
+    Train = Callable[[Images, Images, str, Callable[[Progress], None]], Card]
+
+Epochs = Annotated[int | None, typer.Option(metavar="N", help="Passes over the data; by default the recipe's.")]
+TrainingData = Annotated[str, typer.Option("--data", help="What to learn from.")]
+
+
+def classifier(
+    model: Annotated[str, typer.Option(help="zoo:NAME; see hardcase list models.")] = "zoo:lenet5",
+    data: TrainingData = "mnist5k",
+    adversarial: Annotated[str | None, typer.Option(metavar="NORM:RADIUS", help="linf:0.1 or l2:1.5.")] = None,
+    epochs: Epochs = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    offline: o.Offline = False,
+    progress: o.ShowProgress = o.Progress.auto,
+    format: o.AsFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Train a network of the zoo, plainly or against attacks."""
+    from hardcase import zoo
+
+    def train(first: Images, second: Images, place: str, tell: Callable[[Progress], None]) -> Card:
+        name = model.removeprefix("zoo:")
+        return zoo.trained(
+            name, first, second, seed=seed or 0, epochs=epochs, adversarial=adversarial, progress=tell, device=place
+        )[1]
+
+    present(learn(train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose), format, quiet)
+
+
+def vae(
+    data: TrainingData = "mnist5k",
+    kind: Annotated[str, typer.Option(help="linear, conv or conditional; see hardcase list generators.")] = "linear",
+    latent: Annotated[int | None, typer.Option(metavar="N", help="Size of the code.")] = None,
+    beta: Annotated[float, typer.Option(help="Weight of the code's divergence.")] = 1.0,
+    model: Annotated[str, typer.Option(help="Which network must still see the label; zoo:NAME.")] = "zoo:lenet5",
+    epochs: Epochs = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    offline: o.Offline = False,
+    progress: o.ShowProgress = o.Progress.auto,
+    format: o.AsFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Train a variational autoencoder and measure how much of an image it gives back."""
+    from hardcase import generators, models
+
+    def train(first: Images, second: Images, place: str, tell: Callable[[Progress], None]) -> Card:
+        judge = models.load(model, models.Loading(train=first, test=second, device=place, progress=tell))
+        return generators.trained(
+            "vae", first, second, kind=kind, latent=latent, beta=beta, epochs=epochs, seed=seed or 0,
+            judge=lambda x: judge(x).logits, progress=tell, device=place,
+        )[1]  # fmt: skip
+
+    present(learn(train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose), format, quiet)
+
+
+def learn(
+    train: Train, data: str, device: str | None, *, offline: bool, progress: str, quiet: bool, verbose: bool
+) -> Card:
+    """Load the data, train with progress on the screen, return the card."""
+    from hardcase.cli.closing import logging_to
+    from hardcase.cli.watching import front
+    from hardcase.data import load
+    from hardcase.planning import device as existing
+
+    logging_to(verbose=verbose, quiet=quiet)
+    place = existing(device or "cpu")
+    first, second = (load(data, split=split, offline=offline) for split in ("train", "test"))
+    with front(progress, quiet=quiet) as screen:
+        return train(first, second, place, screen.train)
+
+
+def present(card: Mapping[str, Any], format: str, quiet: bool) -> None:
+    """Print a card and where its network is kept."""
+    from hardcase.training.cards import folder_of
+
+    where = str(folder_of(card["kind"], card["name"], card["configuration"], card["data"]))
+    if format == "json":
+        as_json({"folder": where, **card})
+    elif quiet:
+        tell(where)
+    else:
+        tell(facts({**_worth_telling(card), "folder": where}))
+
+
+def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
+    shares = {key: f"{value:.1%}" for key, value in card.items() if key.endswith(("accuracy", "agreement")) and value}
+    plain = {
+        key: card[key] for key in ("ssim", "mse", "measured_images", "steps", "seconds", "warnings") if card.get(key)
+    }
+    return {
+        card["kind"]: card["name"],
+        **{key.replace("_", " "): value for key, value in (shares | plain).items()},
+        "seed": card["seed"],
+        "data hash": card["data"],
+    }

@@ -1,0 +1,45 @@
+"""The searches that move candidates, as a table that needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRow:
+    """One line of ``hardcase list searches``. `where` is ``module:class`` in this folder."""
+
+    name: str
+    summary: str
+    needs: str
+    where: str
+    paper: str = ""
+    laws: tuple[str, ...] = ("state survives save and load", "same seed, same walk", "all seeds in one batch")
+
+
+SEARCHES = {
+    row.name: row
+    for row in (
+        SearchRow(
+            name="gradient-ascent",
+            summary="steps along the sign, the unit or the scaled gradient of the score",
+            needs="gradients",
+            where="gradient:GradientAscent",
+            paper="Madry et al., ICLR 2018; Pei et al., SOSP 2017",
+        ),
+        SearchRow(
+            name="carlini-wagner",
+            summary="Adam on distance plus weighted margin, the weight found by bisection",
+            needs="gradients",
+            where="carlini_wagner:CarliniWagner",
+            paper="Carlini and Wagner, IEEE S&P 2017",
+        ),
+        SearchRow(
+            name="genetic",
+            summary="a population a seed: crossover, mutation where a code differs from its seed, a mask that resets the rest",
+            needs="label",
+            where="genetic:Genetic",
+            paper="Kang, Feldt and Yoo, SBST 2020",
+        ),
+    )
+}

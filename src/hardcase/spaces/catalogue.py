@@ -1,0 +1,37 @@
+"""The spaces in which candidates can live, as a table that needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceRow:
+    """One line of ``hardcase list spaces``. `where` is ``module:class`` in this folder."""
+
+    name: str
+    summary: str
+    needs: str
+    where: str
+    paper: str = ""
+    laws: tuple[str, ...] = ("an encoded image decodes to itself or close to it", "projecting twice is projecting once", "rows independent")  # fmt: skip
+
+
+SPACES = {
+    row.name: row
+    for row in (
+        SpaceRow(
+            name="pixels",
+            summary="the image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed",
+            needs="nothing",
+            where="pixel:Pixels",
+        ),
+        SpaceRow(
+            name="vae",
+            summary="the mean code of a variational autoencoder, with L1 distances",
+            needs="a VAE trained on the same data",
+            where="vae:Latent",
+            paper="Kang, Feldt and Yoo, SBST 2020",
+        ),
+    )
+}
