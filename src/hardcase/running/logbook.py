@@ -24,10 +24,10 @@ class Logbook:
         self.store, self.record, self.shards, self.tell = store, record, shards, tell
         self.start, self.before = monotonic(), float(record["elapsed"])
         self.rows = _history(store)
-        self.base = _stored(store)
+        self.base, self.latest = _stored(store), Progress.none(shards)
 
     def shard(self, progress: Progress) -> None:
-        total = self.base + progress
+        self.latest, total = progress, self.base + progress
         row = [round(self._elapsed(), 3), total.queries, total.gradients, total.seeds, total.failing, total.findings]
         self.rows.append([str(value) for value in row])
         self.store.write("history.csv", _csv(self.rows))
@@ -57,7 +57,7 @@ class Logbook:
             {**self.record, "complete": complete, "finished": finished, "elapsed": round(self._elapsed(), 3),
              "totals": spent, **run.counts()}
         )  # fmt: skip
-        self.write("done" if complete else "stopped", Progress.none(self.shards))
+        self.write("done" if complete else "stopped", self.latest)
 
     def _elapsed(self) -> float:
         return self.before + monotonic() - self.start
