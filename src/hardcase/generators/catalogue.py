@@ -52,7 +52,7 @@ GENERATORS = {
             paper=_SINVAD,
             where="vae:conv",
             latent=800,
-            recipe=Recipe(epochs=10, steps=600, batch=64, lr=1e-3, schedule="warm"),
+            recipe=Recipe(epochs=10, steps=1200, batch=64, lr=3e-3, schedule="warm"),
         ),
         Generator(
             family="vae",

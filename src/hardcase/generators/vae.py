@@ -101,22 +101,22 @@ def conv(channels: int, size: int, classes: int, latent: int) -> Vae:
         raise Problem(f"a convolutional VAE halves its images twice; {size}x{size} pixels are too few (4x4 or more).")
     half = (size + 1) // 2
     quarter = (half + 1) // 2
-    encoder, decoder = OrderedDict[str, nn.Module](), OrderedDict[str, nn.Module]()
-    before = channels
-    for number, (width, stride) in enumerate(_WIDTHS, 1):
-        _layer(encoder, number, before, width, stride)
-        before = width
-    encoder["flatten"] = nn.Flatten()
-    encoder["code"] = nn.Linear(before * quarter**2, 2 * latent)
-    decoder["spread"] = nn.Linear(latent, before * quarter**2)
-    decoder["picture"] = nn.Unflatten(1, (before, quarter, quarter))
+    widths = (channels, *(width for width, _ in _WIDTHS))
+    flat = widths[-1] * quarter**2
+    encoder = OrderedDict[str, nn.Module]()
+    for number, (_, stride) in enumerate(_WIDTHS, 1):
+        _layer(encoder, number, widths[number - 1], widths[number], stride)
+    encoder |= {"flatten": nn.Flatten(), "code": nn.Linear(flat, 2 * latent)}
+    decoder = OrderedDict[str, nn.Module](
+        spread=nn.Linear(latent, flat), picture=nn.Unflatten(1, (widths[-1], quarter, quarter))
+    )
     sides = iter((half, size))
-    for number, (width, stride) in enumerate(reversed(_WIDTHS), 1):
+    for number, (_, stride) in reversed(list(enumerate(_WIDTHS, 1))):
         if stride == 2:
             decoder[f"grow{number}"] = nn.Upsample(size=next(sides))
-        _layer(decoder, number, before, width, 1)
-        before = width
-    decoder["pixels"] = nn.Conv2d(before, channels, 3, padding=1)
+        if number > 1:
+            _layer(decoder, number, widths[number], widths[number - 1], 1)
+    decoder["pixels"] = nn.Conv2d(widths[1], channels, 3, padding=1)
     return Vae(nn.Sequential(encoder), nn.Sequential(decoder), shape=(channels, size, size), latent=latent)
 
 

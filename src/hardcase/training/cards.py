@@ -46,7 +46,7 @@ def cached(
     """
     config = _plain(config)
     folder = folder_of(kind, name, config, data)
-    if not folder.exists():
+    if not any((folder / part).exists() for part in (CARD, WEIGHTS)):
         _make(folder.parent)
         net = build(config)
         entries = {**train(net), "measured_on": measured_on, **measure(net)}
@@ -96,8 +96,10 @@ def read_card(folder: Path) -> Card:
     path = folder / CARD
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
+    except FileNotFoundError as error:
+        if not (folder / WEIGHTS).exists():
+            raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
+        raise _spoiled(path, "it is missing") from error
     except (OSError, ValueError) as error:
         raise _spoiled(path, str(error)) from error
     needed = {"schema", "kind", "name", "configuration", "data", "weights"}
@@ -173,7 +175,9 @@ def _text(card: Card) -> bytes:
 
 
 def _spoiled(path: Path, why: str) -> Problem:
-    return Problem(f"{path} cannot be used: {why}.", fix=f"delete the folder {path.parent} and train again")
+    return Problem(
+        f"{path} cannot be used: {why}.", fix=f"delete {CARD} and {WEIGHTS} in {path.parent}, then train again"
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> Problem:

@@ -1,0 +1,376 @@
+"""The training loop learns, repeats itself to the byte, keeps to its own randomness, and says what is wrong."""
+
+import json
+import logging
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.training import Goal, Recipe, cached, classify, fit, load, own_randomness
+from hardcase.training.cards import folder_of, read_card
+from hardcase.training.goals import geometry, predict
+from hardcase.training.tables import AUGMENTS, OPTIMISERS, SCHEDULES
+from tiny import bars, global_state, weights
+
+RECIPE = Recipe(epochs=3, batch=20, lr=1e-2)
+
+
+def net(seed=0, dropout=0.3):
+    with own_randomness(seed, "test"):
+        return nn.Sequential(nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+
+def fitted(seed=0, recipe=RECIPE, images=None, **options):
+    trained = net()
+    return trained, fit(trained, images or bars(), classify(3), recipe, seed=seed, **options)
+
+
+def test_it_learns_and_leaves_the_network_in_eval_mode():
+    trained, history = fitted()
+    assert not trained.training
+    assert float((predict(trained, bars(seed=1)) == bars(seed=1).y).float().mean()) > 0.95
+    assert len(history.loss) == 3
+    assert history.steps == 18
+    assert history.loss[-1] < history.loss[0] / 2
+    assert history.warnings == ()
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, *(replace(RECIPE, augment=name) for name in AUGMENTS)])
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(recipe):
+    first, again, other = (weights(fitted(seed, recipe)[0]) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_the_bytes_do_not_depend_on_global_randomness_nor_move_it():
+    torch.manual_seed(1)
+    before = global_state()
+    first = weights(fitted()[0])
+    assert global_state() == before
+    torch.manual_seed(2)
+    assert weights(fitted()[0]) == first
+
+
+def test_global_randomness_survives_an_exception():
+    def burst(trained, x, y, noise):
+        raise ValueError(str(torch.rand(1)))
+
+    before = global_state()
+    with pytest.raises(ValueError, match="tensor"):
+        fit(net(), bars(), Goal(burst, lambda trained, x, y: x, 1.0), RECIPE, seed=0)
+    assert global_state() == before
+
+
+def test_images_and_labels_are_not_changed():
+    images = bars()
+    before = images.hash
+    fitted(images=images, recipe=replace(RECIPE, augment="crop-flip"))
+    assert images.hash == before
+
+
+def test_every_image_is_seen_once_an_epoch():
+    seen = []
+
+    def loss(trained, x, y, noise):
+        seen.append((x[:, 0, 0, 0] * 255).round())
+        return classify(3).loss(trained, x, y, noise)
+
+    images = bars(60)
+    marked = replace(images, x=images.x.index_put((torch.arange(60), *[torch.tensor(0)] * 3), torch.arange(60).byte()))
+    fit(net(), marked, replace(classify(3), loss=loss), RECIPE, seed=0)
+    epochs = torch.cat(seen).reshape(3, 60)
+    assert (epochs.sort(1).values == torch.arange(60)).all()
+    assert not (epochs[0] == epochs[1]).all()
+
+
+def test_progress_tells_every_epoch_and_ends_at_the_last_step():
+    told = []
+    fitted(progress=told.append)
+    assert {report.epoch for report in told} == {1, 2, 3}
+    assert (told[-1].step, told[-1].steps, told[-1].epochs) == (18, 18, 3)
+    assert all(math.isfinite(report.loss) for report in told)
+    assert all("bars" in report.what for report in told)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_training():
+    with pytest.raises(Problem, match="the loss became nan by step 1"):
+        fit(
+            net(),
+            bars(),
+            replace(classify(3), loss=lambda trained, *_: trained[1].weight.sum() * torch.nan),
+            RECIPE,
+            seed=0,
+        )
+
+
+def test_learning_nothing_is_said_not_hidden(caplog):
+    told = []
+    lazy = replace(RECIPE, lr=1e-9)
+    assert classify(3).chance == pytest.approx(math.log(3))
+    with caplog.at_level(logging.WARNING):
+        history = fit(net(), bars(), replace(classify(3), chance=0.5), lazy, seed=0, progress=told.append)
+    assert [text.split(" the loss")[0] for text in history.warnings] == ["after epoch 1 of 3", "after epoch 3 of 3"]
+    assert all(text.endswith("ignoring the input costs 0.5") for text in history.warnings)
+    assert [report.warning for report in told if report.warning] == list(history.warnings) == caplog.messages
+
+
+def test_a_dead_network_is_refused():
+    dead = net()
+    nn.init.constant_(dead[1].bias, -1e6)
+    with pytest.raises(Problem, match="one and the same answer for 120 different images"):
+        fit(dead, bars(), classify(3), RECIPE, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimiser": "adm"}, "no optimiser 'adm'"),
+        ({"schedule": "cosin"}, "no schedule 'cosin'"),
+        ({"augment": "shfit"}, "no augmentation 'shfit'"),
+    ],
+)
+def test_unknown_names_list_the_known_ones(change, message):
+    with pytest.raises(Problem, match=message):
+        fitted(recipe=replace(RECIPE, **change))
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": float("nan")}])
+def test_a_recipe_that_cannot_be_is_refused(change):
+    with pytest.raises(Problem, match="at least one epoch"):
+        replace(RECIPE, **change)
+
+
+def test_small_data_gets_more_epochs_and_a_batch_may_be_larger_than_the_data():
+    recipe = Recipe(epochs=10, steps=1000, batch=64, lr=1.0)
+    assert recipe.rounds(4000) == (17, 62)
+    assert recipe.rounds(60_000) == (10, 937)
+    assert recipe.rounds(10) == (1000, 1)
+    assert fitted(images=bars(12))[1].steps == 3
+
+
+@pytest.mark.parametrize("name", list(OPTIMISERS))
+def test_every_optimiser_learns(name):
+    rate = {"adam": 1e-2, "sgd": 5e-2, "adadelta": 1.0}[name]
+    _, history = fitted(recipe=replace(RECIPE, optimiser=name, lr=rate, epochs=6))
+    assert history.loss[-1] < 0.5
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_schedules_stay_between_nothing_and_the_full_rate(name):
+    factors = [SCHEDULES[name](step / 100) for step in range(100)]
+    assert all(0 < factor <= 1 for factor in factors)
+    assert max(factors) == pytest.approx(1, abs=0.01)
+
+
+def test_stairs_fall_twice():
+    stairs = SCHEDULES["stairs"]
+    assert [stairs(done) for done in (0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 0.1, 0.1, 0.01])
+
+
+def test_a_shift_moves_whole_images_and_a_flip_mirrors_them():
+    rng = torch.Generator().manual_seed(0)
+    dots = torch.zeros(64, 2, 9, 9)
+    dots[:, :, 4, 4] = 1
+    moved = AUGMENTS["shift"](dots, rng)
+    assert (moved.sum((2, 3)) == 1).all()
+    assert (moved[:, 0] == moved[:, 1]).all()
+    places = moved[:, 0].nonzero()[:, 1:]
+    assert places.min() >= 2
+    assert places.max() <= 6
+    assert len(places.unique(dim=0)) > 10
+    corner = torch.zeros(64, 1, 4, 4)
+    corner[:, :, 0, 0] = 1
+    from hardcase.training.tables import flip
+
+    mirrored = flip(corner, rng)
+    share = float(mirrored[:, 0, 0, 3].mean())
+    assert 0.25 < share < 0.75
+    assert (mirrored[:, 0, 0, 0] + mirrored[:, 0, 0, 3] == 1).all()
+
+
+def refused(train, test, message):
+    with pytest.raises(Problem, match=message):
+        geometry(train, test)
+
+
+def test_data_that_cannot_be_learned_from_is_refused():
+    good = bars()
+    assert geometry(good, bars(9, split="test")) == (1, 12, 3)
+    refused(replace(good, x=good.x[:, :, :6]), good, "square and alike")
+    refused(good, bars(size=15), "square and alike")
+    refused(good, bars(classes=4), "classes")
+    refused(good.take(torch.arange(0)), good, "train split of bars is empty")
+    refused(replace(good, y=good.y + 1), good, r"labels 1\.\.3 for 3 classes")
+    refused(replace(good, y=good.y * 0), good, "single class")
+
+
+CONFIG = {"name": "small", "width": (3, 4)}
+
+
+def kept(data="d1", measured_on="m1", config=CONFIG, calls=None, train=None):
+    calls = [] if calls is None else calls
+
+    def count(what):
+        calls.append(what)
+        return {what: len(calls)}
+
+    return cached(
+        "toy",
+        "small",
+        config,
+        data=data,
+        build=lambda config: net(),
+        train=train or (lambda trained: nn.init.constant_(trained[1].bias, 0.5) is None or count("trained")),
+        measure=lambda trained: count("measured"),
+        measured_on=measured_on,
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def only_folder(cache):
+    (folder,) = (cache / "networks").iterdir()
+    return folder
+
+
+def test_a_card_round_trip(cache):
+    calls = []
+    first, card = kept(calls=calls)
+    again, same = kept(calls=calls)
+    assert calls == ["trained", "measured"]
+    assert card == same
+    assert weights(first) == weights(again)
+    assert again[1].bias.tolist() == [0.5] * 16
+    folder = only_folder(cache)
+    assert folder.name.startswith("toy-small-")
+    assert {path.name for path in folder.iterdir()} == {"card.json", "weights.safetensors"}
+    assert card["configuration"] == {"name": "small", "width": [3, 4]}
+    assert card["data"] == "d1"
+    assert card.keys() >= {"kind", "name", "versions", "weights", "schema", "trained", "measured"}
+    assert card["versions"].keys() == {"python", "torch", "hardcase"}
+    assert folder == folder_of("toy", "small", CONFIG, "d1")
+
+
+def test_other_data_or_configuration_is_trained_anew(cache):
+    calls = []
+    for data, config in (("d1", CONFIG), ("d2", CONFIG), ("d1", {**CONFIG, "seed": 1})):
+        kept(data=data, config=config, calls=calls)
+    assert calls.count("trained") == 3
+    assert len(list((cache / "networks").iterdir())) == 3
+
+
+def test_another_yardstick_measures_again_without_training(cache):
+    calls = []
+    kept(calls=calls)
+    _, card = kept(calls=calls, measured_on="m2")
+    assert calls == ["trained", "measured", "measured"]
+    assert card["measured"] == 3
+    assert card == read_card(only_folder(cache))
+    kept(calls=calls, measured_on="m2")
+    assert len(calls) == 3
+
+
+def test_two_that_train_at_once_both_succeed_with_the_same_network(cache):
+    inner = []
+
+    def slow(trained):
+        inner.append(kept())
+        nn.init.constant_(trained[1].bias, 9.0)
+        return {"trained": 1}
+
+    outer, card = kept(train=slow)
+    assert weights(outer) == weights(inner[0][0])
+    assert card == inner[0][1]
+    assert only_folder(cache).name.startswith("toy-")
+
+
+def test_a_failed_training_leaves_nothing(cache):
+    def fail(trained):
+        raise Problem("no")
+
+    with pytest.raises(Problem, match="no"):
+        kept(train=fail)
+    assert list((cache / "networks").iterdir()) == []
+
+
+def spoil_weights(folder):
+    raw = bytearray((folder / "weights.safetensors").read_bytes())
+    raw[-1] ^= 1
+    (folder / "weights.safetensors").write_bytes(raw)
+
+
+def cut_weights(folder):
+    raw = (folder / "weights.safetensors").read_bytes()
+    (folder / "weights.safetensors").write_bytes(raw[: len(raw) // 2])
+
+
+def other_configuration(folder):
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "configuration": {"name": "large"}}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        (spoil_weights, "weights.safetensors"),
+        (cut_weights, "weights.safetensors"),
+        (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors"),
+        (lambda folder: (folder / "card.json").write_text("{"), "card.json"),
+        (lambda folder: (folder / "card.json").write_text("[]"), "card.json"),
+        (lambda folder: (folder / "card.json").write_bytes(b"\xff\xfe"), "card.json"),
+        (lambda folder: (folder / "card.json").unlink(), "card.json"),
+        (other_configuration, "card.json"),
+    ],
+)
+def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, spoil, named):
+    kept()
+    folder = only_folder(cache)
+    spoil(folder)
+    with pytest.raises(Problem) as told:
+        kept()
+    assert named in told.value.what
+    assert str(folder) in str(told.value)
+    assert told.value.fix.startswith(f"delete card.json and weights.safetensors in {folder}")
+    for path in folder.iterdir():
+        path.unlink()
+    assert kept()[1]["data"] == "d1"
+
+
+def test_a_folder_without_a_network_is_told_without_asking_to_delete_it(tmp_path):
+    with pytest.raises(Problem, match="there is no trained network in") as told:
+        load(tmp_path, lambda config: net(), kind="toy")
+    assert told.value.fix == ""
+
+
+def test_weights_of_another_network_are_refused(cache):
+    kept()
+    with pytest.raises(Problem, match=r"weights\.safetensors cannot be used"):
+        load(only_folder(cache), lambda config: nn.Linear(2, 2), kind="toy")
+
+
+def test_a_network_made_from_other_data_or_of_another_kind_is_refused(cache):
+    kept()
+    folder = only_folder(cache)
+    assert load(folder, lambda config: net(), kind="toy", data="d1")[1]["data"] == "d1"
+    with pytest.raises(Problem, match="trained on other data: its card says d1, asked for is d2"):
+        load(folder, lambda config: net(), kind="toy", data="d2")
+    with pytest.raises(Problem, match="describes a toy, not a vae"):
+        load(folder, lambda config: net(), kind="vae")
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("HARDCASE_CACHE", str(blocked))
+    calls = []
+    with pytest.raises(Problem, match="cannot write"):
+        kept(calls=calls)
+    assert calls == []

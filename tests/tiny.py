@@ -1,0 +1,28 @@
+"""Image sets made by code: a bright bar whose place is its class, and a little noise."""
+
+import torch
+
+from hardcase.types import Images
+
+
+def bars(count=120, *, size=12, channels=1, classes=3, seed=0, split="train"):
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(count) % classes
+    x = torch.rand(count, channels, size, size, generator=rng) * 0.3
+    column = (y * size // classes)[:, None] + torch.arange(max(size // classes - 1, 1))
+    x[torch.arange(count)[:, None], :, :, column] += 0.6
+    names = tuple(f"{split}-{number}" for number in range(count))
+    return Images((x * 255).to(torch.uint8), y, names, tuple(map(str, range(classes))), "bars", split)
+
+
+def global_state():
+    """What nothing in hardcase may move. (Python's own randomness is moved by the type checker of the tests.)"""
+    import numpy
+
+    return torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist()
+
+
+def weights(net):
+    from safetensors.torch import save
+
+    return save({name: value.contiguous() for name, value in net.state_dict().items()})

@@ -1,0 +1,126 @@
+"""Every network of the table: shapes, layers, neuron counts, and randomness of its own."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase import zoo
+from hardcase.errors import Problem
+from hardcase.zoo.catalogue import MODELS
+from tiny import global_state, weights
+
+SLOW = {"vgg16", "resnet18"}
+
+
+def layers(net):
+    """The modules without modules of their own, by name."""
+    return {name: module for name, module in net.named_modules() if not list(module.children())}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32)])
+def test_shapes(name, channels, size):
+    net = zoo.build(name, channels=channels, size=size, classes=7).eval()
+    x = torch.rand(2, channels, size, size, generator=torch.Generator().manual_seed(0))
+    before = x.clone()
+    logits = net(x)
+    assert logits.shape == (2, 7)
+    assert logits.isfinite().all()
+    assert not torch.equal(logits[0], logits[1])
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_layer_fires_once_and_nothing_writes_over_it(name):
+    net = zoo.build(name, channels=3, size=32, classes=10).eval()
+    fired, seen = [], []
+
+    def keep(module, inputs, output):
+        fired.append(module)
+        seen.append((inputs[0], inputs[0].clone(), output, output.clone()))
+
+    for module in layers(net).values():
+        module.register_forward_hook(keep)
+    net(torch.rand(1, 3, 32, 32))
+    expected = [
+        module for module in layers(net).values() if not (isinstance(module, nn.Sequential) and len(module) == 0)
+    ]
+    assert len(fired) == len(set(fired))
+    assert set(fired) >= set(expected)
+    assert all(torch.equal(now, then) for row in seen for now, then in (row[:2], row[2:]))
+    assert not any(getattr(module, "inplace", False) for module in net.modules())
+    assert list(layers(net))[-1] == "logits"
+
+
+@pytest.mark.parametrize(("name", "neurons"), [("lenet1", 52), ("lenet4", 148), ("lenet5", 268)])
+def test_lenets_have_the_neurons_that_deepxplore_counts(name, neurons):
+    net = zoo.build(name, channels=1, size=28, classes=10).eval()
+    counted = {}
+
+    def count(layer):
+        return lambda module, inputs, output: counted.update({layer: output.shape[1]})
+
+    for layer, module in layers(net).items():
+        if layer.startswith(("relu", "pool", "logits")):
+            module.register_forward_hook(count(layer))
+    softmax = net(torch.rand(1, 1, 28, 28)).softmax(1)
+    assert sum(counted.values()) + softmax.shape[1] == neurons
+
+
+def test_lenets_are_those_of_the_fact_sheet():
+    net = zoo.build("lenet5", channels=1, size=28, classes=10)
+    widths = [module.out_channels for module in net.modules() if isinstance(module, nn.Conv2d)]
+    dense = [(module.in_features, module.out_features) for module in net.modules() if isinstance(module, nn.Linear)]
+    assert widths == [6, 16]
+    assert dense == [(16 * 49, 120), (120, 84), (84, 10)]
+    assert net.conv1(torch.rand(1, 1, 28, 28)).shape[2:] == (28, 28)
+    assert all(module.kernel_size == (5, 5) for module in (net.conv1, net.conv2))
+
+
+def test_depths_are_those_of_their_names():
+    def depth(name):
+        net = zoo.build(name, channels=3, size=32, classes=10)
+        weighty = (nn.Conv2d, nn.Linear)
+        return sum(isinstance(module, weighty) for label, module in net.named_modules() if "shortcut" not in label)
+
+    assert depth("sinvad-cnn") == 6
+    assert depth("alexnet") == 8
+    assert depth("resnet18-small") == depth("resnet18") == 18
+    assert depth("vgg16-small") == depth("vgg16") == 15
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in SLOW])
+def test_the_same_seed_gives_the_same_weights_whatever_the_global_state(name):
+    def fresh(seed):
+        return weights(zoo.build(name, channels=1, size=28, classes=10, seed=seed))
+
+    torch.manual_seed(1)
+    before = global_state()
+    first = fresh(0)
+    assert global_state() == before
+    torch.manual_seed(2)
+    assert fresh(0) == first
+    assert fresh(1) != first
+
+
+def test_a_wrong_name_and_a_small_picture_are_told():
+    with pytest.raises(Problem, match="no model 'lenet6'") as told:
+        zoo.build("lenet6", channels=1, size=28, classes=10)
+    assert "lenet5" in str(told.value)
+    for name, size in (("lenet5", 3), ("sinvad-cnn", 3), ("alexnet", 7), ("vgg16-small", 1)):
+        with pytest.raises(Problem, match=f"{size}x{size}"):
+            zoo.build(name, channels=1, size=size, classes=10)
+
+
+def test_the_tables_import_no_torch():
+    code = "import sys, hardcase.zoo.catalogue, hardcase.generators.catalogue; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_row_says_what_a_list_shows():
+    for name, row in MODELS.items():
+        assert row.name == name
+        assert all((row.summary, row.needs, row.paper, row.laws))
