@@ -34,6 +34,7 @@ VERBS = (
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),
     Verb("status", "status:status", _SEARCH),
+    Verb("coverage", "coverage:coverage", _RESULTS),
     Verb("report", "report:report", _RESULTS),
     Verb("export", "report:export", _RESULTS),
     Verb("cite", "report:cite", _RESULTS),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hardcase.cli.speaking import as_json, clock, note, shown, tell
+from hardcase.cli.speaking import as_json, duration, note, shown, tell
 from hardcase.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def closing(run: Run) -> str:
 def cost(record: dict[str, Any]) -> str:
     totals = record["totals"]
     spent = [f"{totals[name]:,} {name.replace('_', ' ')}" for name in totals if totals[name]]
-    return f"spent {', '.join(spent) or 'nothing'} in {clock(record['elapsed'])}"
+    return f"spent {', '.join(spent) or 'nothing'} in {duration(record['elapsed'])}"
 
 
 def _next(run: Run) -> list[str]:

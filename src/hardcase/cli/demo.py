@@ -14,6 +14,7 @@ from hardcase.errors import INTERRUPTED
 if TYPE_CHECKING:
     from hardcase.results import Run
 
+WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "pgd", "epsilon": 0.2},
     {"name": "cw", "steps": 40, "rounds": 5},
@@ -42,7 +43,7 @@ def demo(
     logging_to(verbose=verbose, quiet=quiet)
     home = out or free(Path("runs/demo"))
     refuse_used(home)
-    base = {"model": "zoo:lenet5", "data": "mnist5k", "seeds": seeds, "seed": seed or 0, "device": device or "cpu"}
+    base = {**WORLD, "seeds": seeds, "seed": seed or 0, "device": device or "cpu"}
     runs = [_one({**base, "method": method}, home / method["name"], progress, quiet) for method in METHODS]
     page = write(runs, home / "report")
     if format == "json":

@@ -29,8 +29,9 @@ def listing(
     elif verbose:
         tell("\n\n".join(facts({key: _words(value) for key, value in row.items() if value}) for row in table))
     else:
-        columns = ("name", "needs", "summary", "paper")
-        console().print(grid("", columns, [[row[key] for key in columns] for row in table]))
+        screen = console()
+        columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
+        screen.print(grid("", columns, [[row[key] for key in columns] for row in table]))
 
 
 def _row(row: Any, *, verbose: bool) -> dict[str, Any]:

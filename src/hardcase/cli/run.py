@@ -10,7 +10,7 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.speaking import note, shown
-from hardcase.errors import INTERRUPTED, Problem
+from hardcase.errors import Problem
 
 if TYPE_CHECKING:
     from hardcase.cli.watching import Front
@@ -78,18 +78,23 @@ def resume(
     from hardcase.cli.closing import conclude, logging_to
     from hardcase.cli.watching import front
     from hardcase.config import parse, read
+    from hardcase.results import Run
     from hardcase.store import Store
 
     logging_to(verbose=verbose, quiet=quiet)
-    record = Store.open(folder).record()
+    store = Store.open(folder)
     values = read(folder / "config.toml")
     if not values:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
-    if record["complete"] and not quiet:
-        note(f"{shown(folder)} is already complete")
+    damaged = store.mend()
+    if damaged:
+        note(f"note: {len(damaged)} damaged shards are set aside and searched again: {', '.join(map(str, damaged))}")
+    elif store.record()["complete"]:
+        note(f"note: {shown(folder)} is already complete")
+        return conclude(Run(folder), folder, format=format, quiet=quiet)
     with front(progress, quiet=quiet) as screen:
         done = again(parse(values), folder, screen)
     conclude(done, folder, format=format, quiet=quiet)
@@ -130,6 +135,3 @@ def _guarded(config: Config, folder: Path, screen: Front, go: Callable[[Plan], R
 
 def _both(first: str, then: str) -> str:
     return f"{first}; then: {then}" if first and then not in first else first or then
-
-
-__all__ = ["INTERRUPTED", "again", "campaign", "resume", "run"]

@@ -8,7 +8,7 @@ from time import time
 from typing import Any
 
 from hardcase.cli import options as o
-from hardcase.cli.speaking import as_json, clock, facts, shown, tell
+from hardcase.cli.speaking import as_json, duration, facts, shown, tell
 from hardcase.errors import Problem
 
 SILENT = 600
@@ -42,16 +42,16 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
         "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} a second",
     }
     if now.get("eta") and now.get("phase") == "searching":
-        lines["left"] = f"about {clock(now['eta'])}"
+        lines["left"] = f"about {duration(now['eta'])}"
     return facts(lines | _go_on(folder, said))
 
 
 def _phase(said: dict[str, Any]) -> str:
     now = said["status"]
-    phase = f"{now.get('phase', 'not begun')}, {clock(now.get('elapsed', 0))} spent"
+    phase = f"{now.get('phase', 'not begun')}, {duration(now.get('elapsed', 0))} spent"
     quiet = said["quiet"]
     if now.get("phase") == "searching" and quiet is not None and quiet > SILENT:
-        return f"{phase}; no shard finished for {clock(quiet)}: it may have been killed"
+        return f"{phase}; no shard finished for {duration(quiet)}: it may have been killed"
     return phase
 
 
