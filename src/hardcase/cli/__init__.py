@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -86,15 +86,18 @@ def _function(verb: Verb) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), function)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         from hardcase import __version__
 
         typer.echo(f"hardcase {__version__}")
         raise typer.Exit
+    return asked
 
 
 def _top(
-    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_version),
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
 ) -> None:
     """What stands before any verb."""

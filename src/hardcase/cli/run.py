@@ -78,7 +78,6 @@ def resume(
     from hardcase.cli.closing import conclude, logging_to
     from hardcase.cli.watching import front
     from hardcase.config import parse, read
-    from hardcase.results import Run
     from hardcase.store import Store
 
     logging_to(verbose=verbose, quiet=quiet)
@@ -89,12 +88,8 @@ def resume(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
-    damaged = store.mend()
-    if damaged:
-        note(f"note: {len(damaged)} damaged shards are set aside and searched again: {', '.join(map(str, damaged))}")
-    elif store.record()["complete"]:
-        note(f"note: {shown(folder)} is already complete")
-        return conclude(Run(folder), folder, format=format, quiet=quiet)
+    if store.record()["complete"] and not quiet:
+        note(f"note: {shown(folder)} is already complete; its files are checked")
     with front(progress, quiet=quiet) as screen:
         done = again(parse(values), folder, screen)
     conclude(done, folder, format=format, quiet=quiet)

@@ -1,0 +1,117 @@
+"""The frame of the command line: quick, torch-free, and every failure with its code and its form."""
+
+import subprocess
+import sys
+from typing import Annotated
+
+import pytest
+import typer
+
+import hardcase.cli as cli
+from hardcase.cli import VERBS, main
+from hardcase.errors import Problem
+
+CHECK = """
+import sys
+from hardcase.cli import main
+code = main({words!r})
+heavy = sorted({{'torch', 'numpy', 'pyarrow', 'sklearn', 'jaxtyping'}} & set(sys.modules))
+sys.stderr.write(f'{{code}} {{heavy}}')
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list", "methods"]])
+def test_help_and_list_import_nothing_heavy(words):
+    done = subprocess.run([sys.executable, "-c", CHECK.format(words=words)], capture_output=True, text=True, check=True)
+    assert done.stderr == "0 []"
+    assert "sinvad" in done.stdout or "Usage" in done.stdout
+
+
+def test_help_names_every_verb(capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(verb.name.split()[0] in said for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_every_verb_explains_itself(verb, capsys):
+    assert main([*verb.split(), "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    from hardcase import __version__
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hardcase {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lst"], "list"),
+        (["run", "--modle", "x"], "--model"),
+        (["run", "--seeds", "many"], "many"),
+        (["export"], "RUN"),
+        (["run", "--progress", "loud"], "loud"),
+    ],
+)
+def test_wrong_usage_is_code_2_in_the_agreed_form(words, said, capsys):
+    assert main(words) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("error: ")
+    assert said in output.err
+    assert "try: hardcase" in output.err
+    assert not output.out
+
+
+def fail_with(monkeypatch, error):
+    def verb() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_function", lambda row: verb)
+
+
+def test_a_problem_prints_its_form_and_returns_its_code(monkeypatch, capsys):
+    fail_with(monkeypatch, Problem("it broke.", "It matters.", fix="mend it", code=5))
+    assert main(["demo"]) == 5
+    assert capsys.readouterr().err == "error: it broke.\n  It matters.\n  try: mend it\n"
+
+
+def test_an_internal_error_is_one_line_and_a_file(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    fail_with(monkeypatch, ValueError("first line\nsecond line"))
+    assert main(["demo"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: something unforeseen: ValueError: first line\n")
+    assert "Traceback" not in said
+    (kept,) = (tmp_path / "tracebacks").iterdir()
+    assert str(kept) in said
+    assert "second line" in kept.read_text()
+
+
+def test_an_internal_error_with_an_unwritable_cache_still_ends_well(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "file"))
+    fail_with(monkeypatch, ValueError())
+    assert main(["demo"]) == 3
+    assert "ValueError: no message" in capsys.readouterr().err
+
+
+def test_verbose_prints_the_traceback(monkeypatch, capsys):
+    def verb(verbose: Annotated[bool, typer.Option("-v")] = False) -> None:
+        raise ValueError("deep")
+
+    monkeypatch.setattr(cli, "_function", lambda row: verb)
+    assert main(["demo", "-v"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_130(monkeypatch):
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert main(["demo"]) == 130
+
+
+def test_every_row_leads_to_a_function():
+    for verb in VERBS:
+        assert callable(cli._function(verb)), verb

@@ -1,0 +1,44 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from hardcase.cli.speaking import cell, clock, duration, facts, grid, shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")])
+def test_clock(seconds, said):
+    assert clock(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "–"), (12345, "12,345"), (0.123456, "0.1235"), (True, "True"), ("a", "a")]
+)
+def test_cells(value, said):
+    assert cell(value) == said
+
+
+def test_facts_are_aligned():
+    assert facts({"a": 1, "long": "x"}) == "a     1\nlong  x"
+
+
+def test_a_path_can_be_pasted():
+    assert shown("a b") == "'a b'"
+
+
+def test_numbers_lean_right_and_brackets_are_text():
+    from rich.console import Console
+
+    screen = Console(width=60, markup=False)
+    with screen.capture() as got:
+        screen.print(grid("title", ["[name]", "count"], [["[a]", 5], ["b", 12345]]))
+    lines = [line.rstrip() for line in got.get().splitlines()]
+    assert any("[name]" in line for line in lines)
+    assert next(line for line in lines if "[a]" in line).endswith(" 5")
+    assert next(line for line in lines if "12,345" in line).endswith("12,345")
