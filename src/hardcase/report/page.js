@@ -97,17 +97,18 @@
         event.preventDefault();
       });
     });
-    const follow = () => {
-      const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-      const wanted = target ? panels.findIndex((panel) => panel === target || panel.contains(target)) : -1;
-      if (wanted >= 0) {
-        open(wanted);
-        target.scrollIntoView();
-      }
+    const follow = (hash) => {
+      const target = hash.length > 1 && document.getElementById(hash.slice(1));
+      const wanted = target ? panels.findIndex((panel) => panel.contains(target)) : -1;
+      if (wanted >= 0) open(wanted);
     };
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      if (link) follow(link.hash);
+    });
     open(0);
-    follow();
-    addEventListener("hashchange", follow);
+    follow(location.hash);
+    addEventListener("hashchange", () => follow(location.hash));
   };
 
   all(".run").forEach(filters);

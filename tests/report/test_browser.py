@@ -1,0 +1,213 @@
+"""The page in a real browser: filtering, keyboard, tabs, dark mode, print, no complaint, no request."""
+
+import json
+
+import pytest
+from browser import PROGRAM, Browser
+from drawn import drawn_run
+
+from hardcase.report import write
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)")
+
+HOSTILE = ("<script>document.title='hacked'</script>", '"><img src=x onerror="document.title=1">', *"2345678", "http://a.invalid/x")  # fmt: skip
+SHOWN = "[...document.querySelectorAll('#run-1 .gallery li')].filter(e => e.offsetParent).map(e => [+e.dataset.expected, +e.dataset.predicted])"  # fmt: skip
+STATUS = "document.querySelector('#run-1 [role=status]').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    one = Browser()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    return write([drawn_run(folder / "run", per_seed=4)], folder / "run" / "report")
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    runs = [drawn_run(folder / name, method=name, seeds=40) for name in ("sinvad", "pgd", "cw")]
+    return write(runs, folder / "report")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(browser):
+    """Whatever a test does, the page complains about nothing and asks for nothing but itself."""
+    yield
+    assert browser.complaints() == []
+    assert all(url.startswith("file://") and url.endswith("index.html") for url in browser.requests())
+
+
+def busiest(page):
+    return json.loads((page.parent / "report.json").read_text())["runs"][0]["weakness"]["pairs"][0]
+
+
+def test_a_click_on_a_number_filters_the_gallery_and_the_button_undoes_it(browser, page):
+    browser.open(page)
+    everything = browser.js(SHOWN)
+    before = browser.js(STATUS)
+    assert len(everything) == 200
+    pair = busiest(page)
+    cell = f".matrix [data-expected='{pair['expected']}'][data-predicted='{pair['predicted']}']"
+    browser.click(cell)
+    shown = browser.js(SHOWN)
+    assert shown == [[pair["expected"], pair["predicted"]]] * len(shown)
+    assert 0 < len(shown) == everything.count([pair["expected"], pair["predicted"]]) < pair["tests"]
+    assert (
+        browser.js(STATUS) == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} tests shown."
+    )
+    assert browser.js(f"document.querySelector({json.dumps(cell)}).getAttribute('aria-pressed')") == "true"
+    assert browser.js("document.activeElement.className") == "clear"
+    browser.click(".clear")
+    assert browser.js(SHOWN) == everything
+    assert browser.js(STATUS) == before
+    assert browser.js(f"document.activeElement === document.querySelector({json.dumps(cell)})")
+    assert not browser.js("!!document.querySelector('[aria-pressed=true]') || !document.querySelector('.clear').hidden")
+
+
+def test_choosing_the_same_number_again_clears_the_filter(browser, page):
+    browser.open(page)
+    browser.click(".commonest .cell")
+    assert len(browser.js(SHOWN)) < 200
+    assert browser.js("document.querySelectorAll('[aria-pressed=true]').length") == 2  # in the list and in the matrix
+    browser.click(".commonest .cell")
+    assert len(browser.js(SHOWN)) == 200
+
+
+def test_the_matrix_is_worked_by_keys_alone(browser, page):
+    browser.open(page)
+    for _ in range(60):
+        browser.key("Tab")
+        if browser.js("document.activeElement.matches('.matrix .cell')"):
+            break
+    assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert browser.js("parseFloat(getComputedStyle(document.activeElement).outlineWidth)") >= 2
+    start = browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]")
+    browser.key("ArrowRight")
+    moved = browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]")
+    assert moved[0] == start[0]
+    assert int(moved[1]) > int(start[1])
+    browser.key("ArrowDown")
+    assert int(browser.js("document.activeElement.dataset.expected")) > int(moved[0])
+    browser.key("ArrowUp")
+    assert browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]") == moved
+    browser.key("Enter")
+    shown = browser.js(SHOWN)
+    assert {tuple(pair) for pair in shown} == {(int(moved[0]), int(moved[1]))}
+    browser.key("Enter")  # the focus is on the clear button
+    assert len(browser.js(SHOWN)) == 200
+    browser.key(" ")  # and back on the number
+    assert browser.js(SHOWN) == shown
+
+
+def test_everything_that_scrolls_or_is_pressed_can_be_reached_by_keys(browser, page):
+    browser.open(page, width=390)
+    stuck = browser.js(
+        "[...document.querySelectorAll('*')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
+        " ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0).length"
+    )
+    assert stuck == 0
+    assert browser.js("[...document.querySelectorAll('button, a')].every(e => e.tabIndex >= 0)")
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_sticks_out_of_the_page(browser, page, three, width):
+    for path in (page, three):
+        browser.open(path, width=width)
+        assert browser.js("document.documentElement.scrollWidth") <= width
+
+
+def luminance(colour):
+    parts = [float(v) / 255 for v in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_dark_mode_is_dark_and_both_modes_can_be_read(browser, page, dark):
+    browser.open(page, dark=dark)
+    paper = luminance(browser.js("getComputedStyle(document.body).backgroundColor"))
+    assert (paper < 0.05) if dark else (paper > 0.85)
+    for selector in (
+        "body",
+        ".lead strong",
+        ".meta",
+        ".small",
+        ".contents a",
+        "figcaption",
+        "thead th",
+        ".unknown .count",
+    ):
+        ink = luminance(browser.js(f"getComputedStyle(document.querySelector({json.dumps(selector)})).color"))
+        contrast = (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05)
+        assert contrast >= 4.5, (selector, contrast)
+
+
+def test_pictures_are_loaded_and_pixelated(browser, page):
+    browser.open(page)
+    assert browser.js("[...document.images].every(i => i.complete && i.naturalWidth === 28 && i.alt)")
+    assert browser.js("getComputedStyle(document.images[0]).imageRendering") == "pixelated"
+
+
+def test_runs_are_tabs_that_links_and_keys_open(browser, three):
+    visible = "[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)"
+    browser.open(three)
+    assert browser.js(visible) == [True, False, False]
+    browser.click(".tabs a:nth-child(3)")
+    assert browser.js(visible) == [False, False, True]
+    browser.key("ArrowLeft")
+    assert browser.js(visible) == [False, True, False]
+    assert browser.js("document.activeElement.getAttribute('aria-selected')") == "true"
+    for _ in range(2):  # also where the address already names that run
+        browser.click("table a[href='#run-1']")
+        assert browser.js(visible) == [True, False, False]
+        browser.click(".tabs a:nth-child(1)")
+        browser.key("ArrowRight")
+        assert browser.js(visible) == [False, True, False]
+
+
+def test_a_filter_touches_only_its_own_run(browser, three):
+    browser.open(three)
+    others = "[...document.querySelectorAll('#run-2 .gallery li')].every(e => !e.hidden)"
+    browser.click("#run-1 .matrix .cell")
+    assert browser.js(others)
+    assert browser.js("document.querySelector('#run-2 .clear').hidden")
+
+
+def test_print_shows_every_run_and_leaves_out_the_controls(browser, three):
+    browser.open(three)
+    browser.emulate(media="print")
+    assert browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)") == [True] * 3
+    hidden = (
+        "['.tabs', '.contents', '.skip'].every(s => getComputedStyle(document.querySelector(s)).display === 'none')"
+    )
+    assert browser.js(hidden)
+    assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.emulate()
+    data = browser.pdf()
+    assert data.startswith(b"%PDF")
+    assert data.count(b"/Type /Page\n") + data.count(b"/Type/Page\n") + data.count(b"/Type /Page ") >= 6
+
+
+def test_without_scripts_all_runs_follow_each_other(browser, three):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(three)
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)") == [True] * 3
+
+
+def test_hostile_names_do_nothing(browser, tmp_path):
+    run = drawn_run(tmp_path / "run", seeds=60, classes=HOSTILE, model="<script>document.title='hacked'</script>")
+    browser.open(write([run], tmp_path / "run" / "report"))
+    assert browser.js("document.title").endswith("hardcase report")
+    browser.click(".commonest .cell")
+    assert len(browser.js(SHOWN)) > 0
+    assert browser.js("document.scripts.length") == 1
+    assert browser.js("[...document.images].every(i => i.src.startsWith('data:'))")

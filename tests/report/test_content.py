@@ -1,0 +1,165 @@
+"""The numbers of the report, counted again the slow way."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from drawn import drawn_run, judge
+
+from hardcase.report.choosing import spread
+from hardcase.report.content import content, plain
+from hardcase.report.trust import real_pairs
+from hardcase.results import Run
+from hardcase.store import read_images
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return drawn_run(tmp_path_factory.mktemp("content") / "run", per_seed=2)
+
+
+@pytest.fixture(scope="module")
+def section(run):
+    return content([run])["runs"][0]
+
+
+def test_the_matrix_counts_every_test_once(run, section):
+    rows = run.findings.select(["expected", "predicted", "seed"]).to_pylist()
+    truth = Counter((row["expected"], row["predicted"]) for row in rows)
+    weak = section["weakness"]
+    assert {(p["expected"], p["predicted"]): p["tests"] for p in weak["pairs"]} == truth
+    shown = {(i, j): cell["tests"] for i, row in enumerate(weak["matrix"]) for j, cell in enumerate(row) if cell}
+    assert shown == truth
+    first = weak["pairs"][0]
+    assert first["tests"] == weak["largest"] == max(truth.values())
+    pair = (first["expected"], first["predicted"])
+    assert first["seeds"] == len({row["seed"] for row in rows if (row["expected"], row["predicted"]) == pair})
+
+
+def test_classes_add_up_to_the_funnel(run, section):
+    steps = {step["step"]: step for step in section["funnel"]}
+    classes = section["weakness"]["classes"]
+    assert steps["failing"]["count"] == len(set(run.findings.column("seed").to_pylist()))
+    for name in ("seeds", "usable", "attempted"):
+        assert sum(row[name] for row in classes) == steps[name]["count"]
+    assert sum(row["failing"]["hits"] for row in classes) == steps["failing"]["count"]
+    assert steps["failing"]["rate"]["total"] == steps["attempted"]["count"] == 91
+    assert (steps["usable"]["rate"]["total"], steps["attempted"]["rate"]["total"]) == (100, 95)
+    assert [step["count"] for step in section["funnel"][4:]] == [None] * 4
+
+
+def test_real_pairs_are_nearest_seeds_of_the_same_class(run):
+    x = read_images(run.seeds.column("image")).double().flatten(1) / 255
+    y = run.seeds.column("label").to_pylist()
+    truth = [min(float((x[i] - x[j]).norm()) for j in range(100) if j != i and y[j] == y[i]) for i in range(100)]
+    assert np.sort(real_pairs(run)) == pytest.approx(np.sort(truth), abs=1e-4)
+
+
+def test_distances_are_those_of_the_tests(run, section):
+    l2 = run.findings.column("l2").to_numpy()
+    trust = section["trust"]
+    assert trust["tests"]["q50"] == pytest.approx(np.median(l2))
+    assert trust["tests"]["count"] == len(l2)
+    assert trust["nearer"]["hits"] == (l2 < np.median(real_pairs(run))).sum()
+    assert trust["generator"]["reconstruction"]["hits"] == 482
+    assert (trust["reconstruction"]["hits"], trust["reconstruction"]["total"]) == (4, 95)
+
+
+def test_the_curve_over_queries_ends_at_the_failing_seeds(run, section):
+    first = {}
+    for row in run.findings.select(["seed", "queries"]).to_pylist():
+        first[row["seed"]] = min(row["queries"], first.get(row["seed"], math.inf))
+    for point in section["cost"]["by_queries"]:
+        assert point["seeds"] == sum(spent <= point["queries"] for spent in first.values())
+    assert section["cost"]["by_queries"][-1]["seeds"] == len(first)
+    assert section["cost"]["queries_per_failing"] == 151_234 / len(first)
+
+
+def test_a_history_that_is_cut_off_or_absent_is_survived(tmp_path):
+    run = drawn_run(tmp_path / "run", seeds=20)
+    (run.folder / "history.csv").write_text(
+        "seconds,queries,gradients,seeds_done,failing_seeds,findings\n1.0,10,0,1,1,2\n2.0,2"
+    )
+    over = content([run])["runs"][0]["cost"]
+    assert over["over_time"] == [{"seconds": 1.0, "queries": 10, "findings": 2, "failing_seeds": 1}]
+    (run.folder / "history.csv").unlink()
+    assert content([run])["runs"][0]["cost"]["over_time"] == []
+
+
+def test_spread_takes_the_smallest_of_every_group_first():
+    group = np.array([1, 1, 1, 2, 2, 3])
+    size = np.array([0.3, 0.1, 0.2, 0.9, 0.8, 0.5])
+    assert spread(group, size, 10).tolist() == [1, 5, 4, 2, 3, 0]
+    assert spread(group, size, 3).tolist() == [1, 5, 4]
+    assert spread(group[:0], size[:0], 3).tolist() == []
+
+
+def test_triples_are_twelve_of_different_pairs_until_there_are_groups(section):
+    pairs = [(fact["expected"], fact["predicted"]) for fact in section["triples"]]
+    assert len(pairs) == len(set(pairs)) == 12
+    assert [fact["l2"] for fact in section["triples"]] == sorted(fact["l2"] for fact in section["triples"])
+
+
+def test_triples_are_one_of_each_group_of_confirmed_tests(tmp_path):
+    run = judge(drawn_run(tmp_path / "run", per_seed=2), card={"auroc": 0.9})
+    section = content([run])["runs"][0]
+    assert run.verdicts is not None
+    said = [run.verdicts[fact["id"]] for fact in section["triples"]]
+    assert all(one["valid"] and one["label_kept"] for one in said)
+    confirmed = {v["group"] for v in run.verdicts.values() if v["valid"] and v["label_kept"]}
+    assert sorted(one["group"] for one in said) == sorted(confirmed)
+    assert section["funnel"][-1]["count"] == len(confirmed)
+    assert section["summary"]["confirmed"]["hits"] == section["funnel"][-2]["count"] > 0
+    words = {fact["verdict"] for fact in section["gallery"]["tests"]}
+    assert words == {"confirmed", "not valid", "label lost", "undecided"}
+
+
+def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):
+    run = drawn_run(tmp_path / "run", per_seed=4)
+    gallery = content([run])["runs"][0]["gallery"]
+    assert (len(gallery["tests"]), gallery["left_out"]) == (200, len(run) - 200)
+    shown = {(fact["expected"], fact["predicted"]) for fact in gallery["tests"]}
+    rows = run.findings.select(["expected", "predicted"]).to_pylist()
+    assert shown == {(row["expected"], row["predicted"]) for row in rows}
+
+
+def test_many_classes_are_cut_to_the_busiest_and_all_pairs_stay_in_the_json(tmp_path):
+    run = drawn_run(tmp_path / "run", classes=tuple(f"class {i}" for i in range(300)))
+    weak = content([run])["runs"][0]["weakness"]
+    assert weak["shown"] == list(range(10))
+    assert weak["left_out"] == 290
+    assert sum(pair["tests"] for pair in weak["pairs"]) == len(run)
+    assert len(weak["classes"]) == 300
+
+
+def test_what_was_not_tested_is_said(run, section):
+    lines = section["reproduce"]["not_tested"]
+    assert lines[0].startswith("5 seeds of 100: the model already gets them wrong")
+    assert lines[1].startswith("4 seeds of 100: the model gets them wrong once")
+    assert any("pgd" in line and "fgsm" in line for line in lines)
+    assert section["reproduce"]["command"] == "hardcase run --data drawn --method sinvad --out 'runs/a b'"
+    assert section["reproduce"]["hashes"] == {
+        "subject": "5f3c1a",
+        "peer 1": "9d2e77",
+        "generator": "b01dfa",
+        "data": "77aa01",
+    }
+
+
+def test_runs_that_differ_are_not_called_equal(tmp_path):
+    runs = [drawn_run(tmp_path / "a", seeds=30), drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40})]
+    both = content(runs)["comparison"]
+    assert both["same"] == {"model": True, "data": True, "seeds": True, "budget": False}
+    assert "differ in the budget" in both["sentence"]
+    assert content([runs[0], Run(runs[0].folder)])["comparison"]["sentence"].endswith("the seeds and the budget.")
+
+
+def test_json_has_no_number_that_json_does_not_have():
+    assert plain({"a": [math.nan, 1.5, (math.inf, 2)], 3: None}) == {"a": [None, 1.5, [None, 2]], "3": None}
+
+
+def test_seeds_of_single_classes_have_no_pairs(tmp_path):
+    run = drawn_run(tmp_path / "run", seeds=10)
+    assert len(real_pairs(run)) == 0
+    assert content([run])["runs"][0]["trust"]["pairs"] is None

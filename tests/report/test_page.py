@@ -1,0 +1,312 @@
+"""The page as text: complete, escaped, self-contained, honest, and small and quick enough."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+from drawn import DIGITS, drawn_run, judge
+
+from hardcase.errors import Problem
+from hardcase.report import words, write
+from hardcase.results import Run
+
+HOSTILE = (
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "'; alert(3); //", "{{ 7 * 7 }}", "</style><b>", "&amp;",
+    "http://example.org/a.png", "-->", "\u202eevil", "javascript:alert(4)",
+)  # fmt: skip
+EMPTY = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text of every block."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.stack, self.blocks = [], [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.stack.append((tag, dict(attrs), len(self.elements)))
+
+    def handle_endtag(self, tag):
+        assert self.stack[-1][0] == tag, (tag, self.stack[-3:])
+        self.stack.pop()
+
+    def handle_data(self, data):
+        tags = [tag for tag, _, _ in self.stack]
+        if not {"script", "style", "pre", "title"} & set(tags) and not self._scale():
+            block = next(
+                (n for tag, _, n in reversed(self.stack) if tag in ("p", "li", "td", "th", "dd", "figcaption", "dl")), 0
+            )
+            self.blocks[block] = self.blocks.get(block, "") + data
+
+    def _scale(self):
+        return any(attrs.get("class") in ("tick", "axis") for _, attrs, _ in self.stack)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.blocks.values()).replace("\u00a0", " ").split())
+
+
+def written(runs, folder):
+    path = write(runs, folder)
+    return Page(path.read_text()), path, json.loads((folder / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def one(base):
+    return written([drawn_run(base / "one", per_seed=3)], base / "one" / "report")
+
+
+def test_the_page_says_plainly_that_nothing_is_confirmed(one):
+    page, _, data = one
+    summary = data["runs"][0]["summary"]
+    assert re.match(
+        r"Within 2,000 queries per seed, sinvad found a failing test for \d+ of 91 attempted seeds \(",
+        summary["sentence"],
+    )
+    assert " ".join(summary["sentence"].replace("\u00a0", " ").split()) in page.text
+    assert "Nothing is confirmed: no judge has looked at these tests, and nobody has checked any by eye." in page.text
+    assert page.text.count("not judged") == 4
+
+
+def test_no_failing_test_is_called_a_fault(one):
+    page, _, _ = one
+    for sentence in re.split(r"(?<=[.:;]) ", page.text):
+        if re.search(r"\bfaults?\b", sentence):
+            assert re.search(r"may be a fault|no proof|need not find more faults", sentence), sentence
+
+
+def test_every_picture_has_words_and_lies_in_the_page(one):
+    page, _, data = one
+    pictures = page.all("img")
+    run = data["runs"][0]
+    assert len(pictures) == 3 * len(run["triples"]) + 2 * len(run["gallery"]["tests"]) == 36 + 400
+    assert all(picture["alt"].strip() and picture["src"].startswith("data:image/png;base64,") for picture in pictures)
+
+
+def test_nothing_is_fetched_from_anywhere(one):
+    page, path, _ = one
+    links = [attrs.get("src") or attrs.get("href") for _, attrs in page.elements if attrs.keys() & {"src", "href"}]
+    assert {link.partition(":")[0] if link.startswith("data:") else link[0] for link in links} == {"data", "#"}
+    assert not {tag for tag, _ in page.elements} & {
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "video",
+        "audio",
+        "source",
+    }
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|import\(", path.read_text())
+    policy = next(
+        attrs["content"] for attrs in page.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'; img-src data:;")
+
+
+def test_links_inside_the_page_arrive(one):
+    page, _, _ = one
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {link["href"][1:] for link in page.all("a")} <= set(ids)
+    labelled = {
+        attrs[name] for _, attrs in page.elements for name in ("aria-labelledby", "aria-controls") if name in attrs
+    }
+    assert labelled <= set(ids)
+
+
+def numbers(text):
+    return set(re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", text.replace("\u00a0", " ")))
+
+
+def forms(value):
+    """Every way in which the page may write what a report says."""
+    if isinstance(value, dict):
+        return set().union(*(forms(inner) for inner in value.values()), *(forms(str(key)) for key in value))
+    if isinstance(value, list):
+        return set().union({str(len(value))}, *(forms(inner) for inner in value))
+    if isinstance(value, str):
+        return numbers(value) | numbers(words.moment(value))
+    if isinstance(value, bool) or value is None:
+        return set()
+    said = [words.number(value), words.decimal(value), words.duration(value), words.percent(value), f"{round(value):,}"]
+    return set().union(*(numbers(text) for text in said))
+
+
+def test_every_number_of_the_page_is_in_the_json(one):
+    page, _, data = one
+    said = numbers(page.text) - {"95", "0", "1"}  # "95 % interval", "in 0 to 1", "(1 is identical)"
+    assert len(said) > 100
+    assert said <= forms(data)
+
+
+def test_every_rate_has_its_numerator_and_denominator(base):
+    runs = [judge(drawn_run(base / "rates", per_seed=2)), drawn_run(base / "rates2", seed=3)]
+    page, _, _ = written(runs, base / "rates-report")
+    seen = 0
+    for block in page.blocks.values():
+        rest = re.sub(r"95 % interval [\d.]+ % to [\d.]+ %", "", block.replace("\u00a0", " "))
+        for found in re.finditer(r"[\d.]+ %", rest):
+            before = rest[: found.start()]
+            assert re.search(r"[\d,]+\s+of\s+[\d,]+[^%]*$", before), block
+            seen += 1
+    assert seen > 30
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_hostile_names_stay_text(base, judged):
+    folder = base / f"<b>hostile&{judged}"
+    run = drawn_run(
+        folder, classes=HOSTILE, model="<script>alert(5)</script>", data='"onload="alert(6)', method="<i>pgd</i>",
+        argv=["hardcase", "run", "</pre><script>alert(7)</script>"], notes=["<script>alert(8)</script>"],
+        hashes={"<b>": "<script>"}, citations=["<u>nobody</u>"], generator={"kind": "<vae>", "name": "</p>", "ssim": 0.5},
+        coverage=[{"criterion": "<nc>", "before": 0.1, "after": 0.2, "convention": {"<k>": "</table>"}}],
+    )  # fmt: skip
+    run = judge(run, card={"<script>": "</dl>"}) if judged else run
+    page, path, _ = written([run, run], folder / "report")
+    assert len(page.all("script")) == 1
+    assert len(page.all("style")) == 1
+    assert not {name for _, attrs in page.elements for name in attrs if name.startswith("on")}
+    assert all(picture["src"].startswith("data:") for picture in page.all("img"))
+    assert all(tag not in ("i", "u", "vae", "nc") for tag, _ in page.elements)
+    for text in (*HOSTILE, "<script>alert(5)</script>", "<script>alert(8)</script>"):
+        assert text in page.text or text in str(page.elements), text
+    assert "{{ 7 * 7 }}" in page.text
+    assert "alert(1)" not in re.findall(r"<script>(.*?)</script>", path.read_text(), re.S)[0]
+
+
+def test_two_hundred_thumbnails_stay_under_5_mb(base):
+    run = drawn_run(base / "large", seeds=70, classes=DIGITS, channels=3, side=96, per_seed=4)
+    page, path, data = written([run], base / "large" / "report")
+    assert len(data["runs"][0]["gallery"]["tests"]) == 200
+    assert path.stat().st_size < 5_000_000
+    assert data["reduced_to"]["gallery"] < 96
+    assert f"Thumbnails are reduced to {data['reduced_to']['gallery']} pixels" in page.text
+
+
+def test_colour_images_of_32_pixels_are_shown_exactly(base):
+    run = drawn_run(base / "colour", channels=3, side=32, per_seed=4)
+    _, path, data = written([run], base / "colour" / "report")
+    assert data["reduced_to"] == {"triples": None, "gallery": None}
+    assert path.stat().st_size < 5_000_000
+
+
+def test_ten_thousand_findings_are_reported_in_under_20_seconds(base):
+    run = drawn_run(base / "many", seeds=2100, per_seed=6)
+    assert len(run) >= 10_000
+    start = time.monotonic()
+    _, path, data = written([Run(run.folder)], base / "many" / "report")
+    assert time.monotonic() - start < 20
+    assert path.stat().st_size < 5_000_000
+    assert data["runs"][0]["gallery"]["left_out"] == len(run) - 200
+
+
+def test_only_what_is_shown_is_decoded(base, monkeypatch):
+    from hardcase import png
+
+    run, decoded = drawn_run(base / "decoding", seeds=50, per_seed=20), []
+    plain = png.decode
+    monkeypatch.setattr(png, "decode", lambda data: decoded.append(data) or plain(data))
+    write([run], base / "decoding" / "report")
+    assert len(run) > 500
+    assert len(decoded) <= 50 + 24
+
+
+def test_the_same_run_gives_the_same_report(base):
+    run = drawn_run(base / "same", seeds=30)
+    first = [path.read_bytes() for path in sorted(write([run], base / "same" / "a").parent.iterdir())]
+    again = [path.read_bytes() for path in sorted(write([Run(run.folder)], base / "same" / "b").parent.iterdir())]
+    assert first == again
+    assert len(first) == 2
+
+
+def test_no_failing_test_is_no_proof(base):
+    page, _, data = written([drawn_run(base / "none", failing=0.0, history=False)], base / "none" / "report")
+    assert "found a failing test for 0 of 91 attempted seeds (0 %, 95 % interval 0 % to 4.1 %)" in page.text
+    assert "no proof that the model has no fault" in page.text
+    assert "No test was kept." in page.text
+    assert data["runs"][0]["gallery"] == {"total": 0, "left_out": 0, "tests": []}
+
+
+def test_a_run_that_reached_no_seed_is_reported(base):
+    run = drawn_run(base / "nothing", seeds=4, failing=0.0, complete=False, finished=None, accuracy=None, elapsed=0.0)
+    for part in run.folder.glob("*/*00000*"):
+        part.unlink()
+    page, _, _ = written([Run(run.folder)], base / "nothing" / "report")
+    assert "This run is unfinished." in page.text
+
+
+def test_a_bare_record_is_enough(base):
+    run = drawn_run(base / "bare", seeds=20)
+    kept = {name: run.record[name] for name in ("schema", "classes", "method", "model", "data", "split")}
+    run.store.write_record(kept)
+    page, _, _ = written([Run(run.folder)], base / "bare" / "report")
+    assert "sinvad found a failing test for" in page.text
+    assert "No coverage was measured in this run." in page.text
+
+
+def test_a_judge_is_shown_with_its_error_rates(base):
+    card = {"label_kept": {"auroc": 0.8841, "images": 432}, "calibrated": True}
+    page, _, data = written([judge(drawn_run(base / "judged"), card=card)], base / "judged" / "report")
+    assert "Confirmed by the judge as valid and still of the seed’s class:" in page.text
+    assert "Nobody has checked any by eye." in page.text
+    assert "no judge has looked" not in page.text
+    assert "label kept · auroc" in page.text
+    assert "0.884" in page.text
+    assert data["runs"][0]["trust"]["judge"] == card
+
+
+def test_a_judge_without_error_rates_is_called_a_guess(base):
+    page, _, _ = written([judge(drawn_run(base / "guess"))], base / "guess" / "report")
+    assert "a guess of unknown quality" in page.text
+
+
+def test_other_kinds_of_findings_are_named(base):
+    run = drawn_run(base / "kinds", seeds=40)
+    table = run.findings
+    kinds = ["label"] * (len(table) - 3) + ["disagreement", "non_finite", "surprise"]
+    from hardcase.store import to_parquet
+
+    changed = table.set_column(table.schema.get_field_index("kind"), "kind", [kinds])
+    run.store.write("findings/part-00000.parquet", to_parquet(changed))
+    page, _, data = written([Run(run.folder)], base / "kinds" / "report")
+    assert all(word in page.text for word in ("peers disagree", "not a number", "surprising"))
+    assert sum(pair["tests"] for pair in data["runs"][0]["weakness"]["pairs"]) == len(table) - 3
+
+
+def test_several_runs_share_one_page(base):
+    runs = [drawn_run(base / name, method=name, seeds=40) for name in ("sinvad", "pgd", "cw")]
+    page, path, data = written(runs, base / "three")
+    assert [run["method"] for run in data["runs"]] == ["sinvad", "pgd", "cw"]
+    assert [attrs["id"] for attrs in page.all("article")] == ["run-1", "run-2", "run-3"]
+    assert "All runs share the model, the data, the seeds and the budget." in page.text
+    assert path.stat().st_size < 5_000_000
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_runs_whose_seeds_share_names_keep_their_own_pictures(base):
+    runs = [drawn_run(base / f"names{i}", seeds=20, seed=i) for i in range(2)]
+    page, _, _ = written(runs, base / "names")
+    pictures = {attrs["src"] for attrs in page.all("img") if attrs["alt"].startswith("seed drawn/")}
+    alts = {attrs["alt"] for attrs in page.all("img") if attrs["alt"].startswith("seed drawn/")}
+    assert len(pictures) > len(alts)
+
+
+def test_no_run_is_no_report(base):
+    with pytest.raises(Problem, match="no run to report"):
+        write([], base / "empty")

@@ -1,0 +1,41 @@
+"""Citations: every method has one, every entry is well-formed, and none of it needs torch."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from hardcase.citations import COMPANIONS, ENTRIES, bibtex
+from hardcase.errors import Problem
+from hardcase.methods.catalogue import METHODS
+
+
+def test_every_method_can_be_cited():
+    assert {row.cite for row in METHODS.values()} <= ENTRIES.keys()
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_an_entry_carries_its_key_and_closes_what_it_opens(key):
+    entry = ENTRIES[key]
+    assert re.match(rf"@\w+{{{re.escape(key)},\n", entry)
+    assert entry.count("{") == entry.count("}")
+    assert {"author", "title", "year"} <= set(re.findall(r"^  (\w+) +=", entry, re.M))
+    assert ("booktitle" in entry) != ("journal" in entry)
+
+
+def test_entries_come_once_in_order_with_their_companions():
+    text = bibtex(["carlini2017cw", "kang2020sinvad", "carlini2017cw"])
+    assert re.findall(r"@\w+{(\w+),", text) == ["carlini2017cw", "kang2020sinvad", "kang2024sinvad"]
+    assert all(other in ENTRIES for others in COMPANIONS.values() for other in others)
+    assert bibtex([]) == ""
+
+
+def test_an_unknown_key_is_named_with_the_nearest_one():
+    with pytest.raises(Problem, match=r"(?s)no citation 'madry2018'.*try: madry2018pgd"):
+        bibtex(["madry2018"])
+
+
+def test_citing_needs_no_torch():
+    code = "import sys, hardcase.citations; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
