@@ -44,7 +44,7 @@ def run_shard(
     rng = _stream(campaign, "search", number)
     seeds = enter(campaign, images, first, _stream(campaign, "space", number))
     forks = [guide.fork() for guide in guides]
-    look = Door(campaign, seeds, limits, forks, _stream(campaign, "guides", number))
+    look = Door(campaign, seeds, limits.to(_device(campaign)), forks, _stream(campaign, "guides", number))
     if campaign.method.space.keeps_code:
         look.reconstruct()
     state = campaign.method.search.init(seeds, rng)

@@ -21,6 +21,9 @@ class Limits:
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
 
+    def to(self, device: torch.device) -> Limits:
+        return Limits(self.queries.to(device), self.gradients.to(device))
+
     def take(self, rows: slice) -> Limits:
         return Limits(self.queries[rows], self.gradients[rows])
 

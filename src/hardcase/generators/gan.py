@@ -55,11 +55,11 @@ class _Grow(nn.Module):
         super().__init__()
         self.norm1, self.conv1 = _ClassNorm(before, classes), nn.Conv2d(before, width, 3, padding=1)
         self.norm2, self.conv2 = _ClassNorm(width, classes), nn.Conv2d(width, width, 3, padding=1)
-        self.skip, self.double = nn.Conv2d(before, width, 1), double
+        self.skip, self.grows = nn.Conv2d(before, width, 1), double
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = functional.relu(self.norm1(x, y))
-        if self.double:
+        if self.grows:
             h, x = functional.interpolate(h, scale_factor=2.0), functional.interpolate(x, scale_factor=2.0)
         h = self.conv2(functional.relu(self.norm2(self.conv1(h), y)))
         out: Tensor = h + self.skip(x)
@@ -123,7 +123,7 @@ class Critic(nn.Module):
         self.like = spectral_norm(nn.Embedding(classes, width))
 
     def forward(self, x: Tensor, y: Tensor) -> Float[Tensor, " m"]:
-        h = self.body(x).sum((2, 3))
+        h: Tensor = self.body(x).sum((2, 3))
         out: Tensor = self.real(h).squeeze(1) + (self.like(y) * h).sum(1)
         return out
 
@@ -158,7 +158,8 @@ def train_gan(
         return functional.relu(1 - critic(real, y)).mean() + functional.relu(1 + critic(painted, y)).mean()
 
     def fool(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        return -critic(fake(y, noise), y).mean()
+        score: Tensor = critic(fake(y, noise), y)
+        return -score.mean()
 
     def average(step: int) -> None:
         keep = min(0.999, 1 - 1 / (step + 1))
@@ -184,5 +185,5 @@ def augment(x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool)
     rows = torch.stack([mirror, zero, shift[:, 0], zero, zero + 1, shift[:, 1]], 1).reshape(m, 2, 3)
     grid = functional.affine_grid(rows, list(x.shape), align_corners=False)
     moved = functional.grid_sample(x, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-    light = (drawn[:, 3] - 0.5)[:, None, None, None] * 0.2
+    light: Tensor = (drawn[:, 3] - 0.5)[:, None, None, None] * 0.2
     return moved + light
