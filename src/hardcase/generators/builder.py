@@ -9,23 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardcase.errors import choice
 from hardcase.generators.catalogue import GENERATORS, Generator
-from hardcase.generators.quality import measure, yardstick
-from hardcase.generators.vae import Vae, reconstruct
+from hardcase.generators.lessons import LESSONS, Course
+from hardcase.generators.quality import yardstick
 from hardcase.training import cards
 from hardcase.training.goals import geometry
-from hardcase.training.loop import Progress, fit, own_randomness
+from hardcase.training.loop import Progress, own_randomness
 from hardcase.types import Images
 
 
-def build(family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0) -> Vae:
+def build(family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0) -> nn.Module:
     """A fresh generator for square images; the same seed gives the same weights."""
     row = _row(family, kind)
     module, _, function = row.where.partition(":")
-    factory: Callable[[int, int, int, int], Vae] = getattr(import_module(f"hardcase.generators.{module}"), function)
+    factory: Callable[[int, int, int, int], nn.Module] = getattr(
+        import_module(f"hardcase.generators.{module}"), function
+    )
     with own_randomness(seed, "generators", row.name):
         return factory(channels, size, classes, latent)
 
@@ -35,59 +37,66 @@ def trained(
     images_train: Images,
     images_test: Images,
     *,
-    kind: str = "linear",
+    kind: str | None = None,
     latent: int | None = None,
-    beta: float = 1.0,
     epochs: int | None = None,
     seed: int = 0,
     judge: Callable[[Tensor], Tensor] | None = None,
     progress: Callable[[Progress], None] | None = None,
     device: torch.device | str = "cpu",
-) -> tuple[Vae, cards.Card]:
+    **options: Any,
+) -> tuple[nn.Module, cards.Card]:
     """The generator trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
 
-    `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the label in reconstructions.
+    `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the label. `options` are the
+    family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight` of a VQ-VAE; `flips` of a GAN.
     """
     row = _row(family, kind)
+    lesson = LESSONS[family]
+    for key in options:
+        if key not in lesson.options:
+            raise choice(f"option of {family}", key, list(lesson.options))
     recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs, steps=0)
     channels, size, classes = geometry(images_train, images_test)
-    shape = {"family": family, "kind": kind, "channels": channels, "size": size, "classes": classes}
-    config = {**shape, "latent": latent or row.latent, "beta": beta, "seed": seed, "recipe": asdict(recipe)}
+    settings = {**lesson.options, **options}
+    shape = {"family": family, "kind": row.kind, "channels": channels, "size": size, "classes": classes}
+    config = {**shape, "latent": latent or row.latent, **settings, "seed": seed, "recipe": asdict(recipe)}
 
-    def train(net: torch.nn.Module) -> Mapping[str, Any]:
-        goal = reconstruct(images_train, beta=beta)
-        history = fit(net, images_train, goal, recipe, seed=seed, name=row.name, device=device, progress=progress)
-        return {"seed": seed, **asdict(history)}
+    def train(net: nn.Module) -> Mapping[str, Any]:
+        course = Course(
+            net=net, images=images_train, recipe=recipe, options=settings,
+            seed=seed, name=row.name, device=device, progress=progress,
+        )  # fmt: skip
+        return {"seed": seed, **asdict(lesson.train(course))}
 
     net, card = cards.cached(
         family,
-        kind,
+        row.kind,
         config,
         data=images_train.hash,
         build=_from_config,
         train=train,
-        measure=lambda net: measure(net.to(device), images_test, judge, device=device),
+        measure=lambda net: lesson.measure(net.to(device), images_test, judge, device=device),
         measured_on=yardstick(images_test, judge, device=device),
     )
-    assert isinstance(net, Vae)
     return net.to(device), card
 
 
-def load(folder: Path, family: str = "vae", *, data: str | None = None) -> tuple[Vae, cards.Card]:
+def load(folder: Path, family: str = "vae", *, data: str | None = None) -> tuple[nn.Module, cards.Card]:
     """A trained generator read from its folder; with `data`, refused unless it was trained on images of that hash."""
-    net, card = cards.load(folder, _from_config, kind=family, data=data)
-    assert isinstance(net, Vae)
-    return net, card
+    return cards.load(folder, _from_config, kind=family, data=data)
 
 
-def _row(family: str, kind: str) -> Generator:
+def _row(family: str, kind: str | None) -> Generator:
+    """The row of this kind, or the family's first."""
     families = list(dict.fromkeys(row.family for row in GENERATORS.values()))
     if family not in families:
         raise choice("generator", family, families)
-    if f"{family}-{kind}" not in GENERATORS:
-        raise choice(f"kind of {family}", kind, [row.kind for row in GENERATORS.values() if row.family == family])
-    return GENERATORS[f"{family}-{kind}"]
+    kinds = [row.kind for row in GENERATORS.values() if row.family == family]
+    if kind is not None and kind not in kinds:
+        raise choice(f"kind of {family}", kind, kinds)
+    return GENERATORS[f"{family}-{kind or kinds[0]}"]
 
 
-def _from_config(config: Mapping[str, Any]) -> Vae:
+def _from_config(config: Mapping[str, Any]) -> nn.Module:
     return build(**{key: config[key] for key in ("family", "kind", "channels", "size", "classes", "latent", "seed")})

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest, digest_tensors, from_bytes, to_bytes
 from hardcase.training.goals import predict
 from hardcase.types import Images
@@ -38,6 +39,38 @@ def measure(
         entries["judge_accuracy"] = _share(before == images.y)
         entries["reconstruction_accuracy"] = _share(after == images.y)
         entries["reconstruction_agreement"] = _share(after == before)
+    return entries
+
+
+@torch.no_grad()
+def measure_samples(
+    net: nn.Module,
+    images: Images,
+    judge: Callable[[Tensor], Tensor] | None,
+    *,
+    device: torch.device | str = "cpu",
+    per_class: int = 100,
+) -> Mapping[str, Any]:
+    """Entries of a conditional generator's card: is a sample taken for its class, and do samples of a class differ?
+
+    `diversity` is the mean standard deviation of pixels within a class, over that of the real images.
+    """
+    k = len(images.classes)
+    label = torch.arange(k, device=device).repeat(per_class)
+    noise = stream(0, "samples", device=torch.device(device))
+    made = torch.cat([to_bytes(net.sample(label[rows], noise)[1]).cpu() for rows in chunks(len(label), 250)])  # type: ignore[operator]  # a family's own method
+    real = torch.stack(
+        [from_bytes(images.x[images.y == c]).std(0).mean() for c in range(k) if int((images.y == c).sum()) > 1]
+    )
+    spread = from_bytes(made).reshape(per_class, k, -1).std(0).mean()
+    painted = Images(made, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
+    entries: dict[str, Any] = {
+        "diversity": float(spread / real.mean()),
+        "measured_images": len(label),
+        "sample_accuracy": None,
+    }
+    if judge is not None:
+        entries["sample_accuracy"] = _share(predict(judge, painted, device=device) == painted.y)
     return entries
 
 

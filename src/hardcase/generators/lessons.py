@@ -1,0 +1,87 @@
+"""How each family of generators is trained and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.generators import gan, vae, vqvae
+from hardcase.generators.joint import train_jointly
+from hardcase.generators.quality import measure, measure_samples
+from hardcase.training.loop import History, Progress, fit
+from hardcase.training.recipe import Recipe
+from hardcase.types import Images
+
+Judge = Callable[[Tensor], Tensor] | None
+Train = Callable[["Course"], History]
+Measure = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a lesson is given. `options` are the family's own, with every one present."""
+
+    net: nn.Module
+    images: Images
+    recipe: Recipe
+    options: Mapping[str, Any]
+    seed: int
+    name: str
+    device: torch.device | str
+    progress: Callable[[Progress], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """`options`: what may be set for this family, with its defaults."""
+
+    train: Train
+    measure: Measure
+    options: Mapping[str, Any]
+
+
+def _train_vae(course: Course) -> History:
+    goal = vae.reconstruct(course.images, beta=course.options["beta"])
+    return _fit(course, goal)
+
+
+def _train_vqvae(course: Course) -> History:
+    """Reconstruction first; then, if a `mix` is given, together with ARGUS's discriminators at that share."""
+    net, mix = course.net, course.options["mix"]
+    assert isinstance(net, vqvae.VqVae)
+    history = _fit(course, vqvae.reconstruct(course.images))
+    vqvae.healthy(net, course.images)
+    if mix:
+        weights = (course.options["latent_weight"], course.options["image_weight"])
+        history = train_jointly(
+            net, course.images, course.recipe, mix=mix, weights=weights,
+            seed=course.seed, device=course.device, progress=course.progress,
+        )  # fmt: skip
+        vqvae.healthy(net, course.images)
+    return history
+
+
+def _train_gan(course: Course) -> History:
+    assert isinstance(course.net, gan.Gan)
+    flips = bool(course.options["flips"])
+    return gan.train_gan(
+        course.net, course.images, course.recipe, seed=course.seed, device=course.device, flips=flips, progress=course.progress
+    )  # fmt: skip
+
+
+def _fit(course: Course, goal: Any) -> History:
+    return fit(
+        course.net, course.images, goal, course.recipe,
+        seed=course.seed, name=course.name, device=course.device, progress=course.progress,
+    )  # fmt: skip
+
+
+LESSONS = {
+    "vae": Lesson(_train_vae, measure, {"beta": 1.0}),
+    "vqvae": Lesson(_train_vqvae, measure, {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01}),
+    "gan": Lesson(_train_gan, measure_samples, {"flips": False}),
+}
