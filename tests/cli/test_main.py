@@ -51,7 +51,7 @@ def test_version(capsys):
     [
         (["lst"], "list"),
         (["run", "--modle", "x"], "--model"),
-        (["run", "--seeds", "many"], "many"),
+        (["run", "--seeds", "many"], "--seeds"),
         (["export"], "RUN"),
         (["run", "--progress", "loud"], "loud"),
     ],

@@ -17,7 +17,6 @@ RUN = "run:"
 
 
 def coverage(
-    context: typer.Context,
     model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
     data: Annotated[str, typer.Option(help="What to measure; run:RUN measures what a run has found.")] = "mnist5k",
     criteria: Annotated[
@@ -43,6 +42,7 @@ def coverage(
     verbose: o.Verbose = False,
 ) -> None:
     """Measure how much of a model an image set reaches; a diagnosis, never a pass mark."""
+    flags = dict(locals())
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import resolve
     from hardcase.coverage import measure, specs_of
@@ -52,7 +52,7 @@ def coverage(
     logging_to(verbose=verbose, quiet=quiet)
     specs = specs_of(criteria)
     source = profile or (_data_of(Path(data.removeprefix(RUN))) if data.startswith(RUN) else data)
-    config = resolve({**context.params, "data": source, "seeds": None, "split": None}, {"method": "pgd"})
+    config = resolve({**flags, "data": source, "seeds": None, "split": None}, {"method": "pgd"})
     images = load(data, split=split, offline=offline)
     images = images if count is None else images.sample(count=count, seed=config.seed)
     seeds = _seeds(data, images) if "seed-test" in criteria else None

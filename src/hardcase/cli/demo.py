@@ -18,7 +18,7 @@ WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "pgd", "epsilon": 0.2},
     {"name": "cw", "steps": 40, "rounds": 5},
-    {"name": "sinvad", "generations": 60},
+    {"name": "sinvad"},
 )
 """Two yardsticks and a search that stays close to real digits, with budgets that end in seconds."""
 

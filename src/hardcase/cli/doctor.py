@@ -13,7 +13,6 @@ from hardcase.errors import USAGE
 
 
 def doctor(
-    context: typer.Context,
     config: o.ConfigFile = None,
     model: o.Model = None,
     data: o.Data = None,
@@ -27,11 +26,12 @@ def doctor(
     verbose: o.Verbose = False,
 ) -> None:
     """Check the environment, the model, the data and their normalisation, and make a ten-second smoke run."""
+    flags = dict(locals())
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import resolve
 
     logging_to(verbose=verbose, quiet=not verbose)
-    wanted = resolve(context.params, {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
+    wanted = resolve(flags, {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
     seen = list(_told(environment(), show=format == "text")) + list(_told(job(wanted), show=format == "text"))
     if format == "json":
         as_json([{"what": one.what, "state": one.state, "detail": one.detail, "remedy": one.remedy} for one in seen])

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from hardcase.cli import options as o
 from hardcase.cli.speaking import note, shown
 from hardcase.errors import Problem
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def run(
-    context: typer.Context,
     config: o.ConfigFile = None,
     model: o.Model = None,
     data: o.Data = None,
@@ -55,12 +52,13 @@ def run(
     verbose: o.Verbose = False,
 ) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
+    flags = dict(locals())
     from hardcase.cli.closing import conclude, logging_to
     from hardcase.cli.settings import folder_for, resolve
     from hardcase.cli.watching import front
 
     logging_to(verbose=verbose, quiet=quiet)
-    wanted = resolve(context.params)
+    wanted = resolve(flags)
     folder = folder_for(wanted, out)
     with front(progress, quiet=quiet) as screen:
         done = campaign(wanted, folder, screen)

@@ -1,0 +1,183 @@
+"""What the front ends know and show of a run, told step by step."""
+
+import io
+import signal
+
+import pytest
+import torch
+from rich.console import Console
+
+from hardcase.campaign import Counts
+from hardcase.cli import lines, watching
+from hardcase.cli.lines import Lines, line
+from hardcase.cli.screen import Screen
+from hardcase.cli.watching import Front, front
+from hardcase.distribute import Progress
+from hardcase.training import Progress as Training
+
+RECORD = {
+    "method": "pgd",
+    "model": "m",
+    "data": "d",
+    "seeds": 20,
+    "classes": ["cat", "dog"],
+    "budget": {"gradients": 40},
+}
+
+
+def total(seeds=0, failing=0, queries=0, confusions=()):
+    return Progress(seeds // 4, 5, seeds, queries, 0, failing, failing, confusions)
+
+
+def counts(failing, queries=3):
+    made = Counts.zeros(4, torch.device("cpu"))
+    made.queries.fill_(queries)
+    made.failing[:failing] = 2
+    return made
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """A front in the middle of a run of 18 usable seeds: 8 done, 4 running, 2 of them failing."""
+
+    def tell(screen):
+        monkeypatch.setattr(watching, "OFTEN", 0)
+        screen.expect(shard=4, workers=1)
+        screen.begin(RECORD, 18)
+        screen.shard(total())
+        screen.shard(total(8, 3, 100, ((0, 1), (0, 1), (1, 0))))
+        screen.pulse(counts(2))
+        return screen
+
+    return tell
+
+
+def test_counts_of_the_running_shard_are_added(told):
+    now = told(Front()).standing()
+    assert (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped) == (20, 18, 8, 4, 6, 2)
+    assert (now.failing, now.queries) == (5, 112)
+    assert now.confusions == (("cat→dog", 2), ("dog→cat", 1))
+    assert now.since_new is not None
+    assert now.left > 0
+
+
+def test_a_finished_shard_replaces_its_running_counts(told):
+    screen = told(Front())
+    screen.shard(total(12, 5, 130))
+    now = screen.standing()
+    assert (now.failing, now.queries, now.done) == (5, 130, 12)
+
+
+def test_a_resumed_run_counts_from_where_it_was():
+    screen = Front()
+    screen.expect(shard=4, workers=1)
+    screen.begin(RECORD, 18)
+    screen.shard(total(8, 3, 1_000_000))
+    screen.began -= 10
+    now = screen.standing()
+    assert now.speed == 0
+    assert now.since_new is None
+    assert now.left is None
+
+
+def test_pulses_are_looked_at_four_times_a_second_at_most():
+    screen = Front()
+    screen.begin(RECORD, 18)
+    screen.pulse(counts(1))
+    screen.pulse(counts(3))
+    assert screen.current[2] == 1
+
+
+def shown(screen, width):
+    screen.console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    with screen.console.capture() as got:
+        screen.console.print(screen.render())
+    return got.get()
+
+
+def test_the_screen_fits_80_columns_and_says_it_all(told):
+    screen = told(Screen(Console(file=io.StringIO())))
+    screen.say("the model returns probabilities; their logarithm is used as logits, and this is a long note on that")
+    text = shown(screen, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    for piece in (
+        "pgd on m, d", "8 done · 4 running · 6 waiting · 2 skipped", "5 of 12 seeds", "not judged", "cat→dog ×2", "40 gradients",
+        "112", "a second", "probabilities", "Ctrl-C", "searching",
+    ):  # fmt: skip
+        assert piece in text, piece
+
+
+def test_the_screen_shows_training():
+    screen = Screen(Console(file=io.StringIO()))
+    screen.train(Training(3, 10, 30, 100, 0.25, what="lenet5 on mnist5k"))
+    assert "training lenet5 on mnist5k: epoch 3 of 10, loss 0.25" in shown(screen, 80)
+
+
+def test_a_stop_is_shown(told):
+    screen = told(Screen(Console(file=io.StringIO())))
+    screen.stops = 1
+    assert "stopping" in shown(screen, 80)
+    assert "again: stop at once" in shown(screen, 80)
+
+
+def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
+    with Lines() as screen:
+        screen.train(Training(1, 2, 1, 10, 0.5, what="net on data"))
+        screen.train(Training(2, 2, 10, 10, 0.1, what="net on data"))
+        told(screen)
+        screen.say("mind this")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training net on data: 2 epochs of 5 steps"
+    assert said[1] == "trained net on data: loss 0.1"
+    assert said[2] == "searching with pgd on m, d: 18 usable of 20 seeds"
+    assert said[3] == "note: mind this"
+    assert "8 of 18 seeds done, 5 failing (not judged); 112 queries" in said[4]
+    assert len(said) == 5
+
+
+def test_plain_lines_come_at_intervals(told, capsys, monkeypatch):
+    monkeypatch.setattr(lines, "EVERY", 0.02)
+    monkeypatch.setattr(lines, "OFTEN", 0.01)
+    with Lines() as screen:
+        told(screen)
+        screen.over.wait(0.2)
+    assert capsys.readouterr().err.count("searching: 8 of 18") >= 2
+
+
+def test_a_line_before_the_search(monkeypatch):
+    assert line(Front().standing()).endswith("preparing")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_to_stop_and_the_handlers_come_back(told, number):
+    before = signal.getsignal(number)
+    with told(Front()) as screen:
+        assert not screen.stopped()
+        signal.raise_signal(number)
+        assert screen.stopped()
+        assert screen.standing().phase == "stopping after this shard"
+    assert screen.phase == "stopped"
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(told):
+    with told(Front()) as screen:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert screen.stopped()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_before_the_search_the_first_signal_stops_at_once(number):
+    with pytest.raises(KeyboardInterrupt), Front():
+        signal.raise_signal(number)
+
+
+def test_the_front_end_that_was_asked_for():
+    assert type(front("none")) is Front
+    assert type(front("live", quiet=True)) is Front
+    assert type(front("plain")) is Lines
+    assert type(front("live")) is Screen
+    assert type(front("auto")) is Lines

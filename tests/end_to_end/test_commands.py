@@ -1,0 +1,266 @@
+"""The verbs one after the other, as a person would use them."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from hardcase import funnel
+
+
+def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(world):
+    done = world.run("--seeds", 12, "--seed", 7, "--progress", "plain")
+    assert done.code == 0
+    assert "12 seeds, 12 usable" in done.out
+    assert "failing: 12 of 12" in done.out
+    assert "nothing is confirmed" in done.out
+    assert "hardcase report out" in done.out
+    assert "searching with pgd on model.py:make, npz:toy.npz: 12 usable of 12 seeds" in done.err
+    record = json.loads(Path("out/run.json").read_text())
+    assert record["complete"]
+    assert record["seed"] == 7
+    assert list(record["funnel"]) == list(funnel.STEPS)
+    for name in ("config.toml", "status.json", "history.csv", "seeds.parquet"):
+        assert (Path("out") / name).is_file(), name
+
+
+def test_the_resolved_configuration_re_runs_the_run(world):
+    assert world.run("--seeds", 8, "--seed", 3, "--set", "method.epsilon=0.25", "campaign.shard=3").code == 0
+    assert world("run", "out/config.toml", "--out", "again").code == 0
+    assert world.findings("again") == world.findings("out") != {}
+    assert len(world.findings()) == 3
+
+
+def test_another_batch_size_gives_the_same_bytes(world):
+    options = ("--seeds", 8, "--seed", 3, "--set", "campaign.shard=4")
+    assert world.run(*options).code == 0
+    for i, more in enumerate((("--batch-size", 3), ("--batch-size", "auto"))):
+        assert world.run(*options, *more, "--out", f"out{i}").code == 0
+        assert world.findings(f"out{i}") == world.findings() != {}
+
+
+def test_json_is_alone_on_standard_output(world):
+    done = world.run("--seeds", 4, "--format", "json")
+    record = json.loads(done.out)
+    assert done.code == 0
+    assert record["folder"] == "out"
+    assert record["funnel"]["failing"] == 4
+    assert record["findings"]["kept"] == 4
+
+
+def test_quiet_says_only_where_the_run_is(world):
+    done = world.run("--seeds", 4, "-q")
+    assert (done.code, done.out, done.err) == (0, "out\n", "")
+
+
+def test_the_live_screen_leaves_its_last_frame(world):
+    done = world.run("--seeds", 4, "--progress", "live")
+    assert done.code == 0
+    assert "4 done · 0 running · 0 waiting · 0 skipped" in done.err
+    assert "pgd on model.py:make" in done.err
+
+
+def test_without_out_folders_are_numbered(world):
+    for _ in range(2):
+        done = world("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "fgsm", "--seeds", 4, "-q")
+        assert done.code == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["fgsm-toy-0", "fgsm-toy-0-2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "column", "limit"),
+    [
+        (("--queries", 3), "queries", 3),
+        (("--gradients", 2), "gradients", 2),
+        (("--total-queries", 8), "queries", 2),
+        (("--total-gradients", 4), "gradients", 1),
+    ],
+)
+def test_budgets_hold(world, flags, column, limit):
+    assert world.run("--seeds", 4, "--set", "method.epsilon=0.01", *flags).code == 0
+    spent = pq.read_table("out/seeds.parquet")[column].to_pylist()
+    assert max(spent) == limit
+
+
+def test_a_findings_limit_ends_a_run_well(world):
+    done = world.run("--seeds", 12, "--findings", 2, "--set", "campaign.shard=2", "campaign.round=2")
+    assert done.code == 0
+    assert len(world.findings()) == 2
+    assert "hardcase report" in done.out
+
+
+def test_a_time_limit_makes_a_run_not_deterministic(world):
+    assert world.run("--seeds", 4, "--time", "20s").code == 0
+    assert json.loads(Path("out/run.json").read_text())["deterministic"] is False
+
+
+def test_a_target_class_is_reached(world):
+    assert world.run("--seeds", 8, "--target", "south-east", "--set", "method.epsilon=0.5").code == 0
+    found = pq.read_table("out/findings/part-00000.parquet")
+    assert set(found["predicted"].to_pylist()) == {3}
+
+
+def test_status_report_export_and_cite(world):
+    world.run("--seeds", 6)
+    status = world("status", "out")
+    assert "6 seeds of 6 attempted" in status.out
+    assert "done" in status.out
+    assert json.loads(world("status", "out", "--format", "json").out)[0]["funnel"]["failing"] == 6
+    report = world("report", "out")
+    assert report.out.strip() == "out/report/index.html"
+    assert Path("out/report/report.json").is_file()
+    assert world("export", "out", "--to", "npz", "--out", "found").code == 0
+    assert any(Path("found").iterdir())
+    cited = world("cite", "out")
+    assert cited.out.startswith("@inproceedings{madry2018pgd")
+
+
+def test_several_runs_share_one_report_beside_them(world):
+    world.run("--seeds", 4, "--out", "runs/a")
+    world.run("--seeds", 4, "--out", "runs/b", method="fgsm")
+    done = world("report", "runs/a", "runs/b")
+    assert done.code == 0
+    assert Path(done.out.strip()) == Path("runs/report/index.html").absolute()
+    assert world("cite", "runs/a", "runs/b").out.count("@inproceedings") == 2
+
+
+def test_resuming_a_complete_run_changes_no_finding(world):
+    world.run("--seeds", 6)
+    before = world.findings()
+    done = world("resume", "out")
+    assert done.code == 0
+    assert "already complete" in done.err
+    assert world.findings() == before
+
+
+def test_data_of_ones_own_is_described(world):
+    done = world("data", "npz:toy.npz")
+    assert done.code == 0
+    assert "160 images" in done.out
+    assert "1 x 8 x 8" in done.out
+    assert "north-west" in done.out
+    assert json.loads(world("data", "npz:toy.npz", "--format", "json").out)["data"] == "npz:toy.npz"
+
+
+def test_the_embedded_data_set_is_fetched(world):
+    done = world("data", "mnist5k", "--offline")
+    assert done.code == 0
+    assert "4,000 images" in done.out
+
+
+def test_layers(world):
+    done = world("layers", "--model", "model.py:make", "--data", "npz:toy.npz", "--format", "json")
+    assert [(row["name"], row["units"]) for row in json.loads(done.out)] == [("mean", 4), ("relu", 4), ("out", 4)]
+    zoo = world("layers", "--model", "zoo:lenet1", "--data", "npz:toy.npz")
+    assert zoo.code == 0
+    assert "conv" in zoo.out
+    assert not list(Path("cache").glob("networks/*")), "looking at layers must not train"
+
+
+def test_coverage(world):
+    words = ("coverage", "--model", "model.py:make", "--data", "npz:toy.npz", "--criteria", "nc,kmnc:k=10")
+    rows = json.loads(world(*words, "--format", "json").out)
+    assert [row["criterion"] for row in rows] == ["nc", "kmnc:k=10"]
+    assert {"criterion", "value", "covered", "total", "convention", "profile", "seconds"} <= set(rows[0])
+    assert "kmnc" in world(*words).out
+
+
+def test_coverage_of_what_a_run_found_uses_the_runs_data_for_its_profile(world):
+    world.run("--seeds", 6)
+    done = world("coverage", "--model", "model.py:make", "--data", "run:out", "--criteria", "nbc", "--format", "json")
+    assert done.code == 0
+    assert "npz:toy.npz" in done.err
+    assert json.loads(done.out)[0]["profile"].startswith("npz:toy.npz/train, 160 images")
+
+
+def test_training_prints_the_card_and_is_kept(world):
+    words = ("train", "classifier", "--model", "zoo:lenet1", "--data", "npz:toy.npz", "--epochs", 12)
+    first = world(*words, "--format", "json")
+    assert first.code == 0
+    assert "training lenet1 on npz:toy.npz" in first.err
+    card = json.loads(first.out)
+    assert (Path(card["folder"]) / "card.json").is_file()
+    again = world(*words)
+    assert "training" not in again.err
+    assert f"{card['accuracy']:.1%}" in again.out
+    assert card["folder"] in again.out
+
+
+def test_training_a_vae_measures_what_it_gives_back(world):
+    words = ("train", "vae", "--data", "npz:toy.npz", "--latent", 4, "--epochs", 2, "--model", "model.py:make")
+    card = json.loads(world(*words, "--format", "json").out)
+    assert card["configuration"]["latent"] == 4
+    assert 0 <= card["reconstruction_accuracy"] <= 1
+    assert "reconstruction accuracy" in world(*words).out
+
+
+def test_a_latent_method_trains_its_generator_on_data_of_ones_own(world):
+    trained = world(
+        "train", "vae", "--data", "npz:toy.npz", "--latent", 4, "--epochs", 2, "--model", "model.py:make", "-q"
+    )
+    done = world.run("--seeds", 8, "--generator", f"vae:{trained.out.strip()}", "--queries", 60, method="sinvad")
+    assert done.code == 0, done.err
+    assert json.loads(Path("out/run.json").read_text())["generator"]["configuration"]["latent"] == 4
+
+
+def test_doctor_finds_everything_in_order(world):
+    done = world("doctor", "--model", "model.py:make", "--data", "npz:toy.npz")
+    assert done.code == 0
+    assert "everything is in order" in done.out
+    for what in ("versions", "arithmetic", "devices", "cache", "accuracy", "normalisation", "repeatable", "smoke run"):
+        assert what in done.out, what
+    assert not Path("runs").exists()
+
+
+def test_doctor_names_the_problem_and_the_remedy(world):
+    done = world("doctor", "--model", "model.py:nan", "--data", "npz:toy.npz", "--format", "json")
+    assert done.code == 2
+    bad = [row for row in json.loads(done.out) if row["state"] == "problem"]
+    assert len(bad) == 1
+    assert "NaN" in bad[0]["detail"]
+
+
+def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
+    from hardcase.cli import demo
+
+    monkeypatch.setattr(demo, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
+    monkeypatch.setattr(demo, "METHODS", ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2}))
+    done = world("demo", "--seeds", 4)
+    assert done.code == 0, done.err
+    assert done.out.count("4 seeds, 4 usable") == 3
+    assert Path("runs/demo/report/index.html").is_file()
+    assert "runs/demo/report/index.html" in done.out
+    assert world("demo", "--seeds", 4, "-q").out.strip() == "runs/demo-2/report/index.html"
+
+
+def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
+    from hardcase.experiments import catalogue
+    from hardcase.experiments.bench import Outcome, Table
+
+    assert world("reproduce").code == 0
+    row = catalogue.Experiment(name="toy", summary="a toy", paper="none", where="toy:run")
+    monkeypatch.setitem(catalogue.EXPERIMENTS, "toy", row)
+
+    def run(bench):
+        bench.say("working")
+        return Outcome(
+            "toy",
+            [Table("Table 1", ["what", "ours"], [["repeats", bench.repeats], ["k", bench.options["k"]]], ["a note"])],
+        )
+
+    import sys
+    from types import SimpleNamespace
+
+    monkeypatch.setitem(sys.modules, "hardcase.experiments.toy", SimpleNamespace(run=run))
+    done = world("reproduce", "toy", "--repeats", 3, "--set", "k=17", "--out", "res")
+    assert done.code == 0, done.err
+    assert "Table 1" in done.out
+    assert "17" in done.out
+    assert "a note" in done.out
+    assert "working" in done.err
+    assert Path("res/results.md").is_file()
+    assert "toy" in world("reproduce").out
+    wrong = world("reproduce", "tyo")
+    assert wrong.code == 2
+    assert "toy" in wrong.err
