@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from hardcase import api, data, generators, zoo
-from hardcase.methods import pgd, sinvad
+from hardcase.methods import pgd, sinvad, sinvad_paper
+from hardcase.spaces.library import collect
 from hardcase.spaces.vae import Latent
 from hardcase.subject import Subject
 from hardcase.types import Budget
@@ -15,7 +16,8 @@ def world():
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
     net, _ = zoo.trained("lenet5", train, test, epochs=2)
     vae, _ = generators.trained("vae", train, test, epochs=2)
-    return Subject(net, name="lenet5"), Latent(vae), test.sample(count=24, seed=1)
+    codes = collect(train, lambda x: vae.encode(x)[0], device=torch.device("cpu"), limit=1000)
+    return Subject(net, name="lenet5"), Latent(vae), codes, test.sample(count=24, seed=1)
 
 
 def parts(folder):
@@ -23,16 +25,17 @@ def parts(folder):
 
 
 def run(world, out, name, **how):
-    subject, space, seeds = world
-    method = (
-        sinvad(space=space, population=30, elite=10, generations=12, spread=1.5)
-        if name == "sinvad"
-        else pgd(epsilon=0.1)
-    )
+    subject, space, codes, seeds = world
+    methods = {
+        "sinvad": lambda: sinvad(space=space, partners=codes),
+        "sinvad@paper": lambda: sinvad_paper(space=space, population=30, elite=10, generations=12, spread=1.5),
+        "pgd": lambda: pgd(epsilon=0.1),
+    }
+    method = methods[name]()
     return api.run(subject, seeds, method=method, seed=7, out=out, shard=8, rounds=2, allow_low_accuracy=True, **how)
 
 
-@pytest.mark.parametrize("name", ["sinvad", "pgd"])
+@pytest.mark.parametrize("name", ["sinvad", "sinvad@paper", "pgd"])
 def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tmp_path, name):
     first = run(world, tmp_path / "a", name)
     assert first.record["bitwise"]

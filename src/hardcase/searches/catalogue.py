@@ -41,5 +41,18 @@ SEARCHES = {
             where="genetic:Genetic",
             paper="Kang, Feldt and Yoo, SBST 2020",
         ),
+        SearchRow(
+            name="crossing",
+            summary="the shortest way into a near other class: race along few coordinates, shorten, halve to the boundary",
+            needs="label",
+            where="crossing:Crossing",
+        ),
+        SearchRow(
+            name="worklist",
+            summary="short gradient walks from a list that grows by candidates that are new and near",
+            needs="gradients",
+            where="worklist:Worklist",
+            paper="Guo et al., ESEC/FSE 2018; Lee et al., ISSTA 2020",
+        ),
     )
 }

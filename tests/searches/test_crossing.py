@@ -1,0 +1,161 @@
+"""The crossing search on worlds whose boundaries are known: how near it comes, what it asks, when it ends."""
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from hardcase.randomness import stream
+from hardcase.searches.crossing import Crossing
+from hardcase.spaces.library import Library
+from hardcase.types import Feedback, Seeds
+
+D = 40
+
+
+class World:
+    """Class 1 beyond x0 + 0.1 x1 > 2, class 2 beyond x2 > 5, else class 0. Keeps every look and the nearest failing code."""
+
+    def __init__(self, seeds, limit=10**6):
+        self.seeds, self.live, self.limit = seeds, torch.ones(len(seeds), dtype=torch.bool), limit
+        self.looks, self.asked = [], torch.zeros(len(seeds), dtype=torch.int64)
+        self.best = torch.full((len(seeds),), torch.inf)
+
+    def label(self, z):
+        one, two = z[:, 0] + 0.1 * z[:, 1] > 2, z[:, 2] > 5
+        return torch.where(one, 1, torch.where(two, 2, 0))
+
+    def __call__(self, z, rows, aim=None):
+        self.looks.append((z.clone(), rows.clone()))
+        self.asked += rows.bincount(minlength=len(self.seeds))
+        self.live &= self.asked < self.limit
+        predicted = self.label(z)
+        failed = predicted != self.seeds.y[rows]
+        length = (z - self.seeds.z[rows]).abs().sum(1)
+        self.best = self.best.scatter_reduce(0, rows[failed], length[failed], "amin")
+        score = length * 0
+        return Feedback(z, score, failed, predicted, score, torch.ones_like(failed))
+
+    def gradient(self, z, rows, aim=None):
+        raise AssertionError("asked for a gradient")
+
+    def choose(self, rows, following=None):
+        return {}
+
+    def retire(self, rows):
+        self.live[rows] = False
+
+
+def at(count=3):
+    z = torch.zeros(count, D)
+    z[:, 3] = torch.arange(count) * 0.1
+    return Seeds(z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count))
+
+
+def codes(seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    label = torch.arange(3).repeat(60)
+    z = torch.randn(180, D, generator=rng) * 0.3
+    z[label == 1, 0] += 4
+    z[label == 2, 2] += 8
+    return Library(z, label)
+
+
+def walk(search, look, rng=None, through=lambda state: state):
+    rng = rng or stream(0, "walk")
+    state = search.init(look.seeds, rng)
+    while bool(look.live.any()):
+        state = through(search.step(state, look, rng))
+    return state
+
+
+def test_it_comes_close_to_the_shortest_way():
+    look = World(at())
+    state = walk(Crossing(codes=codes()), look)
+    assert bool((look.best < 2.2).all()), look.best
+    assert torch.allclose(state["length"], look.best)
+
+
+def test_the_last_failing_candidate_lies_on_the_boundary():
+    look = World(at())
+    state = walk(Crossing(codes=codes()), look)
+    z = state["seed"] + state["best"]
+    assert bool(((z[:, 0] + 0.1 * z[:, 1] - 2).abs() < 0.01).all())
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_questions_stay_below_the_promise(count):
+    look, search = World(at(count)), Crossing(codes=codes(), classes=2)
+    walk(search, look)
+    assert int(look.asked.max()) <= 2 * 2 * (1 + search.halvings) + search.shorten + search.closing
+    assert int(look.asked.min()) > search.shorten
+
+
+def test_a_limit_ends_it_without_a_question_more():
+    look = World(at(), limit=7)
+    walk(Crossing(codes=codes()), look)
+    assert look.asked.tolist() == [7, 7, 7]
+
+
+def test_candidates_stay_in_the_range_of_the_codes():
+    look, known = World(at()), codes()
+    walk(Crossing(codes=known), look)
+    for z, rows in look.looks:
+        assert bool((z >= torch.minimum(known.codes.amin(0), look.seeds.z[rows]) - 1e-6).all())
+        assert bool((z <= torch.maximum(known.codes.amax(0), look.seeds.z[rows]) + 1e-6).all())
+
+
+def test_shortening_shortens():
+    short, long = World(at()), World(at())
+    walk(Crossing(codes=codes(), cut=0.5, shorten=60), short)
+    walk(Crossing(codes=codes(), cut=0.5, shorten=0), long)
+    assert float(short.best.mean()) < 0.8 * float(long.best.mean())
+
+
+def test_apart_every_class_is_reached_on_its_own():
+    state = walk(Crossing(codes=codes(), classes=2, apart=True), World(at()))
+    assert state["row"].tolist() == [0, 0, 1, 1, 2, 2]
+    z = state["seed"] + state["best"]
+    assert torch.equal(World(at()).label(z)[:, None], state["goal"])
+    assert bool((state["length"][state["goal"][:, 0] == 1] < 2.5).all())
+    assert bool((state["length"][state["goal"][:, 0] == 2] >= 5).all())
+
+
+def test_toward_asks_nothing_about_seeds_of_that_class():
+    given = at(2)
+    look = World(Seeds(given.z, given.x, torch.tensor([0, 1]), given.id))
+    walk(Crossing(codes=codes(), toward=1), look)
+    assert look.asked[0] > 0
+    assert look.asked[1] == 0
+
+
+def test_where_the_steps_miss_the_codes_themselves_are_tried():
+    class Hidden(World):
+        def label(self, z):
+            return torch.where((z[:, 4:] != 0).all(1) & (z[:, 0] > 2), 1, 0)
+
+    look = Hidden(at())
+    walk(Crossing(codes=codes(), shorten=0), look)
+    assert bool(look.best.isfinite().all())
+
+
+def test_without_codes_it_starts_from_the_prior():
+    look = World(at())
+    walk(Crossing(classes=120), look)
+    assert bool(look.best.isfinite().all())
+
+
+def test_the_state_survives_saving_and_another_run_is_the_same():
+    plain, saved, other = World(at()), World(at()), World(at())
+    walk(Crossing(codes=codes()), plain)
+    walk(Crossing(codes=codes()), saved, through=lambda state: load(save(state)))
+    walk(Crossing(codes=codes()), other, stream(1, "another walk"))
+    assert len(plain.looks) == len(saved.looks)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, saved.looks))
+    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, other.looks))
+
+
+def test_seeds_are_untouched():
+    given = at()
+    before = given.z.clone()
+    walk(Crossing(codes=codes()), World(given))
+    assert torch.equal(given.z, before)
