@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from hardcase.errors import choice
 
 ENTRIES: dict[str, str] = {
+    "duan2025argus": """@misc{duan2025argus,
+  author = {Bin Duan and Matthew B. Dwyer and Guowei Yang},
+  title  = {Generating Realistic, Diverse, and Fault-Revealing Inputs with Latent Space Interpolation for Testing Deep
+            Neural Networks},
+  year   = {2025},
+  note   = {the method is called ARGUS}
+}""",
     "madry2018pgd": """@inproceedings{madry2018pgd,
   author    = {Aleksander Madry and Aleksandar Makelov and Ludwig Schmidt and Dimitris Tsipras and Adrian Vladu},
   title     = {Towards Deep Learning Models Resistant to Adversarial Attacks},

@@ -4,29 +4,63 @@ import inspect
 from importlib import import_module
 
 import pytest
+import torch
 
 from hardcase.methods.catalogue import METHODS
+from hardcase.methods.watching import Profiles
+from hardcase.randomness import stream
+from hardcase.spaces.library import collect
 from hardcase.spaces.vae import Latent
+from hardcase.spaces.vqvae import Grid
+from hardcase.subject import Subject
+from hardcase.tensors import from_bytes
 from hardcase.testing.methods import CHECKS
-from hardcase.testing.toys import ToyAutoencoder
+from hardcase.testing.toys import CLASSES, Quarters, ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
 from hardcase.types import OFFERS
 
-SPACES = {"vae": lambda: Latent(ToyAutoencoder())}
-OPTIONS = {"sinvad": {"spread": 1.5, "generations": 20}, "cw": {"steps": 20, "rounds": 3}}
+SPACES = {"vae": lambda: Latent(ToyAutoencoder()), "vqvae": lambda: Grid(ToyQuantiser())}
+OPTIONS = {
+    "sinvad@paper": {"spread": 1.5, "generations": 20},
+    "cw": {"steps": 20, "rounds": 3},
+    "deepxplore": {"gradients": 150},
+    "deepxplore@code": {"size": 6},
+    "argus": {"mix": 0.7},
+}
+TOY = toy_subject()  # making a network draws from global randomness, so both are made before any law is checked
+OTHER = Quarters()
+OTHER.mean.weight.data += 0.04 * torch.randn(OTHER.mean.weight.shape, generator=stream(3, "peer"))
+OTHER = Subject(OTHER, classes=CLASSES, name="other toy")
 
 
 def make(name):
     row = METHODS[name]
     module, _, function = row.where.partition(":")
     recipe = getattr(import_module(f"hardcase.methods.{module}"), function)
-    given = {"space": SPACES[row.generator]()} if "space" in inspect.signature(recipe).parameters else {}
+    able = {
+        "space": lambda: SPACES[row.generator](),
+        "partners": lambda: partners_of(row.generator),
+        "subject": lambda: TOY,
+        "peers": lambda: peers_of(name),
+        "profile": lambda: Profiles(from_bytes(toy_images().x[:1]), lambda: toy_images(40, seed=1)),
+    }
+    given = {key: able[key]() for key in able if key in inspect.signature(recipe).parameters}
     return recipe(**given, **OPTIONS.get(name, {}))
+
+
+def partners_of(generator):
+    space, images = SPACES[generator](), toy_images(40, seed=2)
+    return collect(images, lambda x: space.encode(x, images.y[: len(x)], stream(0))[0], device=torch.device("cpu"))
+
+
+def peers_of(name):
+    """A second opinion that differs a little from the toy subject's, for methods that compare."""
+    return () if METHODS[name].peers == "none" else (OTHER,)
 
 
 @pytest.mark.parametrize("law", CHECKS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", METHODS)
 def test_method_obeys(name, law):
-    law(lambda: make(name))
+    law(lambda: make(name), peers_of(name))
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.name)

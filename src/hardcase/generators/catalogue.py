@@ -79,7 +79,7 @@ GENERATORS = {
             kind="gradient",
             summary="the same with a codebook trained by the loss, as ARGUS states it",
             needs="square images whose side is a multiple of 4",
-            paper="ARGUS",
+            paper="Duan, Dwyer and Yang, 2025 (ARGUS)",
             where="vqvae:gradient",
             latent=64,
             recipe=Recipe(epochs=50, steps=1500, batch=64, lr=1e-3, schedule="stairs"),

@@ -1,8 +1,8 @@
 """VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
 
-A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS: "black-box testing by interpolation
-in a VQ-VAE" with a latent and an image discriminator (three dense layers; five convolutions and two dense layers). The
-paper states neither architecture, codebook size nor the weights of the adversarial losses; those are ours.
+A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan, M. Dwyer, G. Yang, 2025)
+adds a latent and an image discriminator (three dense layers; five convolutions and two dense layers) and states neither
+architecture, codebook size nor the weights of the adversarial losses; those are ours.
 
 The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black at the paper's rate.
 """

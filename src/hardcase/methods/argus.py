@@ -12,7 +12,8 @@ from hardcase.types import Budget, Method, Space
 def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 30_000) -> Method:
     """Algorithm 1: every seed with every other-class training image, one interpolation each, quantised and decoded.
 
-    ARGUS, "black-box testing of DNNs by VQ-VAE interpolation with dual discriminators" (see `hardcase cite`). λ is `mix`.
+    Bin Duan, Matthew B. Dwyer, Guowei Yang. Generating Realistic, Diverse, and Fault-Revealing Inputs with Latent Space
+    Interpolation for Testing Deep Neural Networks. 2025. λ is `mix`.
 
     Differences from the paper: by default the VQ-VAE's codebook follows its users (EMA, started from encoder outputs)
     and no discriminators are used; the paper's own setting is the generator ``vqvae:gradient`` trained jointly at the same

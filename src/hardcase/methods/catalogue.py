@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardcase.methods.whitebox import ROWS as WHITEBOX
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """One line of ``hardcase list methods``. `where` is ``module:function`` in this folder.
 
     The function's keyword arguments are the method's options (``--set method.NAME=...``), except those that the
-    campaign fills in by name: `space` (of a `generator` of this kind), `subject`, `peers`, `profile`, `target`.
+    campaign fills in by name: `space` (of a `generator` of this kind), `partners` (codes of training images in that
+    space), `subject`, `peers`, `profile`, `target`. `peers`
+    says what other models it compares with: "none", "wanted" (it has a form without) or "quantised" (an 8-bit copy of the
+    subject where none is given).
     """
 
     name: str
@@ -68,14 +73,49 @@ METHODS = {
         ),
         Recipe(
             name="sinvad",
-            summary="genetic search for the nearest failing code in a VAE's latent space",
+            summary="the nearest failing code in a VAE's latent space, along steps between neighbouring classes",
             needs="label",
             paper="Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023",
             where="sinvad:sinvad",
-            budget="3,051 queries a seed",
+            budget="99 queries a seed, about 63 used",
+            cite="kang2020sinvad",
+            generator="vae",
+            differences="starts from training codes of other classes and halves instead of breeding; same goal, same black box",
+        ),
+        Recipe(
+            name="sinvad@paper",
+            summary="genetic search for the nearest failing code in a VAE's latent space",
+            needs="label",
+            paper="Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023",
+            where="sinvad:sinvad_paper",
+            budget="15,051 queries a seed, ends after 13 generations without progress",
             cite="kang2020sinvad",
             generator="vae",
             differences="mutation size per seed; failure against the verified label, on the 8-bit image",
         ),
+        Recipe(
+            name="argus",
+            summary="every seed mixed with every other-class training image in a VQ-VAE's code, once",
+            needs="scores",
+            paper="Duan, Dwyer and Yang, 2025",
+            where="argus:argus",
+            budget="30,001 queries a seed, or as many as there are partners",
+            cite="duan2025argus",
+            generator="vqvae",
+            differences="codebook follows its users (the paper trains it by gradient) and no discriminators by default; "
+            "seeds whose reconstruction fails are set aside",
+        ),
+        Recipe(
+            name="argus-adaptive",
+            summary="the smallest share of near partners that makes the subject say each other class",
+            needs="label",
+            paper="ours, after ARGUS",
+            where="argus:argus_adaptive",
+            budget="217 queries a seed with ten classes",
+            cite="duan2025argus",
+            generator="vqvae",
+            differences="bisection of the share replaces ARGUS's fixed one",
+        ),
+        *(Recipe(**row) for row in WHITEBOX),
     )
 }

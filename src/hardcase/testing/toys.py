@@ -64,6 +64,17 @@ class ToyAutoencoder(nn.Module):
         return (z / 8 + 0.5).flip(1).reshape(-1, 1, SIZE, SIZE)
 
 
+class ToyQuantiser(nn.Module):
+    """A code on a grid of its own: the pixels, centred and scaled, rounded when they are decoded."""
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+        return (x - 0.5) * 8
+
+    def decode(self, z: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+        nearest = (z * 128).round() / 128
+        return (z + (nearest - z).detach()) / 8 + 0.5
+
+
 class Counting:
     """A model that counts the rows it is given and can refuse gradients or raise after a number of calls."""
 
