@@ -145,7 +145,8 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
 
 
 def _problem(error: ValidationError) -> Problem:
-    first = error.errors()[0]
+    """The first thing that is wrong; a name that does not exist comes before one that is missing, as it may be that one."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
         return choice("setting", place, [".".join([*place.split(".")[:-1], name]) for name in section])

@@ -141,7 +141,7 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
 
 def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
-    if looks_like_probabilities(logits):
+    if getattr(subject, "outputs", "") == "probabilities" or looks_like_probabilities(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
     if logits.shape[1] > len(images.classes):
         notes.append(f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has classes")

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    "model", "data", "generator", "criterion", "oracle", "keep", "seeds", "split", "seed", "device", "batch_size", "workers",
+    "model", "data", "generator", "criterion", "oracle", "keep", "seeds", "split", "seed", "device", "workers",
     "cluster",
 )  # fmt: skip
+_EITHER = ("target", "batch_size")
 _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
 _BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 
@@ -34,7 +35,7 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
     limits = {key: flags[key] for key in _BUDGET if flags.get(key) is not None}
     if limits:
         values["budget"] = {**values.get("budget", {}), **limits}
-    pairs = [f"target={flags['target']}"] if flags.get("target") is not None else []
+    pairs = [f"{key}={flags[key]}" for key in _EITHER if flags.get(key) is not None]
     return parse(assign(values, [*pairs, *(flags.get("settings") or [])]))
 
 
