@@ -40,6 +40,21 @@ class Reaches:
 
 
 @dataclass(frozen=True, slots=True)
+class Confident:
+    """The subject answers a wrong class (or `target`) and its logit leads by at least `confidence`."""
+
+    confidence: float = 0.0
+    target: int | None = None
+    kind: Kind = "label"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        plain = LeavesLabel() if self.target is None else Reaches(self.target)
+        label = probe.origin.y if self.target is None else torch.full_like(probe.origin.y, self.target)
+        lead = margin(probe.logits, label) * (1 if self.target is None else -1)
+        return plain(probe) & (lead >= self.confidence)
+
+
+@dataclass(frozen=True, slots=True)
 class Disagree:
     """The subject and at least one peer answer differently."""
 

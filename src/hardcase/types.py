@@ -42,7 +42,10 @@ def _positive(name: str, value: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """A labelled image set as it is stored: 8-bit, with a name for every image."""
+    """A labelled image set as it is stored: 8-bit, with a name for every image.
+
+    `context` holds what else is known of each image, row by row (the latent code of one that a generator made).
+    """
 
     x: UInt8[Tensor, "n c h w"]
     y: Int[Tensor, " n"]
@@ -50,12 +53,17 @@ class Images:
     classes: tuple[str, ...]
     name: str = "images"
     split: str = "test"
+    context: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: Int[Tensor, " r"]) -> Images:
-        return replace(self, x=self.x[rows], y=self.y[rows], id=tuple(self.id[i] for i in rows.tolist()))
+        names, context = (
+            tuple(self.id[i] for i in rows.tolist()),
+            {key: value[rows] for key, value in self.context.items()},
+        )
+        return replace(self, x=self.x[rows], y=self.y[rows], id=names, context=context)
 
     def first(self, count: int) -> Images:
         """The first `count` images, or all if there are fewer."""
@@ -238,7 +246,9 @@ class Look(Protocol):
 
     def gradient(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> tuple[Feedback, Tensor]: ...
 
-    def choose(self, rows: Int[Tensor, " m"]) -> Aim: ...
+    def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
+        """What guides ask of these rows. `following`: the aim they follow now, where a walk goes on rather than starts."""
+        ...
 
     def retire(self, rows: Int[Tensor, " r"]) -> None: ...
 
@@ -271,6 +281,13 @@ class Guide(Protocol):
     def delta(self) -> State: ...
 
     def merge(self, deltas: Sequence[State]) -> None: ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes on should aim at now."""
+
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim: ...
 
 
 @runtime_checkable

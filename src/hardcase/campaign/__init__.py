@@ -60,7 +60,8 @@ def enter(campaign: Campaign, images: Images, first: int, rng: torch.Generator) 
     x, y = from_bytes(images.x.to(device)), images.y.to(device)
     with torch.no_grad():
         z, context = campaign.method.space.encode(x, y, rng)
-    return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), context)
+    known = {name: value.to(device) for name, value in images.context.items()}
+    return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), {**known, **context})
 
 
 def _stream(campaign: Campaign, purpose: str, number: int) -> torch.Generator:

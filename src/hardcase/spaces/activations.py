@@ -1,0 +1,105 @@
+"""The activations of a conditional generator: a code is what is added to its latent code and to its early stages' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.tensors import flat, pad_rows, per_row
+from hardcase.types import Seeds
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """What this space asks of a generator: stages in order, each a function of the features so far and of the class."""
+
+    @property
+    def stages(self) -> Any: ...
+
+    @property
+    def latent(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a perturbation enters: before stage `number`. `spread` is the typical size of the features there."""
+
+    number: int
+    shape: tuple[int, ...]
+    spread: float
+
+    @property
+    def width(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """One flat code of all perturbations, each in units of its place's spread, so that a step means as much everywhere.
+
+    `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must come from the
+    generator: their latent codes travel as ``context["latent"]``.
+    """
+
+    generator: Staged
+    places: tuple[Place, ...]
+    radius: float = torch.inf
+    name: str = "activations"
+    keeps_code: bool = True
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return torch.zeros(len(x), sum(place.width for place in self.places), device=x.device), {"class": y.clone()}
+
+    def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        if "latent" not in origin.context:
+            raise Problem(
+                "these seeds were not made by the generator, so there is no latent code to start from.",
+                fix="seeds that the generator made: hardcase run --method feature-perturbation makes them itself",
+            )
+        moved = dict(zip((place.number for place in self.places), self._pieces(pad_rows(z))))
+        features, label = pad_rows(origin.context["latent"]), pad_rows(origin.context["class"])
+        for number, stage in enumerate(self.generator.stages):
+            features = stage(features + moved[number] if number in moved else features, label)
+        return features[: len(z)]
+
+    def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
+        shrink = (self.radius / self.distance(z, origin).clamp_min(1e-12)).clamp_max(1)
+        return z * per_row(shrink, z)
+
+    def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
+        return z.square().sum(1).sqrt()
+
+    def by_place(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
+        """The length of the change at each place: which stage carried it."""
+        pieces = z.split([place.width for place in self.places], dim=1)
+        return torch.stack([piece.square().sum(1).sqrt() for piece in pieces], 1)
+
+    def _pieces(self, z: Float[Tensor, "m d"]) -> list[Tensor]:
+        parts = z.split([place.width for place in self.places], dim=1)
+        return [place.spread * part.reshape(len(z), *place.shape) for place, part in zip(self.places, parts)]
+
+
+def early_places(generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10) -> tuple[Place, ...]:
+    """The places before the stages `numbers` (by default the first third, the latent code included), measured on samples."""
+    stages = list(generator.stages)
+    numbers = range(max(1, len(stages) // 3)) if numbers is None else numbers
+    device = next((p.device for p in stages[0].parameters()), torch.device("cpu"))
+    label = torch.arange(64, device=device) % classes
+    features = torch.randn(64, generator.latent, generator=stream(0, "places", device=device), device=device)
+    places = []
+    with torch.no_grad():
+        for number, stage in enumerate(stages):
+            if number in numbers:
+                places.append(Place(number, tuple(features.shape[1:]), float(flat(features).std())))
+            features = stage(features, label)
+    return tuple(places)
