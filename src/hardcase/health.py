@@ -27,7 +27,7 @@ class Health:
 
     def __str__(self) -> str:
         lines = [
-            f"accuracy {self.accuracy:.1%} on {self.images} images, mean confidence {self.confidence:.2f}",
+            f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence {self.confidence:.2f}",
             f"{self.outputs} outputs, data has {self.classes} classes",
             "answers do not depend on the batch" if self.bitwise else "answers depend on the batch in the last bits",
         ]
@@ -99,6 +99,7 @@ def _finite(logits: Tensor) -> None:
         raise Problem(
             f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
             "Nothing can be searched on such answers.",
+            fix="look at the weights, and at the normalisation: --set subject.mean=... subject.std=...",
         )
 
 
@@ -119,14 +120,20 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
     if accuracy > 2 * chance or (present == 1 and accuracy > 0):
         return
     share = logits.argmax(1).bincount().max().item() / len(images)
-    hint = f"It answers class {int(logits.argmax(1).mode().values)} for {share:.0%} of them." if share > 0.9 else ""
+    hint = (
+        f"It answers class {int(logits.argmax(1).mode().values)} for {100 * share:.0f} % of them."
+        if share > 0.9
+        else ""
+    )
     low, high = images.x.min().item() / 255, images.x.max().item() / 255
     seen = (
         f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {len(images.classes)} classes. {hint}"
     )
+    order = _permuted(logits, images)
     raise Problem(
-        f"the subject gets {accuracy:.1%} of the {len(images)} seeds right; chance is {chance:.0%}.",
+        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is {100 * chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. {seen.strip()}",
+        *([f"Here {order}."] if order else []),
         fix="--set subject.mean=... subject.std=...      continue anyway: --allow-low-accuracy",
     )
 
@@ -162,5 +169,5 @@ def _permuted(logits: Tensor, images: Images) -> str:
     )
     best, own = confusion.amax(1).sum().item() / len(images), confusion[:, :k].diagonal().sum().item() / len(images)
     if best > own + 0.3 and len(set(confusion.argmax(1).tolist())) == k:
-        return f"another class order would give {best:.0%} instead of {own:.0%}: check the order of the classes"
+        return f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check the order of the classes"
     return ""

@@ -93,7 +93,7 @@ def _from_file(path: Path, factory: str) -> nn.Module:
     except Exception as error:
         raise Problem(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
     if not isinstance(net, nn.Module):
-        raise Problem(f"{path}:{factory} returned a {type(net).__name__}; it must return a torch.nn.Module.")
+        raise Problem(f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module.")
     return net
 
 
@@ -104,7 +104,8 @@ def _load_weights(net: nn.Module, path: Path, *, trust: bool) -> None:
         state = _read_weights(path, trust=trust)
         net.load_state_dict(state)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Problem(f"{path} does not fit the model: {str(error).splitlines()[0]}") from error
+        why = " ".join(line.strip() for line in str(error).splitlines()[:4])
+        raise Problem(f"{path} does not fit the model: {why[:400]}") from error
 
 
 def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:

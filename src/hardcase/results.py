@@ -132,4 +132,5 @@ def _share(hits: int | None, total: int) -> str:
     if hits is None:
         return "not judged"
     low, high = funnel.interval(hits, total)
-    return f"{hits} of {total} = {hits / max(total, 1):.1%} (95 % interval {low:.1%} to {high:.1%})"
+    share = f"{100 * hits / max(total, 1):.1f} %"
+    return f"{hits} of {total} = {share} (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"

@@ -183,7 +183,7 @@ def test_training_prints_the_card_and_is_kept(world):
     assert (Path(card["folder"]) / "card.json").is_file()
     again = world(*words)
     assert "training" not in again.err
-    assert f"{card['accuracy']:.1%}" in again.out
+    assert f"{100 * card['accuracy']:.1f} %" in again.out
     assert card["folder"] in again.out
 
 

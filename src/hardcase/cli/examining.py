@@ -87,7 +87,9 @@ def _job(config: Config) -> Iterator[Finding]:
     yield Finding("model", "ok", f"{config.model}: {weights:,} weights, returns {model.outputs}, on {model.device}")
     health = check(model, seeds(config), allow_low_accuracy=config.allow_low_accuracy)
     yield Finding(
-        "accuracy", "ok", f"{health.accuracy:.1%} of {health.images} images, mean confidence {health.confidence:.2f}"
+        "accuracy",
+        "ok",
+        f"{100 * health.accuracy:.1f} % of {health.images} images, mean confidence {health.confidence:.2f}",
     )
     yield _normalisation(config, model)
     batch = "answers do not depend on the batch" if health.bitwise else "answers depend on the batch in their last bits"

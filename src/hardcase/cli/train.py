@@ -104,7 +104,9 @@ def present(card: Mapping[str, Any], format: str, quiet: bool) -> None:
 
 
 def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
-    shares = {key: f"{value:.1%}" for key, value in card.items() if key.endswith(("accuracy", "agreement")) and value}
+    shares = {
+        key: f"{100 * value:.1f} %" for key, value in card.items() if key.endswith(("accuracy", "agreement")) and value
+    }
     plain = {
         key: card[key] for key in ("ssim", "mse", "measured_images", "steps", "seconds", "warnings") if card.get(key)
     }
