@@ -81,11 +81,11 @@ class Activations:
 
     def by_place(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
         """The length of the change at each place: which stage carried it."""
-        pieces = z.split([place.width for place in self.places], dim=1)
+        pieces = torch.split(z, [place.width for place in self.places], dim=1)
         return torch.stack([piece.square().sum(1).sqrt() for piece in pieces], 1)
 
     def _pieces(self, z: Float[Tensor, "m d"]) -> list[Tensor]:
-        parts = z.split([place.width for place in self.places], dim=1)
+        parts = torch.split(z, [place.width for place in self.places], dim=1)
         return [place.spread * part.reshape(len(z), *place.shape) for place, part in zip(self.places, parts)]
 
 
