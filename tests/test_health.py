@@ -30,7 +30,7 @@ def test_a_healthy_subject():
     assert health.accuracy == 1.0
     assert health.bitwise
     assert health.notes == ()
-    assert "100.0%" in str(health)
+    assert "100.0 %" in str(health)
 
 
 def test_chance_accuracy_says_normalisation_or_class_order():
@@ -42,11 +42,11 @@ def test_chance_accuracy_says_normalisation_or_class_order():
 
 def test_low_accuracy_can_be_allowed_and_a_wrong_class_order_is_noticed():
     health = checked(lambda logits: logits.roll(1, 1), allow_low_accuracy=True)
-    assert any("another class order would give 100%" in note for note in health.notes)
+    assert any("another class order would give 100 %" in note for note in health.notes)
 
 
 def test_a_constant_model_is_named():
-    with pytest.raises(Problem, match="answers class 2 for 100%"):
+    with pytest.raises(Problem, match="answers class 2 for 100 %"):
         checked(lambda logits: logits * 0 + torch.tensor([0.0, 0.0, 1.0, 0.0]))
 
 
