@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.tensors import flat, margin
-from hardcase.types import Oracle, Probe
+from hardcase.types import Objective, Oracle, Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,78 @@ class NearestFailing:
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         distance = flat(probe.z - probe.origin.z).abs().sum(1)
         return torch.where(self.oracle(probe), -distance, torch.full_like(distance, -self.unfit))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFalls:
+    """Minus the answer for the seed's own label: its logit, or its probability."""
+
+    probabilities: bool = False
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        answer = probe.logits.softmax(1) if self.probabilities else probe.logits
+        return -answer.gather(1, probe.origin.y[:, None]).squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Differential:
+    """The seed's label rises in all models but one, in which it falls `weight` times as much (DeepXplore, obj1).
+
+    Which one deviates is the row's aim ``deviating`` (0 the subject, then the peers); without it, the subject. Without peers
+    the subject alone remains, and its label falls.
+    """
+
+    weight: float = 1.0
+    probabilities: bool = False
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        answers = torch.stack([probe.logits, *probe.peers], 1)  # m p k
+        answers = answers.softmax(2) if self.probabilities else answers
+        label = probe.origin.y[:, None, None].expand(-1, answers.shape[1], 1)
+        own = answers.gather(2, label).squeeze(2)
+        deviating = probe.aim.get("deviating", torch.zeros_like(probe.origin.y))
+        return own.sum(1) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Competitors:
+    """`weight` times the answers for the `k` best other classes, minus the one for the seed's label (DLFuzz)."""
+
+    k: int = 4
+    weight: float = 0.5
+    probabilities: bool = False
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        answer = probe.logits.softmax(1) if self.probabilities else probe.logits
+        label = probe.origin.y[:, None]
+        others = answer.scatter(1, label, -torch.inf).topk(min(self.k, answer.shape[1] - 1), dim=1).values
+        return self.weight * others.sum(1) - answer.gather(1, label).squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The sum of the units that the row's aim names, each with the sign the aim gives it (up, if it gives none).
+
+    A look without an aim scores 0.
+    """
+
+    read: Callable[[Probe], Tensor]
+    name: str
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        unit = probe.aim.get(f"{self.name}/unit")
+        if unit is None:
+            return torch.zeros(len(probe.logits), device=probe.logits.device)
+        values = self.read(probe).gather(1, unit[:, None] if unit.ndim == 1 else unit)
+        sign = probe.aim.get(f"{self.name}/sign")
+        return (values if sign is None else values * sign).sum(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Several objectives, each with its weight."""
+
+    terms: tuple[tuple[float, Objective], ...]
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.stack([weight * term(probe) for weight, term in self.terms]).sum(0)

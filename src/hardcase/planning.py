@@ -48,12 +48,15 @@ def campaign(config: Config, progress: TrainingProgress = None) -> Campaign:
         peers=peers,
         target=_target(config, images),
         generator=config.generator,
+        criterion=config.criterion,
+        oracle=config.oracle,
         progress=progress,
     )
+    bench = recipes.equipped(config.method.name, bench)
     method = recipes.build(config.method.name, config.method.options(), bench)
     keep = parse_keep(config.keep or method.keep)
     batch = 256 if config.batch_size == "auto" else config.batch_size
-    return Campaign(subject=own, method=method, peers=peers, keep=keep, batch=batch, seed=config.seed)
+    return Campaign(subject=own, method=method, peers=bench.peers, keep=keep, batch=batch, seed=config.seed)
 
 
 def seeds(config: Config) -> Images:

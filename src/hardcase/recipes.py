@@ -10,17 +10,35 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
 
 from hardcase import data, generators
 from hardcase.config import wrong_value
 from hardcase.errors import Problem, choice
 from hardcase.methods.catalogue import METHODS, Recipe
+from hardcase.oracles import Disagree, LeavesLabel, NonFinite
+from hardcase.randomness import stream
+from hardcase.spaces.library import Library, collect
 from hardcase.spaces.vae import Latent
+from hardcase.spaces.vqvae import Grid
 from hardcase.subject import Subject
+from hardcase.tensors import from_bytes
 from hardcase.training import Progress
-from hardcase.types import OFFERS, Images, Method, Model, Space
+from hardcase.types import OFFERS, Images, Method, Model, Oracle, Space
 
-GIVEN = ("space", "subject", "peers", "profile", "target")
+GIVEN = ("space", "partners", "subject", "peers", "profile", "target")
+CALIBRATION = 256
+"""Training images from which an 8-bit copy learns its ranges."""
+
+_ORACLES: Mapping[str, Callable[[], Oracle]] = {
+    "label": LeavesLabel,
+    "disagreement": Disagree,
+    "non-finite": NonFinite,
+}
+
+
+_SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": Latent, "vqvae": Grid}
+"""The space that each family of generators opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +54,20 @@ class Bench:
     peers: tuple[Model, ...] = ()
     target: int | None = None
     generator: str | None = None
+    criterion: str | None = None
+    oracle: str | None = None
     seed: int = 0
     progress: Callable[[Progress], None] | None = None
+
+    def training(self) -> Images:
+        return data.load(self.data or self.images.name, split="train")
+
+    @property
+    def profile(self) -> Any:
+        """What recipes make criteria with."""
+        from hardcase.methods.watching import Profiles
+
+        return Profiles(from_bytes(self.images.x[:1]), self.training)
 
 
 def recipe(name: str) -> Recipe:
@@ -51,6 +81,20 @@ def options(name: str) -> dict[str, inspect.Parameter]:
     return {key: p for key, p in inspect.signature(_function(recipe(name))).parameters.items() if key not in GIVEN}
 
 
+def equipped(name: str, bench: Bench) -> Bench:
+    """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject."""
+    if bench.peers or recipe(name).peers != "quantised":
+        return bench
+    if not isinstance(bench.subject, Subject):
+        raise Problem(
+            f'method "{name}" compares with an 8-bit copy of the subject, which "{bench.subject.name}" cannot give.',
+            fix="--peer MODEL",
+        )
+    from hardcase.precision import int8
+
+    return replace(bench, peers=(int8(bench.subject, from_bytes(bench.training().first(CALIBRATION).x)),))
+
+
 def build(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
     """The method called `name` with these settings, its generator trained if it is missing."""
     row = recipe(name)
@@ -60,17 +104,34 @@ def build(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
         if key not in known:
             raise choice(f"option of {name}", key, list(known))
     wanted = inspect.signature(_function(row)).parameters
-    for key, asked, needs in (("target", bench.target is not None, "target"), ("generator", bench.generator, "space")):
-        if asked and needs not in wanted:
+    asked = {"target": bench.target is not None, "generator": bench.generator, "criterion": bench.criterion}
+    for key, needs in (("target", "target"), ("generator", "space"), ("criterion", "criterion")):
+        if asked[key] and needs not in wanted:
             raise Problem(f'method "{name}" takes no {key}.', fix=f"leave out --{key}, or another --method")
-    given = {key: getattr(bench, key) for key in GIVEN if key in wanted and key != "space"}
-    typed = _typed(row, settings)
+    given = {key: getattr(bench, key) for key in GIVEN if key in wanted and key not in ("space", "partners")}
+    typed = _typed(row, {**settings, **({"criterion": bench.criterion} if bench.criterion else {})})
     space, card = _space(row, bench) if "space" in wanted else (None, None)
+    made: dict[str, Any] = {} if space is None else {"space": space}
+    if space is not None and "partners" in wanted:
+        made["partners"] = _partners(space, bench)
     try:
-        method: Method = _function(row)(**given, **typed, **({"space": space} if space else {}))
+        method: Method = _function(row)(**given, **typed, **made)
     except TypeError as error:
         raise Problem(f"method {name!r} cannot be built: {error}") from error
-    return replace(method, details={"generator": card, "cite": row.cite})
+    details = {**method.details, "generator": card, "cite": row.cite}
+    return replace(method, oracle=_oracle(method, bench), details=details)
+
+
+def _oracle(method: Method, bench: Bench) -> Oracle:
+    """The oracle that was asked for, or the method's own."""
+    if bench.oracle is None:
+        return method.oracle
+    if bench.oracle not in _ORACLES:
+        raise choice("oracle for this method", bench.oracle, list(_ORACLES))
+    if bench.oracle == "disagreement" and not bench.peers:
+        raise Problem("disagreement needs a model to disagree with, and no peer was given.", fix="--peer MODEL")
+    made = _ORACLES[bench.oracle]()
+    return method.oracle if made.kind == method.oracle.kind else made
 
 
 def _typed(row: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,10 +177,23 @@ def _space(row: Recipe, bench: Bench) -> tuple[Space, dict[str, Any]]:
             family,
             train,
             data.load(source, split="test"),
-            kind=rest or "linear",
+            kind=rest or None,
             judge=judge,
             seed=bench.seed,
             progress=bench.progress,
             device=bench.subject.device,
         )
-    return Latent(net.to(bench.subject.device)), card
+    if family not in _SPACES:
+        raise Problem(f'method "{row.name}" cannot search in a {family}.', fix=f"--generator {row.generator}")
+    return _SPACES[family](net.to(bench.subject.device)), card
+
+
+def _partners(space: Space, bench: Bench) -> Library:
+    """Codes of training images in `space`, to walk toward or to mix with."""
+    train = bench.training()
+    unknown = train.y.new_zeros(1)
+
+    def encode(x: Tensor) -> Tensor:
+        return space.encode(x, unknown.expand(len(x)).to(x.device), stream(0, "partners", device=x.device))[0]
+
+    return collect(train, encode, device=bench.subject.device)

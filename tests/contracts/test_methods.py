@@ -24,6 +24,7 @@ OPTIONS = {
     "cw": {"steps": 20, "rounds": 3},
     "deepxplore": {"gradients": 150},
     "deepxplore@code": {"size": 6},
+    "dlfuzz@paper": {"stride": 0.1},
     "argus": {"mix": 0.7},
 }
 TOY = toy_subject()  # making a network draws from global randomness, so both are made before any law is checked

@@ -14,7 +14,7 @@ from hardcase.campaign.budgets import Limits, within
 from hardcase.campaign.keeping import ordinal
 from hardcase.campaign.record import Campaign, Counts
 from hardcase.campaign.recording import Recorder
-from hardcase.types import Aim, Feedback, Guide, Probe, Seeds
+from hardcase.types import Aim, Feedback, Following, Guide, Probe, Seeds
 
 Ask = Callable[[Tensor, Tensor, Aim], Sight]
 
@@ -38,8 +38,14 @@ class Door:
     def retire(self, rows: Int[Tensor, " r"]) -> None:
         self.finished[rows] = True
 
-    def choose(self, rows: Int[Tensor, " m"]) -> Aim:
-        return {name: value for guide in self.steering for name, value in guide.choose(rows, self.rng).items()}
+    def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
+        asked = [
+            guide.follow(rows, following, self.rng)
+            if following is not None and isinstance(guide, Following)
+            else guide.choose(rows, self.rng)
+            for guide in self.steering
+        ]
+        return {name: value for aim in asked for name, value in aim.items()}
 
     def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback:
         return self._look(self.ask.plain, z, rows, aim or {})[0]

@@ -33,5 +33,33 @@ SPACES = {
             where="vae:Latent",
             paper="Kang, Feldt and Yoo, SBST 2020",
         ),
+        SpaceRow(
+            name="light",
+            summary="the whole image evenly brighter or darker",
+            needs="nothing",
+            where="constrained:Light",
+            paper="Pei, Cao, Yang and Jana, SOSP 2017",
+        ),
+        SpaceRow(
+            name="occlusion",
+            summary="one rectangle with free content, at a given or a random place",
+            needs="nothing",
+            where="constrained:Occlusion",
+            paper="Pei, Cao, Yang and Jana, SOSP 2017",
+        ),
+        SpaceRow(
+            name="blackout",
+            summary="small squares inside which pixels may only grow darker",
+            needs="nothing",
+            where="constrained:Blackout",
+            paper="Pei, Cao, Yang and Jana, SOSP 2017",
+        ),
+        SpaceRow(
+            name="unclipped",
+            summary="pixels whose walk may leave [0, 1]; every image looked at is clipped",
+            needs="nothing",
+            where="constrained:Unclipped",
+            paper="Pei, Cao, Yang and Jana, SOSP 2017",
+        ),
     )
 }

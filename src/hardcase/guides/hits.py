@@ -1,0 +1,72 @@
+"""How often each unit was covered, for all seeds together or for each of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from hardcase.types import Aim, Probe, State, Tap
+
+
+@runtime_checkable
+class Units(Protocol):
+    """The units of a network, and which of them a look covers."""
+
+    @property
+    def taps(self) -> Mapping[str, Tap]: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def active(self, probe: Probe) -> Bool[Tensor, "m u"]: ...
+
+
+class Hits:
+    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a shard.
+
+    A shared table merges by addition. Tables of single seeds belong to their shard and are not handed on; their sums are.
+    """
+
+    def __init__(self, units: int, *, each: bool = False, base: Int[Tensor, " u"] | None = None) -> None:
+        self.units, self.each = units, each
+        self.base = torch.zeros(units, dtype=torch.int64) if base is None else base
+        self.own = torch.zeros(1, units, dtype=torch.int64)
+
+    def of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m u"]:
+        """The counts that matter to these seeds."""
+        if not self.each:
+            return (self.base.to(rows.device) + self._table(rows, 1)[0]).expand(len(rows), -1)
+        return self._table(rows, 1 + int(rows.max()) if len(rows) else 1)[rows]
+
+    def add(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
+        if self.each and len(rows):
+            self._table(rows, 1 + int(rows.max())).index_add_(0, rows, active.long())
+        elif len(rows):
+            self._table(rows, 1)[0] += active.sum(0)
+
+    def fork(self) -> Hits:
+        return Hits(self.units, each=self.each, base=self.base + self.own.sum(0).to(self.base.device))
+
+    def delta(self) -> State:
+        return {"hits": self.own.sum(0).cpu()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.base = self.base + self.own.sum(0).to(self.base.device)
+        for delta in deltas:
+            self.base = self.base + delta["hits"].to(self.base.device)
+        self.own = torch.zeros(1, self.units, dtype=torch.int64)
+
+    def _table(self, rows: Tensor, size: int) -> Int[Tensor, "g u"]:
+        missing = max(0, size - len(self.own))
+        self.own = torch.nn.functional.pad(self.own.to(rows.device), (0, 0, 0, missing))
+        return self.own
+
+
+def row_of(probe_aim: Aim, count: int, device: torch.device) -> Int[Tensor, " m"]:
+    """The seeds' places in their shard as the search told them; the first one's where it did not."""
+    told = probe_aim.get("row")
+    return torch.zeros(count, dtype=torch.int64, device=device) if told is None else told

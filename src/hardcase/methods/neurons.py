@@ -1,0 +1,98 @@
+"""The units that white-box methods choose from: which a look covers, and what is known of each from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hardcase.criteria.anatomy import Anatomy, Layer, Layered
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.units import Scaling, Selection, select
+from hardcase.guides.strategies import Facts
+from hardcase.methods.watching import Profiles
+from hardcase.types import Model, Probe, Tap
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """Channel means of a network's layers. `active`: scaled within the picture and above `threshold` (NC), or, with `top`
+    above 0, among the `top` strongest of their layer (TKNC)."""
+
+    selection: Selection
+    threshold: float = 0.5
+    epsilon: float = 0.0
+    top: int = 0
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.selection.taps
+
+    @property
+    def count(self) -> int:
+        return self.selection.units
+
+    def read(self, probe: Probe) -> Float[Tensor, "m u"]:
+        """The values themselves, as objectives push them."""
+        return torch.cat(self.selection.read(probe.activations), 1)
+
+    def scaled(self, probe: Probe) -> Float[Tensor, "m u"]:
+        frame = Frame(probe.activations, probe.logits)
+        return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
+
+    def active(self, probe: Probe) -> Bool[Tensor, "m u"]:
+        if not self.top:
+            return self.scaled(probe) > self.threshold
+        strongest = Frame(probe.activations, probe.logits).top(self.selection, self.top).flatten(1)
+        found = torch.zeros(len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device)
+        return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]  # -1, no unit, falls on the spare column
+
+
+def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
+    """As DeepXplore and DLFuzz count them: softmax included, scaled before averaging."""
+    return Neurons(select(profile.anatomy(subject), "activated-softmax", "channel", "scale-mean"), threshold)
+
+
+def adapt_neurons(profile: Profiles, subject: Model, threshold: float = 0.5, top: int = 0) -> Neurons:
+    """As ADAPT counts them: all but the softmax, averaged before scaling."""
+    return Neurons(select(profile.anatomy(subject), "activated", "channel"), threshold, 1e-6, top)
+
+
+def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
+    """Units with the largest tenth of incoming weights, and units in layers that have a plane (DLFuzz's fourth strategy)."""
+    weight = incoming(profile.anatomy(subject), subject, neurons.selection)
+    usable = torch.where(weight > 0, weight, -torch.inf)
+    best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
+    heavy = torch.zeros(neurons.count, dtype=torch.bool).index_fill_(0, best, True) & (usable > -torch.inf)
+    planes = _by_layer(neurons.selection, [float(len(layer.shape) > 1) for layer in neurons.selection.layers])
+    return Facts(heavy=heavy, crossing=planes > 0, threshold=neurons.threshold)
+
+
+def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
+    """The mean weight into each unit; NaN where a layer has none. An activation has the weights of the layer it follows."""
+    parts = [_weights(anatomy, subject, layer) for layer in selection.layers]
+    whole = torch.cat([torch.full((w,), torch.nan) if p is None else p for w, p in zip(selection.widths, parts)])
+    return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
+
+
+def _weights(anatomy: Anatomy, subject: Model, layer: Layer) -> Float[Tensor, " c"] | None:
+    assert isinstance(subject, Layered)
+    before = anatomy.layers[: anatomy.layers.index(layer) + 1]
+    for other in reversed(before):
+        if other.kind in ("conv", "linear"):
+            weight = getattr(subject.layers()[other.name.split("#")[0]], "weight", None)
+            if not isinstance(weight, Tensor) or len(weight) != layer.channels:
+                return None
+            return weight.detach().float().flatten(1).mean(1).cpu()
+        if other.kind not in ("activation", "norm", "plumbing"):
+            return None
+    return None
+
+
+def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
+    """A value for each layer, repeated for its units; 0 for the softmax."""
+    values = [*values, *[0.0] * (len(selection.widths) - len(values))]
+    return torch.tensor(values).repeat_interleave(torch.tensor(selection.widths))

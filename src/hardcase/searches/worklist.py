@@ -1,0 +1,109 @@
+"""Walks from a list of pictures that grows by what proves new: the loop of DLFuzz and ADAPT, for all seeds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.searches import aims
+from hardcase.searches.gradient import Direction, raw
+from hardcase.tensors import flat, per_row
+from hardcase.types import Aim, Feedback, Look, Seeds, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worklist:
+    """Each seed has a list of entries, first come first served, that begins with the seed itself.
+
+    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry and with an aim of its own. A
+    candidate joins the list (as a copy) if it adds more than `gain` to what the guides know and lies within `radius` of the
+    seed, relative to the seed's length. When a list is empty its seed starts again if `restart`, else it retires.
+
+    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the seed's number ("seeds").
+    `peek`: an entry is looked at before guides choose for it. Looks carry ``row``, the seed's place, among their aims.
+    """
+
+    stride: float
+    direction: Direction = raw
+    steps: int = 3
+    gain: float = 0.0
+    radius: float = 0.5
+    capacity: int = 16
+    restart: bool = True
+    peek: bool = False
+    decay: Literal["none", "entries", "seeds"] = "none"
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        count = torch.zeros(len(seeds), dtype=torch.int64, device=seeds.z.device)
+        return {
+            "seed": seeds.z.clone(),
+            "z": seeds.z.clone(),
+            "queue": torch.zeros(len(seeds), self.capacity, *seeds.z.shape[1:], device=seeds.z.device),
+            "first": count,
+            "size": count.clone(),
+            "entries": count.clone(),
+            "number": seeds.id.clone(),
+            "phase": torch.zeros(1, dtype=torch.int64),
+        }
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        """One look at every live seed's candidate: with its gradient until the walk has made its steps, then without."""
+        phase = int(state["phase"])
+        if phase == 0:
+            state = self._next_entry(state, look)
+        rows = look.live.nonzero().squeeze(1)
+        z, aim = state["z"][rows], {**aims.held(state, rows), "row": rows}
+        if phase < self.steps:
+            feedback, slope = look.gradient(z, rows, aim)
+            state = {**state, "z": state["z"].index_copy(0, rows, feedback.z + self.stride * self.direction(slope))}
+        else:
+            feedback = look(z, rows, aim)
+        state = self._join(state, rows, feedback) if phase else state
+        return {**state, "phase": (state["phase"] + 1) % (self.steps + 1)}
+
+    def _next_entry(self, state: State, look: Look) -> State:
+        """Take the first entry of every list; seeds whose list is empty start again or retire."""
+        rows = look.live.nonzero().squeeze(1)
+        empty = state["size"][rows] == 0
+        if not self.restart:
+            over = empty & (state["entries"][rows] > 0)
+            look.retire(rows[over])
+            rows, empty = rows[~over], empty[~over]
+        z = torch.where(per_row(empty, state["z"]), state["seed"][rows], state["queue"][rows, state["first"][rows]])
+        taken = (~empty).long()
+        state = {
+            **state,
+            "z": state["z"].index_copy(0, rows, z),
+            "first": state["first"].index_add(0, rows, taken) % self.capacity,
+            "size": state["size"].index_add(0, rows, -taken),
+            "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
+        }
+        if self.peek and len(rows):
+            look(z, rows, {**aims.held(state, rows), "row": rows})
+        return self._aim(state, look, rows, empty)
+
+    def _aim(self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]) -> State:
+        """New aims: chosen afresh where a list starts, chosen in the light of the last one where it goes on."""
+        for some, following in ((rows[fresh], False), (rows[~fresh], True)):
+            if len(some):
+                before: Aim | None = {**aims.held(state, some), "row": some} if following else None
+                state = aims.keep(state, some, look.choose(some, before), len(state["z"]))
+        return state
+
+    def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
+        """Append copies of the candidates that are new and near; a full list takes no more."""
+        seed, size = state["seed"][rows], state["size"][rows]
+        near = flat(feedback.z - seed).norm(dim=1) < self.radius * flat(seed).norm(dim=1)
+        new = feedback.looked & near & (feedback.gain > self._asked(state, rows)) & (size < self.capacity)
+        slot = (state["first"][rows] + size) % self.capacity
+        state["queue"][rows[new], slot[new]] = feedback.z[new]
+        return {**state, "size": state["size"].index_add(0, rows, new.long())}
+
+    def _asked(self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+        before = {"none": 0 * rows, "entries": state["entries"][rows] - 1, "seeds": state["number"][rows]}
+        return self.gain / (1 + before[self.decay])
