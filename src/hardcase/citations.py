@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from hardcase.errors import choice
 
 ENTRIES: dict[str, str] = {
+    "dunn2021features": """@inproceedings{dunn2021features,
+  author    = {Isaac Dunn and Hadrien Pouget and Daniel Kroening and Tom Melham},
+  title     = {Exposing Previously Undetectable Faults in Deep Neural Networks},
+  booktitle = {ACM SIGSOFT International Symposium on Software Testing and Analysis (ISSTA)},
+  year      = {2021},
+  url       = {https://arxiv.org/abs/2106.00576}
+}""",
     "duan2025argus": """@misc{duan2025argus,
   author = {Bin Duan and Matthew B. Dwyer and Guowei Yang},
   title  = {Generating Realistic, Diverse, and Fault-Revealing Inputs with Latent Space Interpolation for Testing Deep
@@ -53,6 +60,21 @@ ENTRIES: dict[str, str] = {
   number    = {4},
   year      = {2024},
   doi       = {10.1145/3635706}
+}""",
+    "pei2017deepxplore": """@inproceedings{pei2017deepxplore,
+  author    = {Kexin Pei and Yinzhi Cao and Junfeng Yang and Suman Jana},
+  title     = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
+  booktitle = {Symposium on Operating Systems Principles (SOSP)},
+  year      = {2017},
+  doi       = {10.1145/3132747.3132785}
+}""",
+    "guo2018dlfuzz": """@inproceedings{guo2018dlfuzz,
+  author    = {Jianmin Guo and Yu Jiang and Yue Zhao and Quan Chen and Jiaguang Sun},
+  title     = {{DLFuzz}: Differential Fuzzing Testing of Deep Learning Systems},
+  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations of Software Engineering
+               (ESEC/FSE)},
+  year      = {2018},
+  doi       = {10.1145/3236024.3264835}
 }""",
 }
 """Entries by key."""

@@ -83,6 +83,7 @@ def test_a_history_that_is_cut_off_or_absent_is_survived(tmp_path):
     )
     over = content([run])["runs"][0]["cost"]
     assert over["over_time"] == [{"seconds": 1.0, "queries": 10, "findings": 2, "failing_seeds": 1}]
+    assert over["last_new"] == 1.0
     (run.folder / "history.csv").unlink()
     assert content([run])["runs"][0]["cost"]["over_time"] == []
 

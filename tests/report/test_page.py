@@ -310,3 +310,14 @@ def test_runs_whose_seeds_share_names_keep_their_own_pictures(base):
 def test_no_run_is_no_report(base):
     with pytest.raises(Problem, match="no run to report"):
         write([], base / "empty")
+
+
+def test_coverage_is_shown_before_and_after_and_is_no_pass_mark(base):
+    rows = [
+        {"criterion": "nc", "before": 0.412, "after": 0.533, "convention": {"threshold": 0.25, "units": "channels"}},
+        {"criterion": "tknc", "before": 0.1, "after": None, "convention": "k = 3"},
+    ]
+    page, _, _ = written([drawn_run(base / "coverage", seeds=30, coverage=rows)], base / "coverage" / "report")
+    assert "nc0.4120.533threshold 0.25, units channels" in page.text.replace(" ", "").replace("threshold", "threshold ").replace(",units", ", units ")  # fmt: skip
+    assert "k = 3" in page.text
+    assert "it is no pass mark" in page.text

@@ -16,12 +16,14 @@ from hardcase.results import Run
 POINTS = 160
 """A curve is drawn through at most so many points."""
 
+_START = {"seconds": 0.0, "findings": 0}
+
 
 def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
     totals = run.record.get("totals") or {}
     queries, elapsed = totals.get("queries"), run.record.get("elapsed")
     history = _history(run.folder / "history.csv")
-    grown = [now["seconds"] for before, now in pairwise(history) if now["findings"] > before["findings"]]
+    grown = [now["seconds"] for before, now in pairwise([_START, *history]) if now["findings"] > before["findings"]]
     return {
         "totals": totals,
         "elapsed": elapsed,
