@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -29,10 +31,12 @@ class Screen(Front):
         self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=4)
 
     def open(self) -> None:
+        self.terminal = _without_caret()
         self.live.start()
 
     def close(self) -> None:
         self.live.stop()
+        _restore(self.terminal)
 
     def render(self) -> RenderableType:
         now = self.standing()
@@ -51,7 +55,7 @@ class Screen(Front):
 
     def _preparing(self) -> RenderableType:
         table = _grid()
-        table.add_row(self.phase, f"{clock(self.standing().elapsed)}  model, data and method are made ready")
+        table.add_row(self.phase, clock(self.standing().elapsed))
         for latest in self.training.values():
             table.add_row("", training_line(latest))
             table.add_row("", ProgressBar(latest.steps, latest.step, width=40))
@@ -72,6 +76,24 @@ class Screen(Front):
         often = "   ".join(f"{pair} ×{times}" for pair, times in now.confusions)
         table.add_row("most often", often or "nothing yet")
         return table
+
+
+def _without_caret() -> list[Any]:
+    """Ask the terminal not to write ^C into the screen; returns how it was, or nothing if there is no terminal."""
+    if find_spec("termios") is None or sys.stdin is None or not sys.stdin.isatty():
+        return []
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]])
+    return before
+
+
+def _restore(terminal: list[Any]) -> None:
+    if terminal:
+        import termios
+
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, terminal)
 
 
 def _grid() -> Table:

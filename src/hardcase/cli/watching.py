@@ -144,7 +144,7 @@ class Front(Watcher):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.phase = "stopped" if any(error) or self.stops else "done"
+        self.phase, self.current = "stopped" if any(error) or self.stops else "done", (0, 0, 0)
         self.close()
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
