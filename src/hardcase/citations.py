@@ -8,7 +8,7 @@ from hardcase.errors import choice
 
 ENTRIES: dict[str, str] = {
     "dunn2021features": """@inproceedings{dunn2021features,
-  author    = {Isaac Dunn and Hadrien Pouget and Daniel Kroening and Tom Melham},
+  author    = {Isaac Dunn and Hadrien Pouget and Tom Melham and Daniel Kroening},
   title     = {Exposing Previously Undetectable Faults in Deep Neural Networks},
   booktitle = {ACM SIGSOFT International Symposium on Software Testing and Analysis (ISSTA)},
   year      = {2021},

@@ -11,7 +11,10 @@ from hardcase import data, models, recipes
 from hardcase.campaign import Campaign, parse_keep
 from hardcase.config import Config
 from hardcase.errors import Problem
+from hardcase.generators.gan import Gan
+from hardcase.generators.sampling import fresh
 from hardcase.running import Plan
+from hardcase.spaces.activations import Activations
 from hardcase.subject import Subject
 from hardcase.training import Progress
 from hardcase.types import Budget, Images
@@ -21,8 +24,8 @@ TrainingProgress = Callable[[Progress], None] | None
 
 def plan(config: Config, progress: TrainingProgress = None) -> Plan:
     """The plan of a configured run; networks that are missing are trained first, in this process."""
-    campaign(config, progress)
-    images = seeds(config)
+    ready = campaign(config, progress)
+    images = made_seeds(config, ready) if recipes.recipe(config.method.name).seeds == "generator" else seeds(config)
     return Plan(
         source=partial(campaign, config),
         images=images,
@@ -63,6 +66,20 @@ def seeds(config: Config) -> Images:
     """A class-balanced sample of the configured split."""
     images = data.load(config.data, split=config.split, offline=config.offline)
     return images.sample(count=min(config.seeds, len(images)), seed=config.seed)
+
+
+def made_seeds(config: Config, ready: Campaign) -> Images:
+    """Fresh samples of the method's generator that the subject gets right; none of the target's own class."""
+    space, subject = ready.method.space, ready.subject
+    assert isinstance(space, Activations)
+    assert isinstance(space.generator, Gan)
+    images = data.load(config.data, split="test", offline=config.offline)
+    target = _target(config, images)
+    labels = torch.tensor([c for c in range(len(images.classes)) if c != target])
+    return fresh(
+        space.generator, images.classes, config.seeds, labels=labels, seed=config.seed,
+        accept=lambda x, y: subject(x).logits.argmax(1) == y,
+    )  # fmt: skip
 
 
 def subject(config: Config, spec: str, progress: TrainingProgress = None) -> Subject:

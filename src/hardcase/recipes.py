@@ -18,6 +18,7 @@ from hardcase.errors import Problem, choice
 from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import stream
+from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.library import Library, collect
 from hardcase.spaces.vae import Latent
 from hardcase.spaces.vqvae import Grid
@@ -37,7 +38,11 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
 }
 
 
-_SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": Latent, "vqvae": Grid}
+_SPACES: Mapping[str, Callable[[Any], Space]] = {
+    "vae": Latent,
+    "vqvae": Grid,
+    "gan": lambda net: Activations(net, early_places(net)),
+}
 """The space that each family of generators opens."""
 
 
@@ -169,6 +174,8 @@ def _space(row: Recipe, bench: Bench) -> tuple[Space, dict[str, Any]]:
     source = bench.data or bench.images.name
     train = data.load(source, split="train")
     path = Path(rest).expanduser()
+    if family not in _SPACES:
+        raise choice("generator", family, list(_SPACES))
     if rest and (path / "card.json").is_file():
         net, card = generators.load(path, family, data=train.hash)
     else:
@@ -177,14 +184,12 @@ def _space(row: Recipe, bench: Bench) -> tuple[Space, dict[str, Any]]:
             family,
             train,
             data.load(source, split="test"),
-            kind=rest or None,
+            kind=None if rest in ("", source) else rest,
             judge=judge,
             seed=bench.seed,
             progress=bench.progress,
             device=bench.subject.device,
         )
-    if family not in _SPACES:
-        raise Problem(f'method "{row.name}" cannot search in a {family}.', fix=f"--generator {row.generator}")
     return _SPACES[family](net.to(bench.subject.device)), card
 
 

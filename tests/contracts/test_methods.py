@@ -9,17 +9,32 @@ import torch
 from hardcase.methods.catalogue import METHODS
 from hardcase.methods.watching import Profiles
 from hardcase.randomness import stream
+from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.library import collect
 from hardcase.spaces.vae import Latent
 from hardcase.spaces.vqvae import Grid
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.testing.methods import CHECKS
-from hardcase.testing.toys import CLASSES, Quarters, ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
+from hardcase.testing.toys import (
+    CLASSES,
+    Quarters,
+    ToyAutoencoder,
+    ToyPainter,
+    ToyQuantiser,
+    painted_images,
+    toy_images,
+    toy_subject,
+)
 from hardcase.types import OFFERS
 
-SPACES = {"vae": lambda: Latent(ToyAutoencoder()), "vqvae": lambda: Grid(ToyQuantiser())}
+SPACES = {
+    "vae": lambda: Latent(ToyAutoencoder()),
+    "vqvae": lambda: Grid(ToyQuantiser()),
+    "gan": lambda: Activations(ToyPainter(), early_places(ToyPainter(), classes=4)),
+}
 OPTIONS = {
+    "feature-perturbation": {"stride": 0.05},
     "sinvad@paper": {"spread": 1.5, "generations": 20},
     "cw": {"steps": 20, "rounds": 3},
     "deepxplore": {"gradients": 150},
@@ -61,7 +76,8 @@ def peers_of(name):
 @pytest.mark.parametrize("law", CHECKS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", METHODS)
 def test_method_obeys(name, law):
-    law(lambda: make(name), peers_of(name))
+    some = painted_images if METHODS[name].seeds == "generator" else toy_images
+    law(lambda: make(name), peers_of(name), some)
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.name)

@@ -15,7 +15,7 @@ class Recipe:
     campaign fills in by name: `space` (of a `generator` of this kind), `partners` (codes of training images in that
     space), `subject`, `peers`, `profile`, `target`. `peers`
     says what other models it compares with: "none", "wanted" (it has a form without) or "quantised" (an 8-bit copy of the
-    subject where none is given).
+    subject where none is given). `seeds` come from the "data" or are fresh samples of the "generator".
     """
 
     name: str
@@ -27,6 +27,7 @@ class Recipe:
     cite: str
     generator: str = ""
     peers: str = "none"
+    seeds: str = "data"
     differences: str = ""
     laws: tuple[str, ...] = (
         "finds known failures",
@@ -115,6 +116,19 @@ METHODS = {
             cite="duan2025argus",
             generator="vqvae",
             differences="bisection of the share replaces ARGUS's fixed one",
+        ),
+        Recipe(
+            name="feature-perturbation",
+            summary="fresh seeds from a conditional GAN, changed by perturbing its early activations",
+            needs="gradients",
+            paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+            where="feature_perturbation:feature_perturbation",
+            budget="200 gradients a seed",
+            cite="dunn2021features",
+            generator="gan",
+            seeds="generator",
+            differences="small Adam steps in units of each stage's spread, and the norm bound enforced; "
+            "the paper states neither optimiser nor step and only records the norm",
         ),
         *(Recipe(**row) for row in WHITEBOX),
     )

@@ -16,12 +16,14 @@ from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import KINDS, Budget, Findings, Images, Look, Method, Model, Probe, Search, Seeds, State
 
 Make = Callable[[], Method]
+Some = Callable[[int], Images]
+"""Toy images, so many of them; methods that make their own seeds bring their own."""
 
 
 def search(
     method: Method,
     *,
-    images: Images | None = None,
+    images: Images,
     subject: Model | None = None,
     peers: tuple[Model, ...] = (),
     budget: Budget | None = None,
@@ -29,7 +31,6 @@ def search(
     seed: int = 0,
 ) -> Shard:
     """One shard of the toy world searched with `method`."""
-    images = toy_images() if images is None else images
     campaign = Campaign(
         subject=subject or toy_subject(),
         method=method,
@@ -42,15 +43,15 @@ def search(
     return run_shard(campaign, images, bounds, guides=(*method.guides,))
 
 
-def check_finds_failures(make: Make, peers: tuple[Model, ...] = ()) -> None:
-    found = search(make(), peers=peers).findings
+def check_finds_failures(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+    found = search(make(), images=some(5), peers=peers).findings
     seeds = len(set(found.seed.tolist()))
     assert seeds >= 3, f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find"
 
 
-def check_findings_fail(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """Re-running the method's own oracle on the stored picture says the same kind."""
-    method, images = make(), toy_images()
+    method, images = make(), some(5)
     found = search(method, images=images, peers=peers).findings
     assert len(found), "nothing was found"
     stored = torch.stack([png.decode(png.encode(image)) for image in found.x])
@@ -67,16 +68,16 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = ()) -> None:
     assert torch.equal(found.expected, origin.y), "a finding was judged against another seed's label"
 
 
-def check_deterministic(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """Same seed, same findings, byte for byte, whatever the batch size."""
-    one, two, small = (search(make(), peers=peers, batch=batch).findings for batch in (256, 256, 16))
+    one, two, small = (search(make(), images=some(5), peers=peers, batch=batch).findings for batch in (256, 256, 16))
     assert _same(one, two), "two runs with one seed differ"
     assert _same(one, small), "findings depend on the batch size"
 
 
-def check_changes_nothing(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_changes_nothing(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """Global randomness, seeds, weights, training flags and hooks are as before, also after an exception."""
-    subject, images = toy_subject(), toy_images()
+    subject, images = toy_subject(), some(5)
     before = _surroundings(subject, images)
     search(make(), images=images, subject=subject, peers=peers)
     assert _surroundings(subject, images) == before, "a run changed what does not belong to it"
@@ -85,11 +86,11 @@ def check_changes_nothing(make: Make, peers: tuple[Model, ...] = ()) -> None:
     assert _surroundings(subject, images) == before, "a run that failed changed what does not belong to it"
 
 
-def check_budget(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """No seed costs more than its budget, and every row given to the subject is counted."""
     for budget in (Budget(queries=7), Budget(total_queries=23), Budget(queries=9, gradients=2)):
         subject, method = Counting(toy_subject()), make()
-        counts = search(method, subject=subject, peers=peers, budget=budget).counts
+        counts = search(method, images=some(5), subject=subject, peers=peers, budget=budget).counts
         bound = limits(overlay(budget, method.budget), 5)
         assert bool((counts.queries <= bound.queries).all()), f"{counts.queries.tolist()} queries under {budget}"
         assert bool((counts.gradients <= bound.gradients).all()), (
@@ -100,26 +101,26 @@ def check_budget(make: Make, peers: tuple[Model, ...] = ()) -> None:
         )
 
 
-def check_seed_counts(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_seed_counts(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """One seed or five, of mixed labels: each is searched, and only listed seeds have findings."""
     for count in (1, 5):
-        shard = search(make(), images=toy_images(count), peers=peers)
+        shard = search(make(), images=some(count), peers=peers)
         assert bool((shard.counts.queries > 0).all()), "a seed was never looked at"
         assert set(shard.findings.seed.tolist()) <= set(range(count))
 
 
-def check_black_box(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_black_box(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """A method that does not need gradients never asks for them."""
     method = make()
     if method.needs != "gradients":
-        search(method, subject=Counting(toy_subject(), offers=method.needs), peers=peers)
+        search(method, images=some(5), subject=Counting(toy_subject(), offers=method.needs), peers=peers)
 
 
-def check_resumable_state(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_resumable_state(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """The search's state survives being saved and loaded at every step."""
     method = make()
-    plain = search(make(), peers=peers).findings
-    saved = search(replace(method, search=_Saving(method.search)), peers=peers).findings
+    plain = search(make(), images=some(5), peers=peers).findings
+    saved = search(replace(method, search=_Saving(method.search)), images=some(5), peers=peers).findings
     assert _same(plain, saved), "findings change when the state is saved and loaded between steps"
 
 
@@ -135,10 +136,10 @@ CHECKS = (
 )
 
 
-def check_method(make: Make, peers: tuple[Model, ...] = ()) -> None:
+def check_method(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """All laws of a method that `make` builds afresh for images of the toy world."""
     for check in CHECKS:
-        check(make, peers)
+        check(make, peers, some)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from hardcase.randomness import stream
 from hardcase.subject import Subject
+from hardcase.tensors import to_bytes
 from hardcase.types import Answer, Images, Model, Offer, Tap
 
 SIZE, CLASSES = 8, ("north-west", "north-east", "south-west", "south-east")
@@ -73,6 +75,40 @@ class ToyQuantiser(nn.Module):
     def decode(self, z: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
         nearest = (z * 128).round() / 128
         return (z + (nearest - z).detach()) / 8 + 0.5
+
+
+class ToyPainter(nn.Module):
+    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by the code's own numbers."""
+
+    latent = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList([_Spread(), _Brighten()])
+
+
+def painted_images(count: int = 5, seed: int = 0) -> Images:
+    """Samples of `ToyPainter` with their latent codes, as a generator's fresh seeds come."""
+    images, painter = toy_images(count, seed), ToyPainter()
+    latent = torch.randn(count, painter.latent, generator=stream(seed, "toy painter"))
+    h: Tensor = latent
+    for stage in painter.stages:
+        h = stage(h, images.y)
+    return replace(images, x=to_bytes(h), context={"latent": latent})
+
+
+class _Spread(nn.Module):
+    """Sixteen numbers become a picture of 2x2 blocks."""
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        return z.reshape(-1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3) * 0.03 + 0.4
+
+
+class _Brighten(nn.Module):
+    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+        half = torch.arange(SIZE, device=h.device) // (SIZE // 2)
+        quarter = half[:, None] * 2 + half[None, :]
+        return (h + 0.15 * (quarter[None, None] == y[:, None, None, None])).clamp(0, 1)
 
 
 class Counting:
