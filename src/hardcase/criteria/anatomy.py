@@ -95,9 +95,6 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
     """
-    if not isinstance(subject, Layered):
-        name = getattr(subject, "name", "the subject")
-        raise Problem(f"coverage needs the activations of layers; {name} does not show any.", fix="a torch model")
     few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
     modules, layers = dict(subject.layers()), list[Layer]()
     for name, shape in few.items():

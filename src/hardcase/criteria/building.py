@@ -79,5 +79,7 @@ def _counted(selection: Selection) -> dict[str, Any]:
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """Values that only training data could give, such as bounds."""
-    return {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
+    """What only training data could tell: bounds, and classes whose covariance needed a ridge."""
+    found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
+    ridged = getattr(getattr(rule, "model", None), "ridged", None)
+    return found if ridged is None else {**found, "classes with a ridge": ridged}

@@ -50,7 +50,7 @@ class Split:
 
 
 def _typical(values: Float[Tensor, "m s"]) -> Float[Tensor, "m 1"]:
-    return values.detach().abs().mean(1, keepdim=True).clamp_min(1e-6)
+    return values.abs().mean(1, keepdim=True).clamp_min(1e-6)
 
 
 def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
@@ -179,7 +179,7 @@ def _look_back(
     decided: Float[Tensor, "g l t"],
     valid: Bool[Tensor, "g l"],
 ) -> Bool[Tensor, "c t"]:
-    ordered, order = size.transpose(1, 2).sort(dim=2)  # g c l
+    ordered, order = size.transpose(1, 2).contiguous().sort(dim=2)  # g c l
     far = torch.searchsorted(factors[0] * ordered, ordered, right=True)  # how many are smaller by the factor
     usable = ordered.isfinite() & (ordered > 0) & (far > 0)
     place = (far - 1).clamp_min(0)[..., None].expand(*far.shape, decided.shape[2])

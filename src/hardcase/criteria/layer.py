@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.bits import Bits, Patterns
@@ -76,10 +76,12 @@ class Combinations:
         return Patterns()
 
     def observe(self, frame: Frame, memory: Patterns) -> None:
-        memory.add(self._hashes(frame))
+        hashes, known = self._hashes(frame)
+        memory.add(hashes[known])
 
     def gain(self, frame: Frame, memory: Patterns) -> Float[Tensor, " m"]:
-        return memory.news(self._hashes(frame)).to(frame.device).float()
+        hashes, known = self._hashes(frame)
+        return (memory.news(hashes).to(frame.device) & known).float()
 
     def choose(self, count: int, rng: torch.Generator, memory: Patterns) -> dict[str, Tensor]:
         """Any unit: made strong, it changes the combination unless it is strong already."""
@@ -91,15 +93,15 @@ class Combinations:
     def tally(self, memory: Patterns) -> Tally:
         return Tally(float(memory.count()), memory.count())
 
-    def _hashes(self, frame: Frame) -> Int[Tensor, " m"]:
-        """The sum of a random number for each unit named (and its rank, if that matters): equal for equal combinations."""
+    def _hashes(self, frame: Frame) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
+        """The sum of a random number for each unit named (and its rank, if that matters), and which rows name any unit."""
         top = frame.top(self.selection, self.k)
         rank = (
             torch.arange(self.k, device=frame.device)
             if self.ordered
             else torch.zeros(self.k, dtype=torch.int64, device=frame.device)
         )
-        return self._keys.to(frame.device)[rank, top].flatten(1).sum(1)
+        return self._keys.to(frame.device)[rank, top].flatten(1).sum(1), (top >= 0).flatten(1).any(1)
 
     @cached_property
     def _keys(self) -> Int[Tensor, "k u"]:
@@ -108,18 +110,12 @@ class Combinations:
 
 
 def rise(values: Float[Tensor, "m u"], selection: Selection, unit: Int[Tensor, " m"], k: int) -> Float[Tensor, " m"]:
-    """How far a unit is above the `k`-th strongest of the others in its layer: positive once it is among the strongest.
-
-    Measured in standard deviations of the layer's values in that row, which are held fixed.
-    """
-    starts = torch.tensor(selection.starts, device=values.device)
-    widths = torch.tensor(selection.widths, device=values.device)
+    """How far a unit is above the `k`-th strongest of the others in its layer: positive once it is among the strongest."""
+    starts = torch.tensor([*selection.starts, selection.units], device=values.device)
     layer = torch.searchsorted(starts, unit, right=True) - 1
-    first, last = starts[layer][:, None], (starts + widths)[layer][:, None]
     number = torch.arange(selection.units, device=values.device)
-    inside = (number >= first) & (number < last)
+    inside = (number >= starts[layer][:, None]) & (number < starts[layer + 1][:, None])
     others = values.masked_fill(~inside | (number == unit[:, None]) | values.isnan(), -torch.inf)
     rival = others.topk(min(k, selection.units), dim=1).values[:, -1]
-    rival = rival.where(rival > -torch.inf, values.amin(1).detach())  # a layer no wider than k: nothing to overtake
-    spread = values.detach().masked_fill(~inside, torch.nan).nan_to_num(0).square().sum(1) / widths[layer]
-    return (values.gather(1, unit[:, None]).squeeze(1) - rival) / spread.sqrt().clamp_min(1e-6)
+    rival = rival.where(rival > -torch.inf, 0)  # a layer no wider than k: nothing to overtake
+    return values.gather(1, unit[:, None]).squeeze(1) - rival

@@ -85,7 +85,7 @@ class Independence:
             mine = (cell >= 0) & (cell < split.allowed.numel())
             pulled = split.pull(self.kind, self.factors, values, anchor, cell.clamp(0, split.allowed.numel() - 1))
             score, start = torch.where(mine, pulled, score), start + split.allowed.numel()
-        return score.where(score.isfinite(), 0)
+        return score.where(anchor.isfinite().all(1) & score.isfinite(), 0)
 
     def tally(self, memory: Rows) -> Tally:
         covered = sum(int((c & s.allowed).sum()) for c, s in zip(self.covered(memory), self.splits, strict=True))

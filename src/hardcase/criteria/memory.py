@@ -43,7 +43,7 @@ class Folded:
         return Folded(self.empty, self.join, self.total())
 
     def delta(self) -> State:
-        return dict(self.own)
+        return {name: value.clone() for name, value in self.own.items()}
 
     def merge(self, deltas: Sequence[State]) -> None:
         total = self.total()
@@ -81,7 +81,7 @@ class Rows:
         return Rows(self.empty, self.all(), self.digest)
 
     def delta(self) -> State:
-        return dict(self.own())
+        return {name: value.clone() for name, value in self.own().items()}
 
     def merge(self, deltas: Sequence[State]) -> None:
         parts = [self.all(), *deltas]

@@ -19,12 +19,12 @@ SMALL, BLOCK, CANDIDATES = 512, 32, 4
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Points to be near to. `half` is half their squared length from their centre."""
+    """Points to be near to. `half` is half their squared length from their centre; both are filled up to whole blocks."""
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
-    centred: Float[Tensor, "n d"]
-    half: Float[Tensor, " n"]
+    centred: Float[Tensor, "p d"]
+    half: Float[Tensor, " p"]
 
     @staticmethod
     def of(values: Float[Tensor, "n d"]) -> Corpus:

@@ -109,13 +109,13 @@ class Profile:
     @staticmethod
     def load(path: Path, *, model: str) -> Profile:
         """The profile in a file; refused if it was made with another model."""
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, "pt") as file:
                 card = json.loads((file.metadata() or {}).get("card", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise Problem(f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote") from error
         if card.get("format") != FORMAT:
             raise Problem(

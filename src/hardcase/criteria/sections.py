@@ -49,8 +49,8 @@ class Sections:
     @cached_property
     def still(self) -> Bool[Tensor, " u"]:
         """Units whose training range is a point (dead ones among them), or not finite: it cannot be cut into sections."""
-        scale = self.k / (self.range.high - self.range.low)
-        return ~(scale.isfinite() & (scale > 0))
+        width = (self.range.high - self.range.low) / self.k
+        return ~(width.isfinite() & (width > 0))
 
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.k)
@@ -79,9 +79,9 @@ class Sections:
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         """Toward the centre of the section, measured in widths of the unit's range."""
         unit, section = aim["section"] // self.k, aim["section"] % self.k
-        low, _, scale = (part.to(frame.device)[unit, 0] for part in self._geometry)
+        low, _, width = (part.to(frame.device)[unit, 0] for part in self._geometry)
         value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
-        return -(((value - low) * scale - (section + 0.5)) / self.k).square()
+        return -(((value - low) / width - (section + 0.5)) / self.k).square()
 
     def tally(self, memory: Bits) -> Tally:
         units = memory.rows - (int(self.still.sum()) if self.constant == "skip" else 0)
@@ -97,21 +97,21 @@ class Sections:
 
     def _cells(self, start: int, values: Float[Tensor, "u m"]) -> list[Int[Tensor, "u m"]]:
         """The section of every value, from 1; 0 for values outside the range."""
-        low, top, scale = (part[start : start + len(values)].to(values.device) for part in self._geometry)
+        low, top, width = (part[start : start + len(values)].to(values.device) for part in self._geometry)
         inside = (values < top) if self.top == "corner" else (values <= top)
-        place = torch.where(inside, (values - low).mul_(scale), -1)
+        place = torch.where(inside, (values - low).div_(width), -1)
         lower = [place.ceil().sub_(1)] if self.cuts != "right-open" else []
         upper = [place.floor_()] if self.cuts != "left-open" else []
         return [sections.clamp_(-1, self.k - 1).add_(1).long() for sections in lower + upper]
 
     @cached_property
     def _geometry(self) -> tuple[Float[Tensor, "u 1"], Float[Tensor, "u 1"], Float[Tensor, "u 1"]]:
-        """Where each range begins, where it ends (before everything, for a constant unit), and sections per value."""
+        """Where each range begins, where it ends (before everything, for a constant unit), and the width of a section."""
         still, low, high = self.still[:, None], self.range.low[:, None], self.range.high[:, None]
         return (
             low.masked_fill(still, 0),
             high.masked_fill(still, -torch.inf),
-            (self.k / (high - low)).masked_fill(still, 1),
+            ((high - low) / self.k).masked_fill(still, 1),
         )
 
     def _touched(self, frame: Frame) -> Bool[Tensor, "m u"]:

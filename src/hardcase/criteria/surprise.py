@@ -4,9 +4,10 @@ LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing usi
 MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using surprise adequacy", ESEC/FSE 2020.
 
 Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has too few traces to
-compare with is infinitely surprising, one with not-a-number in its trace has no surprise at all (NaN).
-Differences: LSA runs in float32 on traces whitened class by class; the covariance of a class that is singular gets the
-smallest ridge that makes it regular (the authors drop further columns by hand), and `ridged` says for how many classes.
+compare with is infinitely surprising, one with not-a-number in its trace has no surprise at all (NaN). Products run on
+whole tiles of rows, so that a row's surprise does not depend on the rows beside it.
+Differences: LSA runs in float32 on traces whitened class by class; a covariance that is singular in that precision gets a
+small ridge (the authors drop further columns by hand), and `ridged` says for how many classes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import Tensor
 from hardcase.criteria.nearest import Searchable, searchable
 from hardcase.criteria.traces import Traces
 from hardcase.errors import Problem
+from hardcase.tensors import pad_rows
 
 
 @runtime_checkable
@@ -53,21 +55,19 @@ class Bell:
         root, ridged = _root(covariance * factor**2)
         whiten = torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=torch.float64), upper=False)
         traces = (exact - centre) @ whiten.t()
-        return Bell(centre.float(), whiten.float(), float(root.diagonal().log().sum()), ridged, traces.float())
+        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces.float())
 
     def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
-        return (values - self.centre.to(values.device)) @ self.whiten.to(values.device).t()
+        """Values in whitened coordinates: where the spread is 1 in every direction."""
+        return ((values.double() - self.centre.to(values.device)) @ self.whiten.to(values.device).t()).float()
 
 
 def _root(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], bool]:
-    """The Cholesky factor, with the smallest ridge of 1e-10, 1e-9 ... of the mean variance that makes one exist."""
-    root, failed = torch.linalg.cholesky_ex(covariance)
-    ridge = 1e-10 * max(float(covariance.diagonal().mean()), 1e-12)
-    ridged = False
-    while bool(failed) or not bool(root.isfinite().all()):
-        root, failed = torch.linalg.cholesky_ex(covariance + ridge * torch.eye(len(covariance), dtype=covariance.dtype))
-        ridge, ridged = 10 * ridge, True
-    return root, ridged
+    """The Cholesky factor. Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance."""
+    least = 1e-7 * max(float(covariance.diagonal().mean()), 1e-12)
+    ridged = float(torch.linalg.eigvalsh(covariance)[0]) < least
+    ridge = least * torch.eye(len(covariance), dtype=covariance.dtype)
+    return torch.linalg.cholesky(covariance + ridge * ridged), ridged
 
 
 def _per_class(models: Mapping[int, object], predicted: Int[Tensor, " m"]) -> list[tuple[int, Int[Tensor, " r"]]]:
@@ -119,7 +119,7 @@ class Likelihood:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.bells, predicted if self.per_class else torch.zeros_like(predicted)):
             bell = self.bells[label]
-            density = _log_kernels(bell.standard(values[rows]), bell.traces.to(values.device))
+            density = _log_kernels(bell.standard(pad_rows(values[rows])), bell.traces.to(values.device))[: len(rows)]
             surprise = surprise.index_put((rows,), self._size(bell, len(bell.traces)) - density)
         return surprise.where(values.isfinite().all(1), torch.nan)
 
@@ -211,7 +211,7 @@ class Mahalanobis:
     def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.bells, predicted if self.per_class else torch.zeros_like(predicted)):
-            squared = self.bells[label].standard(values[rows]).square().sum(1)
+            squared = self.bells[label].standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
             surprise = surprise.index_put((rows,), squared if self.squared else squared.clamp_min(1e-12).sqrt())
         return surprise.where(_numbers(values), torch.nan)
 

@@ -156,8 +156,9 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
 
 
 def _means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
+    """Channel means, to the last bit the same whichever tap the values come through: laid out alike before they are summed."""
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
-    return values.mean(others) if others else values.clone()
+    return values.contiguous().mean(others) if others else values.clone()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The laws that parts must pass, shipped so that third parties run the same ones on theirs.
 
-``check_method(lambda: my_method())`` and ``check_space(my_space)`` raise AssertionError with what they saw.
+``check_method(lambda: my_method())``, ``check_space(my_space)`` and ``check_criterion(...)`` raise AssertionError with what they saw.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hardcase.testing.criteria import check_criterion as check_criterion
+    from hardcase.testing.criteria import check_pull as check_pull
     from hardcase.testing.methods import check_method as check_method
     from hardcase.testing.spaces import check_space as check_space
 
-_HOMES = {"check_method": "methods", "check_space": "spaces"}
+_HOMES = {
+    "check_criterion": "criteria",
+    "check_pull": "criteria",
+    "check_method": "methods",
+    "check_space": "spaces",
+}
 __all__ = list(_HOMES)
 
 

@@ -1,0 +1,185 @@
+"""The laws every coverage criterion must pass, and the ones it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hardcase.randomness import stream
+from hardcase.types import Criterion, Objective, Probe, State
+
+Make = Callable[[], Criterion]
+
+
+def check_criterion(make: Make, looks: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9) -> None:
+    """`make` gives a fresh criterion; `looks` are what it is shown. Raises AssertionError with what was seen.
+
+    Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding" lets sums differ by `tolerance`.
+    """
+    declared = set(laws)
+    unknown = declared - {"ratio", "monotone", "order-free", "idempotent", "mergeable", "to rounding"}
+    assert not unknown, f"unknown laws: {sorted(unknown)}"
+    near = tolerance if "to rounding" in declared else 0.0
+    assert make().value() == 0, f"a fresh criterion says {make().value()}, not 0"
+    _looks_untouched(make, looks)
+    _gain_pure(make, looks)
+    _chooses(make, looks[0])
+    if "ratio" in declared or "monotone" in declared:
+        _grows(make, looks, declared)
+    if "order-free" in declared:
+        _same(value_of(make, looks), value_of(make, looks[::-1]), near, "the order of the looks matters")
+    if "idempotent" in declared:
+        _same(value_of(make, looks), value_of(make, [*looks, *looks]), near, "seeing the same looks again matters")
+    if "mergeable" in declared:
+        _mergeable(make, looks, near)
+
+
+def check_pull(
+    make: Make, objective: Callable[[Criterion], Objective], look: Callable[[Tensor, Tensor], Probe], x: Tensor
+) -> None:
+    """The gradient of a criterion: finite, of each row its own alone, and a small step along it raises the score.
+
+    `look` shows images to the criterion's network; it is given the images and their row numbers in `x`.
+    """
+    criterion, rows = make(), torch.arange(len(x))
+    aim, pull = criterion.choose(rows, stream(0, "aim")), objective(criterion)
+    x = x.clone().requires_grad_()
+    score = pull(replace(look(x, rows), aim=aim))
+    assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
+    (slope,) = torch.autograd.grad(score.sum(), x)
+    assert bool(slope.isfinite().all()), "a gradient is not finite"
+    for one in torch.split(rows, 1):
+        alone = pull(replace(look(x[one], one), aim={name: value[one] for name, value in aim.items()}))
+        assert torch.allclose(alone, score[one], rtol=1e-4, atol=1e-5), (
+            f"row {int(one)} scores differently beside others"
+        )
+    _climbs(lambda moved: pull(replace(look(moved, rows), aim=aim)), x.detach(), slope)
+
+
+def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
+    """Steps along the gradient, of which one at least is small enough, raise the score of every row that has one."""
+    length = slope.flatten(1).norm(dim=1)
+    unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
+    with torch.no_grad():
+        gains = torch.stack([score(x + size * unit) - score(x) for size in (1e-1, 1e-2, 1e-3, 1e-4)])
+    stuck = (length > 1e-4) & ~(gains > 0).any(0)
+    assert not bool(stuck.any()), (
+        f"no step along the gradient raises the score of rows {stuck.nonzero().flatten().tolist()}"
+    )
+
+
+def value_of(make: Make, looks: Sequence[Probe]) -> float:
+    criterion = make()
+    for probe in looks:
+        criterion.update(probe)
+    return criterion.value()
+
+
+def rows_of(probe: Probe, rows: Tensor) -> Probe:
+    """Some rows of a look."""
+    return Probe(
+        probe.z[rows],
+        probe.x[rows],
+        probe.logits[rows],
+        probe.origin.take(rows),
+        tuple(peer[rows] for peer in probe.peers),
+        {name: value[rows] for name, value in probe.activations.items()},
+        {name: value[rows] for name, value in probe.aim.items()},
+    )
+
+
+def _looks_untouched(make: Make, looks: Sequence[Probe]) -> None:
+    criterion, probe = make(), looks[0]
+    before = {name: value.clone() for name, value in probe.activations.items()}
+    criterion.gain(probe)
+    criterion.update(probe)
+    for name, value in before.items():
+        assert torch.equal(value.nan_to_num(), probe.activations[name].nan_to_num()), (
+            f"activations of {name} were edited in place"
+        )
+
+
+def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
+    criterion, last = make(), looks[-1]
+    for probe in looks[:-1]:
+        criterion.update(probe)
+    value, state = criterion.value(), _copied(criterion.delta())
+    gain = criterion.gain(last)
+    assert gain.shape == (len(last.logits),), f"gains have the shape {tuple(gain.shape)}"
+    assert bool(gain.isfinite().all()), "a gain is not finite"
+    assert torch.equal(gain, criterion.gain(last)), "asking for the gain twice gives two answers"
+    assert criterion.value() == value, "asking for the gain changed the value"
+    assert _equal(state, criterion.delta(), 0), "asking for the gain changed the delta"
+    for row in range(len(gain)):
+        alone = criterion.gain(rows_of(last, torch.tensor([row])))
+        assert torch.allclose(alone, gain[row : row + 1], atol=1e-6), f"row {row} gains differently beside others"
+
+
+def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
+    criterion = make()
+    for probe in _one_by_one(looks):
+        before, gain = criterion.value(), float(criterion.gain(probe))
+        criterion.update(probe)
+        after = criterion.value()
+        assert "ratio" not in declared or 0 <= after <= 1, f"a ratio of {after}"
+        if "monotone" in declared:
+            assert after >= before, f"the value fell from {before} to {after}"
+            assert gain > 0 or after == before, f"the value rose from {before} to {after}, but the gain was {gain}"
+
+
+def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
+    whole = value_of(make, looks)
+    _same(whole, value_of(make, list(_one_by_one(looks))), near, "the batch size matters")
+    for cut in range(1, len(looks)):
+        base = make()
+        base.update(looks[0])
+        known, deltas = base.value(), []
+        for shard in (looks[1:cut], looks[cut:]):
+            fork = base.fork()
+            for probe in shard:
+                fork.update(probe)
+            assert base.value() == known, "a fork changed what it was forked from"
+            deltas.append(_through_a_file(fork.delta()))
+        base.merge(deltas)
+        _same(whole, base.value(), near, f"cut into shards after look {cut}, the looks give another value")
+        again = base.fork()
+        assert isinstance(again, Criterion), "a fork is no criterion"
+        _same(whole, again.value(), near, "a fork of the merged state has another value")
+
+
+def _chooses(make: Make, probe: Probe) -> None:
+    state, rows = torch.get_rng_state(), torch.arange(5)
+    criterion = make()
+    one, two = (criterion.choose(rows, stream(3, "choose")) for _ in range(2))
+    assert torch.equal(state, torch.get_rng_state()), "choosing moved the global random state"
+    for name, value in one.items():
+        assert len(value) == len(rows), f"aim {name} has {len(value)} rows, not {len(rows)}"
+        assert torch.equal(value, two[name]), f"aim {name} differs for the same random stream"
+
+
+def _one_by_one(looks: Sequence[Probe]) -> Iterable[Probe]:
+    return (rows_of(probe, torch.tensor([row])) for probe in looks for row in range(len(probe.logits)))
+
+
+def _through_a_file(state: State) -> State:
+    """Deltas are stored: they must be plain tensors."""
+    from safetensors.torch import load, save
+
+    return dict(load(save({name: value.contiguous() for name, value in state.items()})))
+
+
+def _copied(state: State) -> State:
+    return {name: value.clone() for name, value in state.items()}
+
+
+def _equal(a: State, b: State, near: float) -> bool:
+    return set(a) == set(b) and all(
+        torch.allclose(a[n].double(), b[n].double(), rtol=near, atol=near, equal_nan=True) for n in a
+    )
+
+
+def _same(a: float, b: float, near: float, what: str) -> None:
+    assert abs(a - b) <= near * max(1.0, abs(a), abs(b)), f"{what}: {a!r} and {b!r}"

@@ -1,0 +1,121 @@
+"""The criteria again, as plain loops over inputs, units and pairs, from their definitions."""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def nc(layers, threshold):
+    return {(i, u) for i, layer in enumerate(layers) for row in layer for u, v in enumerate(row) if v > threshold}
+
+
+def scaled_nc(maps, threshold, order, epsilon=0.0):
+    """`maps`: a layer's outputs, inputs x channels x places."""
+    found = set()
+    for i, layer in enumerate(maps):
+        for image in layer:
+            means = image.mean(1)
+            base = image if order == "scale-mean" else means
+            low, high = base.min(), base.max()
+            for c, mean in enumerate(means):
+                if high > low and (mean - low) / (high - low + epsilon) > threshold:
+                    found.add((i, c))
+    return found
+
+
+def suite_nc(layers, threshold):
+    found = set()
+    for i, layer in enumerate(layers):
+        low, high = min(map(min, layer)), max(map(max, layer))
+        found |= {(i, u) for row in layer for u, v in enumerate(row) if v - low > threshold * (high - low)}
+    return found
+
+
+def sections(values, low, high, k, cuts="right-open", top="last", constant="skip"):
+    """Covered (unit, section), and the number of sections in all. Sizes must be exact in binary for cut points to be met."""
+    covered, total = set(), 0
+    for u in range(len(low)):
+        still = not high[u] > low[u]
+        total += 0 if still and constant == "skip" else k
+        for row in values:
+            v = row[u]
+            if math.isnan(v):
+                continue
+            if still:
+                covered |= {(u, s) for s in range(k)} if constant == "all" and v == low[u] else set()
+                continue
+            width = (high[u] - low[u]) / k
+            for s in range(k):
+                a, b = low[u] + s * width, low[u] + (s + 1) * width
+                inside = {
+                    "right-open": a <= v < b or (s == k - 1 and v == high[u]),
+                    "left-open": a < v <= b,
+                    "closed": a <= v <= b,
+                }[cuts]
+                if inside and not (top == "corner" and v == high[u]):
+                    covered.add((u, s))
+    return covered, total
+
+
+def corners(values, low, high, equal="none"):
+    above = {u for row in values for u, v in enumerate(row) if v > high[u] or (equal != "none" and v == high[u])}
+    below = {u for row in values for u, v in enumerate(row) if v < low[u] or (equal == "both" and v == low[u])}
+    return above, below
+
+
+def strongest(layers, k):
+    """For each input, for each layer, the units of the k greatest values, greatest first, ties to the lower number."""
+    rows = range(len(layers[0]))
+    rank = lambda row: sorted((u for u, v in enumerate(row) if not math.isnan(v)), key=lambda u: (-row[u], u))[:k]  # noqa: E731
+    return [[rank(layer[r]) for layer in layers] for r in rows]
+
+
+def changed(a, b, factor):
+    low, high = sorted((abs(a), abs(b)))
+    return high >= factor * low and high > low
+
+
+def mcdc(kind, conditions, decisions, factor, pairs=None, flips_allowed=1):
+    """Covered (condition, decision) and the number of qualified input pairs, from all pairs of inputs."""
+    n, covered, qualified = len(conditions), set(), 0
+    for a, b in pairs or itertools.combinations(range(n), 2):
+        flips = [i for i in range(len(conditions[0])) if (conditions[a][i] > 0) != (conditions[b][i] > 0)]
+        if kind.startswith("sign"):
+            first = flips if 1 <= len(flips) <= flips_allowed else []
+            qualified += bool(first)
+        else:
+            first = [i for i in range(len(conditions[0])) if changed(conditions[a][i], conditions[b][i], factor)]
+            first = [] if flips else first
+            qualified += not flips
+        for j in range(len(decisions[0])):
+            turned = (decisions[a][j] > 0) != (decisions[b][j] > 0)
+            hit = turned if kind.endswith("sign") else not turned and changed(decisions[a][j], decisions[b][j], factor)
+            covered |= {(i, j) for i in first} if hit else set()
+    return covered, qualified
+
+
+def dsa(values, predicted, traces, classes):
+    result = []
+    for v, c in zip(values, predicted, strict=True):
+        same = [t for t, k in zip(traces, classes, strict=True) if k == c]
+        near = min(same, key=lambda t: np.linalg.norm(v - t))
+        other = min(np.linalg.norm(near - t) for t, k in zip(traces, classes, strict=True) if k != c)
+        result.append(np.linalg.norm(v - near) / other)
+    return np.array(result)
+
+
+def buckets(surprise, lower, upper, n):
+    width, found = (upper - lower) / n, set()
+    for s in surprise:
+        if lower <= s <= upper:
+            found.add(min(int((s - lower) / width), n - 1))
+    return found
+
+
+def novel(vectors, threshold):
+    kept = []
+    for v in vectors:
+        if all(((v - k) ** 2).sum() > threshold for k in kept):
+            kept.append(v)
+    return kept

@@ -1,0 +1,415 @@
+"""Every criterion against a naive loop over the same activations."""
+
+import itertools
+
+import naive
+import numpy as np
+import pytest
+import torch
+
+from hardcase.criteria.anatomy import Layer
+from hardcase.criteria.bits import Bits
+from hardcase.criteria.corners import Corners, LayerCorners
+from hardcase.criteria.dispersion import Dispersion
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.independence import Split
+from hardcase.criteria.layer import Combinations, Strongest
+from hardcase.criteria.mcdc import Independence
+from hardcase.criteria.measure import Measure
+from hardcase.criteria.neighbour import Novelty
+from hardcase.criteria.neuron import Activated, SuiteActivated
+from hardcase.criteria.nlc import Spread
+from hardcase.criteria.profile import Range
+from hardcase.criteria.sections import Sections
+from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
+from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
+from hardcase.criteria.traces import Traces
+from hardcase.criteria.units import Scaling, Selection, Whole
+
+WIDTHS = (6, 3, 9)
+
+
+def layers(widths=WIDTHS, mode="channel"):
+    return Selection(tuple(Layer(f"l{i}", "linear", (w,), 0) for i, w in enumerate(widths)), mode)
+
+
+def grid(rows, widths=WIDTHS, seed=0, steps=16, nan=False):
+    """Values on a coarse binary grid, so that cut points and ties are met exactly."""
+    rng = torch.Generator().manual_seed(seed)
+    values = [torch.randint(-2 * steps, 2 * steps + 1, (rows, w), generator=rng) / steps for w in widths]
+    if nan:
+        values = [v.masked_fill(torch.rand(v.shape, generator=rng) < 0.1, torch.nan) for v in values]
+    return values
+
+
+def frames(values, cuts=(5, 1, 9), **more):
+    rows = len(values[0])
+    parts = [0, *(int(c) for c in np.cumsum(cuts) if c < rows), rows]
+    for a, b in itertools.pairwise(parts):
+        logits = more["logits"][a:b] if "logits" in more else torch.zeros(b - a, 3)
+        extra = {k: v[a:b] for k, v in more.items() if k != "logits"}
+        yield Frame({f"l{i}": v[a:b] for i, v in enumerate(values)}, logits, **extra)
+
+
+def shown(rule, values, **more):
+    measure = Measure("it", rule)
+    for frame in frames(values, **more):
+        measure.observe(frame)
+    return measure
+
+
+def cells(measure):
+    memory = measure.memory
+    covered = (memory if isinstance(memory, Bits) else memory.bits).covered()
+    return {tuple(cell) for cell in covered.nonzero().tolist()}
+
+
+def flat(found, widths=WIDTHS):
+    starts = [0, *np.cumsum(widths)]
+    return {(starts[i] + u, 0) for i, u in found}
+
+
+def ranges(seed=9):
+    units = sum(WIDTHS)
+    rng = torch.Generator().manual_seed(seed)
+    low = torch.randint(-4, 1, (units,), generator=rng) / 2
+    high = low + 2 ** torch.randint(-1, 2, (units,), generator=rng).float()
+    high[::5] = low[::5]
+    return Range(low, high, (low + high) / 2, torch.full((units,), 0.25))
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("threshold", [0.0, 1.5])
+def test_raw_neuron_coverage(threshold, nan):
+    values = grid(20, nan=nan)
+    measure = shown(Activated(layers(), threshold), values)
+    expected = naive.nc([v.tolist() for v in values], threshold)
+    assert cells(measure) == flat(expected)
+    assert measure.value() == len(expected) / sum(WIDTHS)
+
+
+@pytest.mark.parametrize("order", ["mean-scale", "scale-mean"])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6])
+def test_neuron_coverage_scaled_within_an_input(order, epsilon):
+    rng = torch.Generator().manual_seed(4)
+    maps = [torch.randn(20, c, 2, 3, generator=rng) for c in (4, 7)]
+    maps[0][3] = 0.5  # a layer that is constant for one input covers nothing
+    selection = Selection(
+        tuple(Layer(f"l{i}", "conv", tuple(m.shape[1:]), 0) for i, m in enumerate(maps)), "channel", order
+    )
+    tapped = [selection.taps[f"l{i}"](m) for i, m in enumerate(maps)]
+    measure = shown(Activated(selection, 0.55, Scaling("input", epsilon)), tapped)
+    expected = naive.scaled_nc([m.flatten(2).numpy() for m in maps], 0.55, order, epsilon)
+    assert cells(measure) == flat(expected, (4, 7))
+    whole = shown(
+        Activated(selection, 0.55, Scaling("input", epsilon)),
+        [Whole(layer)(m) for layer, m in zip(selection.layers, maps, strict=True)],
+    )
+    assert cells(whole) == cells(measure), "a richer tap gives another answer"
+
+
+def test_scaling_before_and_after_averaging_differ():
+    rng = torch.Generator().manual_seed(4)
+    maps = [torch.randn(20, 9, 2, 3, generator=rng).numpy().reshape(20, 9, 6)]
+    assert naive.scaled_nc(maps, 0.7, "mean-scale") != naive.scaled_nc(maps, 0.7, "scale-mean")
+
+
+def test_neuron_coverage_scaled_over_the_suite():
+    values = grid(20)
+    measure = shown(SuiteActivated(layers(), 0.75), values)
+    assert measure.tally().covered == len(naive.suite_nc([v.tolist() for v in values], 0.75))
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("cuts", ["right-open", "left-open", "closed"])
+@pytest.mark.parametrize("top", ["last", "corner"])
+@pytest.mark.parametrize("constant", ["skip", "never", "all"])
+def test_sections(cuts, top, constant, nan):
+    values, known = grid(30, nan=nan), ranges()
+    measure = shown(Sections(layers(), known, 8, cuts, top, constant), values)
+    rows = torch.cat(values, 1).tolist()
+    expected, total = naive.sections(rows, known.low.tolist(), known.high.tolist(), 8, cuts, top, constant)
+    assert cells(measure) == expected
+    assert (measure.tally().covered, measure.tally().total) == (len(expected), total)
+
+
+def test_a_value_just_above_the_range_fills_no_section():
+    known = Range(torch.tensor([-1e6]), torch.tensor([0.0]), torch.zeros(1), torch.zeros(1))
+    rule = Sections(layers((1,)), known, 4)
+    measure = Measure("it", rule)
+    measure.observe(Frame({"l0": torch.tensor([[1e-3]])}, torch.zeros(1, 2)))
+    assert measure.value() == 0
+    measure.observe(Frame({"l0": torch.tensor([[0.0]])}, torch.zeros(1, 2)))
+    assert cells(measure) == {(0, 3)}
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("equal", ["none", "above", "both"])
+def test_corners(equal, nan):
+    values, known = grid(12, nan=nan), ranges()
+    above, below = naive.corners(torch.cat(values, 1).tolist(), known.low.tolist(), known.high.tolist(), equal)
+    n = sum(WIDTHS)
+    tallies = {
+        c: shown(Corners(layers(), known, "both", 0, equal, c), values).tally() for c in ("corners", "both", "either")
+    }
+    assert tallies["corners"].covered == len(above) + len(below)
+    assert tallies["corners"].total == 2 * n
+    assert tallies["both"].covered == len(above & below)
+    assert tallies["either"].covered == len(above | below)
+    assert tallies["both"].total == n
+    strong = shown(Corners(layers(), known, "above", 0, equal), values).tally()
+    assert (strong.covered, strong.total) == (len(above), n)
+
+
+def test_widened_corners():
+    values, known = grid(12), ranges()
+    low, high = known.low - 1.0, known.high + 1.0  # two standard deviations of 0.5
+    above, below = naive.corners(torch.cat(values, 1).tolist(), low.tolist(), high.tolist())
+    assert shown(Corners(layers(), known, "both", 2.0), values).tally().covered == len(above) + len(below)
+
+
+def test_corners_by_layer():
+    values, known = grid(12), ranges()
+    tally = shown(LayerCorners(Corners(layers(), known, "above")), values).tally()
+    shares, start = [], 0
+    for i, width in enumerate(WIDTHS):
+        high = known.high[start : start + width]
+        beyond = values[i] > high
+        shares.append(beyond.any(0).double().mean().item())
+        assert tally.detail["layers"][f"l{i}"]["suite"] == pytest.approx(shares[-1])
+        assert tally.detail["layers"][f"l{i}"]["mean input"] == pytest.approx(beyond.double().mean().item())
+        start += width
+    assert tally.value == pytest.approx(sum(shares) / 3)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_strongest_units_and_their_patterns(k, nan):
+    values = grid(25, steps=2, nan=nan)
+    top = naive.strongest([v.tolist() for v in values], k)
+    starts = [0, *np.cumsum(WIDTHS)]
+    units = {starts[i] + u for row in top for i, best in enumerate(row) for u in best}
+    assert cells(shown(Strongest(layers(), k), values)) == {(u, 0) for u in units}
+    ranked = {(starts[i] + u, r) for row in top for i, best in enumerate(row) for r, u in enumerate(best)}
+    assert cells(shown(Strongest(layers(), k, ranked=True), values)) == ranked
+    sets = {tuple(tuple(sorted(best)) for best in row) for row in top}
+    assert shown(Combinations(layers(), k), values).value() == len(sets)
+    tuples = {tuple(map(tuple, row)) for row in top}
+    assert shown(Combinations(layers(), k, ordered=True), values).value() == len(tuples)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 4, 7])
+def test_strongest_units_of_wide_layers(k, nan):
+    widths = (1500, 40, 1088)
+    values = grid(6, widths, steps=3, nan=nan)
+    values[2][2] = -torch.inf
+    values[2][2, 70] = 1.0
+    top = naive.strongest([v.masked_fill(v == -torch.inf, torch.nan).tolist() for v in values], k)
+    starts = [0, *np.cumsum(widths)]
+    units = {starts[i] + u for row in top for i, best in enumerate(row) for u in best}
+    assert cells(
+        shown(
+            Strongest(layers(widths), k),
+            values,
+        )
+    ) == {(u, 0) for u in units}
+
+
+@pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
+@pytest.mark.parametrize("rows", [3, 60])
+def test_pairs_of_a_test_set(kind, rows):
+    values = grid(rows, (4, 5, 3), seed=rows, steps=4)
+    starts = (0, 4, 9)
+    splits = tuple(
+        Split(slice(s, s + a), slice(s + a, s + a + b), torch.ones(a, b, dtype=torch.bool))
+        for s, a, b in ((0, 4, 5), (4, 5, 3))
+    )
+    measure = shown(Independence(layers((4, 5, 3)), splits, kind, factors=(2.0, 2.0)), values)
+    covered, qualified = set(), 0
+    for i in range(2):
+        found, pairs = naive.mcdc(kind, values[i].tolist(), values[i + 1].tolist(), 2.0)
+        covered |= {(starts[i] + a, starts[i + 1] + b) for a, b in found}
+        qualified += pairs
+    got = {
+        (s.condition.start + a, s.decision.start + b)
+        for s, c in zip(splits, measure.rule.covered(measure.memory), strict=True)
+        for a, b in c.nonzero().tolist()
+    }
+    assert got == covered
+    assert measure.tally().detail["qualified input pairs"] == qualified
+    assert measure.tally().total == 35
+
+
+@pytest.mark.parametrize("pairs", ["all", "seed-test"])
+@pytest.mark.parametrize("flips", [1, 2, 3])
+def test_relaxed_sign_sign(flips, pairs):
+    values = grid(40, (9, 4), seed=flips, steps=4)
+    split = Split(slice(0, 9), slice(9, 13), torch.ones(9, 4, dtype=torch.bool))
+    ids, seeds = torch.arange(40) % 8, torch.arange(40) < 8
+    rule = Independence(layers((9, 4)), (split,), "sign-sign", pairs, relax=flips / 9 + 1e-9)
+    measure = shown(rule, values, ids=ids, are_seeds=seeds)
+    chosen = [(t, t % 8) for t in range(8, 40)] if pairs == "seed-test" else None
+    expected, qualified = naive.mcdc("sign-sign", values[0].tolist(), values[1].tolist(), 2, chosen, flips)
+    relaxed = measure.tally().detail["relaxed"]
+    assert (relaxed["covered"], relaxed["qualified input pairs"]) == (len(expected), qualified)
+
+
+@pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
+def test_pairs_of_seed_and_test_in_any_order(kind):
+    values = grid(48, (3, 4), seed=3, steps=4)
+    split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
+    ids, order = torch.arange(48) % 6, torch.randperm(48, generator=torch.Generator().manual_seed(0))
+    rule = Independence(layers((3, 4)), (split,), kind, "seed-test")
+    mixed = shown(rule, [v[order] for v in values], ids=ids[order], are_seeds=(torch.arange(48) < 6)[order])
+    chosen = [(t, t % 6) for t in range(6, 48)]
+    expected, qualified = naive.mcdc(kind, values[0].tolist(), values[1].tolist(), 2.0, chosen)
+    assert {tuple(cell) for cell in rule.covered(mixed.memory)[0].nonzero().tolist()} == expected
+    assert mixed.tally().detail["qualified input pairs"] == qualified
+
+
+@pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
+@pytest.mark.parametrize("pairs", ["all", "seed-test"])
+def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
+    values = grid(30, (3, 4), seed=3, steps=4)
+    split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
+    rule = Independence(layers((3, 4)), (split,), kind, pairs)
+    measure = shown(rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5)
+    rest = Frame(
+        {f"l{i}": v[20:] for i, v in enumerate(values)},
+        torch.zeros(10, 2),
+        ids=torch.arange(10) % 5,
+        are_seeds=torch.zeros(10).bool(),
+    )
+    before, gain = measure.tally().covered, rule.gain(rest, measure.memory)
+    for row in range(10):
+        one = measure.fork()
+        one.observe(
+            Frame(
+                {n: v[row : row + 1] for n, v in rest.activations.items()},
+                torch.zeros(1, 2),
+                ids=rest.ids[row : row + 1],
+                are_seeds=rest.are_seeds[row : row + 1],
+            )
+        )
+        assert one.tally().covered - before == gain[row]
+
+
+def clouds(count=200, d=5, classes=3, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    predicted = torch.randint(classes, (count,), generator=rng)
+    mix = torch.randn(classes, d, d, generator=rng)
+    values = torch.einsum("nd,nde->ne", torch.randn(count, d, generator=rng), mix[predicted]) + 2.0 * predicted[:, None]
+    return values, predicted
+
+
+def test_likelihood_against_scipy():
+    from scipy.stats import gaussian_kde
+
+    values, predicted = clouds(300)
+    values[:, 2] = 7.0  # a constant unit is left out
+    points, classes = clouds(50, seed=1)
+    model = Likelihood.fit(Traces(values, predicted, predicted))
+    keep = [0, 1, 3, 4]
+    densities = {c: gaussian_kde(values[predicted == c][:, keep].double().numpy().T) for c in range(3)}
+    expected = [-densities[int(c)].logpdf(p[keep].double().numpy())[0] for p, c in zip(points, classes, strict=True)]
+    np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-4, atol=1e-4)
+    single = Likelihood.fit(Traces(values, predicted, predicted), per_class=False)
+    together = gaussian_kde(values[:, keep].double().numpy().T)
+    np.testing.assert_allclose(
+        single(points, classes).numpy(), -together.logpdf(points[:, keep].double().numpy().T), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_likelihood_of_training_leaves_the_trace_itself_out():
+    values, predicted = clouds(40, classes=1)
+    model = Likelihood.fit(Traces(values, predicted, predicted))
+    bell = model.bells[0]
+    for row in (0, 7, 39):
+        others = torch.cat([bell.traces[:row], bell.traces[row + 1 :]]).double()
+        kernel = (-(others - bell.traces[row].double()).square().sum(1) / 2).exp().sum()
+        size = bell.size + 2.5 * np.log(2 * np.pi)
+        assert model.training()[row] == pytest.approx(-float((kernel / 39).log()) + size, abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [90, 2400])
+def test_distance_against_brute_force(count):
+    values, predicted = clouds(count)
+    points, classes = clouds(40, seed=1)
+    points[0] = values[predicted == classes[0]][0]  # a training trace itself: no surprise
+    model = Distance.fit(Traces(values, predicted, predicted))
+    expected = naive.dsa(points.double().numpy(), classes.tolist(), values.double().numpy(), predicted.tolist())
+    np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert float(model(points, classes)[0]) == 0
+
+
+def test_mahalanobis_against_its_formula():
+    values, predicted = clouds(300)
+    points, classes = clouds(30, seed=1)
+    got = Mahalanobis.fit(Traces(values, predicted, predicted))(points, classes)
+    for row in range(30):
+        own = values[predicted == classes[row]].double().numpy()
+        step = points[row].double().numpy() - own.mean(0)
+        expected = np.sqrt(step @ np.linalg.inv(np.cov(own.T, bias=True)) @ step)
+        assert float(got[row]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_surprise_buckets_and_mean():
+    values, predicted = clouds(300)
+    points, classes = clouds(200, seed=1)
+    model, logits = Distance.fit(Traces(values, predicted, predicted)), torch.nn.functional.one_hot(classes, 3).float()
+    surprise = model(points, classes).tolist()
+    lower, upper = sorted(surprise)[20], sorted(surprise)[-20]
+    measure = shown(SurpriseBuckets(layers((5,)), model, lower, upper, 50), [points], logits=logits)
+    assert {c for _, c in cells(measure)} == naive.buckets(surprise, lower, upper, 50)
+    assert measure.tally().detail == {"inputs": 200, "below": 20, "above": 19, "without": 0}
+    mean = shown(MeanSurprise(layers((5,)), model), [points], logits=logits)
+    assert mean.value() == pytest.approx(np.mean(surprise))
+
+
+def test_overflow_bucket_takes_everything_above():
+    values, predicted = clouds(300)
+    rule = SurpriseBuckets(layers((5,)), Distance.fit(Traces(values, predicted, predicted)), 0.0, 2.0, 5, overflow=True)
+    buckets = rule.buckets(torch.tensor([-1.0, 0.0, 0.49, 0.5, 1.99, 2.0, 7.0, torch.inf, torch.nan]))
+    assert buckets.tolist() == [0, 1, 1, 2, 4, 5, 5, 5, 0]
+
+
+def test_novelty_is_first_come():
+    values = grid(200, (2,), steps=8)
+    measure = shown(Novelty(layers((2,)), 0.1), values)
+    kept = naive.novel(values[0].double().numpy(), 0.1)
+    np.testing.assert_array_equal(measure.memory.all().numpy(), np.array(kept, dtype=np.float32))
+
+
+def test_spread_is_the_mean_size_of_covariances():
+    values = grid(40)
+    expected = sum(np.abs(np.cov(v.double().numpy().T, bias=True)).mean() for v in values)
+    assert shown(Spread(layers()), values).value() == pytest.approx(expected)
+
+
+def test_gains_of_sums_are_what_a_row_would_add():
+    values, known = grid(40), torch.arange(40) % 3
+    traces = Traces(torch.cat(grid(60, seed=5), 1), torch.arange(60) % 3, torch.arange(60) % 3)
+    for rule in (Spread(layers()), Dispersion.fit(layers(), traces), MeanSurprise(layers(), Mahalanobis.fit(traces))):
+        measure = shown(rule, [v[:30] for v in values], labels=known[:30])
+        rest = next(iter(frames([v[30:] for v in values], cuts=(), labels=known[30:])))
+        gain = rule.gain(rest, measure.memory)
+        for row in range(10):
+            one = measure.fork()
+            one.observe(
+                next(iter(frames([v[30 + row : 31 + row] for v in values], cuts=(), labels=known[30 + row : 31 + row])))
+            )
+            assert one.value() - measure.value() == pytest.approx(float(gain[row]), abs=1e-5)
+
+
+def test_dispersion_by_hand():
+    predicted = torch.arange(60) % 3
+    traces = Traces(torch.cat(grid(60, seed=5), 1), predicted, (predicted + (torch.arange(60) % 5 == 0)) % 3)
+    values, labels = grid(30), torch.arange(30) % 2
+    right = traces.predicted == traces.label
+    centres = [traces.values[right & (traces.label == c)].mean(0) for c in range(3)]
+    rows = torch.cat(values, 1)
+    means = [(rows[labels == c] - centres[c]).norm(dim=1).mean().item() for c in range(2)]
+    assert shown(Dispersion.fit(layers(), traces), values, labels=labels).value() == pytest.approx(
+        np.mean(means), rel=1e-5
+    )
