@@ -1,0 +1,167 @@
+"""How well a judge agrees with people: train it on full MNIST and print its calibration.
+
+python benchmarks/judge_quality.py --data carry/mnist.npz --people carry/human_labels_mnist.npz [--device cuda] [--out DIR]
+
+`--data` holds x_train, y_train, x_test, y_test; `--people` the labels of people. With `--sweep` many single members are
+trained instead, and what each says of the labelled images is written to DIR/sweep.npz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardcase.judges.calibration import calibrate
+from hardcase.judges.lessons import Shares
+from hardcase.judges.members import PANEL, Seat
+from hardcase.judges.neighbours import Neighbours
+from hardcase.judges.panel import Panel, per_class
+from hardcase.judges.people import People, read_people
+from hardcase.judges.scoring import auroc
+from hardcase.judging.schooling import Schooling, made_rules, parts, teach
+from hardcase.randomness import stream
+from hardcase.tensors import from_bytes
+from hardcase.training.loop import own_randomness
+from hardcase.types import Images
+
+SWEEP: dict[str, dict[str, Any]] = {
+    "plain-1": {}, "plain-2": {"seed": 20}, "plain-3": {"seed": 30}, "plain-k3": {"kernel": 3},
+    "even-1": {"view": "even"}, "even-2": {"view": "even", "seed": 20}, "even-k3": {"view": "even", "kernel": 3},
+    "soft-1": {"view": "soft"}, "soft-2": {"view": "soft", "seed": 20},
+    "attack-0.3": {"attack": 0.3}, "attack-0.5": {"attack": 0.5}, "attack-1": {"attack": 1.0}, "attack-2": {"attack": 2.0},
+    "even-attack-0.5": {"view": "even", "attack": 0.5}, "soft-attack-0.5": {"view": "soft", "attack": 0.5},
+    "no-blend": {"blended": 0.0}, "blend-0.3": {"blended": 0.3}, "ruin-0.1": {"ruined": 0.1}, "ruin-0.4": {"ruined": 0.4},
+    "short": {"epochs": 4}, "long": {"epochs": 20},
+}  # fmt: skip
+
+
+def images(path: str, split: str) -> Images:
+    arrays = np.load(path)
+    x, y = torch.from_numpy(arrays[f"x_{split}"]), torch.from_numpy(arrays[f"y_{split}"])
+    names = tuple(f"{split}/{i:05d}" for i in range(len(y)))
+    return Images(x, y, names, tuple(map(str, range(int(y.max()) + 1))), Path(path).stem, split)
+
+
+def taught(
+    train: Images, schooling: Schooling, *, seed: int, device: str, progress: bool = False
+) -> tuple[Panel, dict[str, Any], Images]:
+    first, held_out = parts(train, schooling.held_out)
+    classes = len(train.classes)
+    references = int(first.y.bincount(minlength=classes).clamp_max(per_class(classes)).sum())
+    with own_randomness(seed, "judges"):
+        panel = Panel(
+            schooling.places, channels=train.x.shape[1], size=train.x.shape[2], classes=classes,
+            references=references, learned=len(train),
+        ).to(device)  # fmt: skip
+    card = teach(panel, first, held_out, schooling, seed=seed, device=device)
+    return panel, card, held_out
+
+
+@torch.no_grad()
+def accuracy(panel: Panel, test: Images, device: str) -> float:
+    seen = panel.ask(from_bytes(test.x.to(device)), test.y.to(device)).seen.cpu()
+    return float((seen == test.y).float().mean())
+
+
+def quality(
+    people: People, train: Images, test: Images, schooling: Schooling, seed: int, device: str
+) -> dict[str, Any]:
+    panel, card, held_out = taught(train, schooling, seed=seed, device=device)
+    rules = made_rules(panel, held_out, seed=seed, device=device)
+    signals = panel.ask(from_bytes(people.x.to(device)), people.expected.to(device))
+    found = calibrate(signals, people, rules, stream(seed, "calibration"))
+    singles = {
+        name: {truth: _auroc(getattr(signals, name).cpu(), getattr(people, truth)) for truth in ("label_kept", "valid")}
+        for name in ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast")
+    }
+    rules_used = {name: rule.to_card() for name, rule in found.rules.items()}
+    return {
+        "seconds": card["seconds"], "accuracy": accuracy(panel, test, device), "signals": singles,
+        "rules": rules_used, **found.measured,
+    }  # fmt: skip
+
+
+def _auroc(score: Tensor, truth: Tensor) -> float:
+    known = truth >= 0
+    return float(auroc(score[known].double(), truth[known] == 1))
+
+
+def sweep(
+    people: People, train: Images, test: Images, base: Schooling, device: str, names: list[str]
+) -> dict[str, Any]:
+    """Every variant as a panel of one; only the members differ."""
+    kept: dict[str, Any] = {}
+    for name in names or list(SWEEP):
+        how = dict(SWEEP[name])
+        seed = how.pop("seed", 10)
+        epochs = how.pop("epochs", base.members.epochs)
+        shares = Shares(**{key: how.pop(key) for key in ("blended", "ruined") if key in how})
+        seat = Seat(**{"view": "plain", **how})
+        schooling = replace(base, places=(seat,), shares=shares, members=replace(base.members, epochs=epochs))
+        started = time.monotonic()
+        panel, _, _ = taught(train, schooling, seed=seed, device=device)
+        with torch.no_grad():
+            spoken, features = panel.opinions(from_bytes(people.x.to(device)))
+            distances = Neighbours(panel.references, panel.counts).distances(features)
+        own = spoken[0].gather(1, people.expected[:, None].to(device)).squeeze(1).cpu()
+        something = (spoken[0, :, :-1].logsumexp(1) - spoken[0, :, -1]).cpu()
+        print(
+            f"{name:16s} {time.monotonic() - started:6.1f} s  accuracy {accuracy(panel, test, device):.4f}  "
+            f"label kept {_auroc(own, people.label_kept):.3f}  valid {_auroc(something, people.valid):.3f}",
+            flush=True,
+        )
+        kept |= {f"{name}/spoken": spoken[0].cpu().numpy(), f"{name}/distances": distances.cpu().numpy()}
+        kept[f"{name}/likeness"] = panel.density.likeness(from_bytes(people.x.to(device))).detach().cpu().numpy()
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="carry/data/mnist-*.npz")
+    parser.add_argument("--people", default="carry/human_labels_mnist.npz")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, help="of the members; by default the recipe's")
+    parser.add_argument("--steps", type=int, help="at least so many, of density and members")
+    parser.add_argument("--images", type=int, help="learn from so many images only")
+    parser.add_argument("--out", default=".")
+    parser.add_argument("--sweep", nargs="*", help="names of variants; none for all")
+    given = parser.parse_args()
+    path = sorted(glob(given.data))[0]
+    train, test = images(path, "train"), images(path, "test")
+    train = train.sample(count=given.images, seed=0) if given.images else train
+    people = read_people(
+        np.load(given.people), where=given.people, shape=tuple(train.x.shape[1:]), classes=len(train.classes)
+    )
+    base = Schooling(places=PANEL)
+    if given.epochs or given.steps is not None:
+        change = {
+            "epochs": given.epochs or base.members.epochs,
+            "steps": base.members.steps if given.steps is None else given.steps,
+        }
+        base = replace(
+            base,
+            members=replace(base.members, **change),
+            density=replace(base.density, steps=change["steps"], epochs=min(3, change["epochs"])),
+        )
+    out = Path(given.out)
+    out.mkdir(parents=True, exist_ok=True)
+    if given.sweep is not None:
+        np.savez(out / "sweep.npz", **sweep(people, train, test, base, given.device, given.sweep))
+        return
+    table = quality(people, train, test, base, given.seed, given.device)
+    (out / "judge_quality.json").write_text(json.dumps(table, indent=1))
+    print(json.dumps(table, indent=1))
+
+
+if __name__ == "__main__":
+    main()

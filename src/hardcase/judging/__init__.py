@@ -1,0 +1,1 @@
+"""Judges at work: trained for a data set, calibrated on people, asked about a run."""
