@@ -30,6 +30,8 @@ VERBS = (
     Verb("data", "data:data", _PREPARE),
     Verb("train classifier", "train:classifier", _PREPARE),
     Verb("train vae", "train:vae", _PREPARE),
+    Verb("train vqvae", "train:vqvae", _PREPARE),
+    Verb("train gan", "train:gan", _PREPARE),
     Verb("layers", "layers:layers", _PREPARE),
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,6 +75,79 @@ def vae(
     present(learn(train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose), format, quiet)
 
 
+def vqvae(
+    data: TrainingData = "mnist5k",
+    kind: Annotated[str, typer.Option(help="ema (codes follow their users) or gradient (as ARGUS states it).")] = "ema",
+    latent: Annotated[int | None, typer.Option(metavar="N", help="Width of a code.")] = None,
+    mix: Annotated[
+        float, typer.Option(metavar="SHARE", help="Train with discriminators at this share of a partner; 0: without.")
+    ] = 0.0,
+    latent_weight: Annotated[float, typer.Option(help="Weight of the latent discriminator's loss.")] = 0.01,
+    image_weight: Annotated[float, typer.Option(help="Weight of the image discriminator's loss.")] = 0.01,
+    model: Annotated[str, typer.Option(help="Which network must still see the label; zoo:NAME.")] = "zoo:lenet5",
+    epochs: Epochs = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    offline: o.Offline = False,
+    progress: o.ShowProgress = o.Progress.auto,
+    format: o.AsFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw what it gives back (reconstructions.png).
+
+    A finished network is kept and found again; training that was stopped begins anew.
+    """
+    from hardcase import generators, models
+    from hardcase.generators.pictures import draw_reconstructions
+
+    def train(first: Images, second: Images, place: str, tell: Callable[[Progress], None]) -> Card:
+        judge = models.load(model, models.Loading(train=first, test=second, device=place, progress=tell))
+        net, card = generators.trained(
+            "vqvae", first, second, kind=kind, latent=latent, epochs=epochs, seed=seed or 0, mix=mix,
+            latent_weight=latent_weight, image_weight=image_weight,
+            judge=lambda x: judge(x).logits, progress=tell, device=place,
+        )  # fmt: skip
+        draw_reconstructions(home(card), net, second)
+        return card
+
+    present(learn(train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose), format, quiet)
+
+
+def gan(
+    data: TrainingData = "mnist5k",
+    kind: Annotated[str, typer.Option(help="conditional; see hardcase list generators.")] = "conditional",
+    latent: Annotated[int | None, typer.Option(metavar="N", help="Size of the noise.")] = None,
+    flips: Annotated[bool, typer.Option(help="Also learn from mirrored images.")] = False,
+    model: Annotated[str, typer.Option(help="Which network must see the class of a sample; zoo:NAME.")] = "zoo:lenet5",
+    epochs: Epochs = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    offline: o.Offline = False,
+    progress: o.ShowProgress = o.Progress.auto,
+    format: o.AsFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Train a class-conditional GAN and draw samples of every class (samples.png).
+
+    A finished network is kept and found again; training that was stopped begins anew.
+    """
+    from hardcase import generators, models
+    from hardcase.generators.pictures import draw_samples
+
+    def train(first: Images, second: Images, place: str, tell: Callable[[Progress], None]) -> Card:
+        judge = models.load(model, models.Loading(train=first, test=second, device=place, progress=tell))
+        net, card = generators.trained(
+            "gan", first, second, kind=kind, latent=latent, epochs=epochs, seed=seed or 0, flips=flips,
+            judge=lambda x: judge(x).logits, progress=tell, device=place,
+        )  # fmt: skip
+        draw_samples(home(card), net, len(first.classes))
+        return card
+
+    present(learn(train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose), format, quiet)
+
+
 def learn(
     train: Train, data: str, device: str | None, *, offline: bool, progress: str, quiet: bool, verbose: bool
 ) -> Card:
@@ -90,11 +164,16 @@ def learn(
         return train(first, second, place, screen.train)
 
 
-def present(card: Mapping[str, Any], format: str, quiet: bool) -> None:
-    """Print a card and where its network is kept."""
+def home(card: Mapping[str, Any]) -> Path:
+    """The folder of the network that a card describes."""
     from hardcase.training.cards import folder_of
 
-    where = str(folder_of(card["kind"], card["name"], card["configuration"], card["data"]))
+    return folder_of(card["kind"], card["name"], card["configuration"], card["data"])
+
+
+def present(card: Mapping[str, Any], format: str, quiet: bool) -> None:
+    """Print a card and where its network is kept."""
+    where = str(home(card))
     if format == "json":
         as_json({"folder": where, **card})
     elif quiet:
@@ -108,7 +187,9 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
         key: f"{100 * value:.1f} %" for key, value in card.items() if key.endswith(("accuracy", "agreement")) and value
     }
     plain = {
-        key: card[key] for key in ("ssim", "mse", "measured_images", "steps", "seconds", "warnings") if card.get(key)
+        key: card[key]
+        for key in ("ssim", "mse", "diversity", "measured_images", "steps", "seconds", "warnings")
+        if card.get(key)
     }
     return {
         card["kind"]: card["name"],

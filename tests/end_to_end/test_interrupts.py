@@ -1,0 +1,186 @@
+"""Stopped in every way there is, a run keeps what it found and ends, resumed, with the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SHARDS = ("--seeds", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
+
+
+@pytest.fixture
+def whole(world):
+    """The findings of a run that nobody disturbed."""
+    done = world.run(*SHARDS, "--out", "whole", "--format", "json")
+    assert done.code == 0
+    assert json.loads(done.out)["findings"]["kept"] > 12, "little to compare"
+    return world.findings("whole")
+
+
+def disturb(monkeypatch, *numbers, shard=2):
+    """Send these signals when so many shards are done, each before the next step of the search."""
+    from hardcase.cli.watching import Front
+
+    shard_done, pulse, waiting = Front.shard, Front.pulse, []
+
+    def told(front, progress):
+        shard_done(front, progress)
+        if progress.done == shard and not front.stops:
+            waiting.extend(numbers)
+
+    def step(front, counts):
+        pulse(front, counts)
+        if waiting:
+            signal.raise_signal(waiting.pop(0))
+
+    monkeypatch.setattr(Front, "shard", told)
+    monkeypatch.setattr(Front, "pulse", step)
+
+
+def ends_the_same(world, whole):
+    done = world("resume", "out")
+    assert done.code == 0, done.err
+    assert world.findings() == whole
+    assert "hardcase report out" in done.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_finishes_the_shard_saves_and_reports(world, whole, monkeypatch, number):
+    with monkeypatch.context() as patch:
+        disturb(patch, number)
+        done = world.run(*SHARDS)
+    assert done.code == 130
+    assert len(world.findings()) == 3, "the shard that was going on is finished"
+    assert "12 attempted" in done.out
+    assert "go on   hardcase resume out" in done.out
+    assert "stopped" in world("status", "out").out
+    ends_the_same(world, whole)
+
+
+def test_the_second_ctrl_c_stops_at_once_and_the_shard_is_redone(world, whole, monkeypatch):
+    with monkeypatch.context() as patch:
+        disturb(patch, signal.SIGINT, signal.SIGINT)
+        done = world.run(*SHARDS)
+    assert done.code == 130
+    assert len(world.findings()) == 2, "the shard that was going on is given up"
+    assert "8 attempted" in done.out
+    ends_the_same(world, whole)
+
+
+def test_an_interrupt_before_the_search_leaves_nothing(world, monkeypatch):
+    from hardcase import planning
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "campaign", interrupted)
+    done = world.run(*SHARDS)
+    assert done.code == 130
+    assert "nothing was written" in done.err
+    assert not Path("out").exists()
+
+
+def test_a_resumed_run_can_be_interrupted_again(world, whole, monkeypatch):
+    for shard in (1, 3, 4):
+        with monkeypatch.context() as patch:
+            disturb(patch, signal.SIGINT, shard=shard)
+            assert (world("resume", "out") if Path("out").exists() else world.run(*SHARDS)).code == 130
+        assert len(world.findings()) == shard + 1
+    ends_the_same(world, whole)
+
+
+def test_another_model_is_not_mixed_into_a_run(world, monkeypatch):
+    with monkeypatch.context() as patch:
+        disturb(patch, signal.SIGINT)
+        world.run(*SHARDS)
+    before = world.findings()
+    Path("model.py").write_text(Path("model.py").read_text().replace("return Watched()", "return Quarters(30.0)"))
+    done = world("resume", "out")
+    assert done.code == 2
+    assert "the subject is not the one this run began with" in done.err
+    assert world.findings() == before
+
+
+def start(*more, slow="0.05"):
+    """The command line in a process group of its own, slow enough to be caught."""
+    words = [
+        "run",
+        "--model",
+        "model.py:make",
+        "--data",
+        "npz:toy.npz",
+        "--method",
+        "pgd",
+        *SHARDS,
+        "--out",
+        "out",
+        *more,
+    ]
+    environment = {**os.environ, "SLOW": slow, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "hardcase", *words], env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_parts(world, process, count=1, patience=120):
+    until = time.monotonic() + patience
+    while len(world.findings()) < count:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until, "no shard was finished"
+        time.sleep(0.02)
+
+
+def test_kill_9_loses_at_most_the_unfinished_shard(world, whole):
+    process = start()
+    wait_for_parts(world, process)
+    kept = world.findings()
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    after = world.findings()
+    assert len(after) < len(whole)
+    assert {name: after[name] for name in kept} == kept
+    assert world("status", "out").code == 0
+    ends_the_same(world, whole)
+
+
+def test_ctrl_c_in_a_terminal_reaches_all_workers_and_the_run_is_saved(world):
+    small = ("--set", "campaign.shard=1")
+    assert world.run(*SHARDS, *small, "--out", "whole").code == 0
+    process = start("--workers", "2", *small, slow="0.03")
+    wait_for_parts(world, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "hardcase resume out" in out
+    assert "finished and saved first" in err
+    assert len(world.findings()) < 24
+    settings = Path("out/config.toml")
+    settings.write_text(settings.read_text().replace("workers = 2", "workers = 1"))
+    ends_the_same(world, world.findings("whole"))
+
+
+def test_two_ctrl_c_end_workers_at_once(world):
+    process = start("--workers", "2", slow="2")
+    until = time.monotonic() + 120
+    while not Path("out/status.json").exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert time.monotonic() - began < 15, "a shard takes far longer than this"
+    assert "Traceback" not in err
+    assert "hardcase resume out" in out
