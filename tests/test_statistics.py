@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
@@ -93,3 +93,38 @@ def test_nothing_to_compare_is_said() -> None:
 
 def _mean(row: torch.Tensor) -> statistics.Interval:
     return statistics.mean(row, rng=stream(0, "draws"), repeats=400)
+
+
+@settings(deadline=None, max_examples=40)
+@given(values, values)
+def test_rank_tests_agree_with_scipy(a: list[int], b: list[int]) -> None:
+    ours = statistics.mann_whitney(a, b)
+    if len({*a, *b}) > 1:
+        assert ours.p == pytest.approx(reference.mannwhitneyu(a, b, alternative="two-sided").pvalue)
+    else:
+        assert ours.p == 1.0
+    size = min(len(a), len(b))
+    pairs = [(x, y) for x, y in zip(a[:size], b[:size]) if x != y]
+    signed = statistics.wilcoxon(a[:size], b[:size])
+    assert signed.count == len(pairs)
+    if pairs:
+        assert signed.p == pytest.approx(reference.wilcoxon([x - y for x, y in pairs]).pvalue)
+
+
+def test_pairs_are_asked_for() -> None:
+    with pytest.raises(Problem, match="no pairs"):
+        statistics.wilcoxon([1, 2], [1, 2, 3])
+
+
+def test_mcnemar_is_the_exact_binomial() -> None:
+    assert statistics.mcnemar(0, 0).p == 1.0
+    assert statistics.mcnemar(8, 1).p == pytest.approx(2 * (9 + 1) / 2**9)
+    assert statistics.mcnemar(1, 8) == statistics.mcnemar(8, 1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
+    corrected = statistics.holm(p)
+    assert all(after >= before and after <= 1 for before, after in zip(p, corrected))
+    assert all(corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j])
+    assert corrected[p.index(min(p))] == pytest.approx(min(1.0, min(p) * len(p)))

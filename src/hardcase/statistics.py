@@ -123,6 +123,59 @@ def mean(values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: f
     return bootstrap(lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level)
 
 
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A two-sided test: its statistic, its p-value, and how many values took part."""
+
+    statistic: float
+    p: float
+    count: int
+
+
+def mann_whitney(a: Numbers, b: Numbers) -> Test:
+    """Do values of one sample tend to be larger? (H. Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1."""
+    from scipy.stats import mannwhitneyu
+
+    one, two = _sample(a, 1), _sample(b, 1)
+    if len(set(one.tolist() + two.tolist())) == 1:
+        return Test(len(one) * len(two) / 2, 1.0, len(one) + len(two))
+    found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
+    return Test(float(found.statistic), float(found.pvalue), len(one) + len(two))
+
+
+def wilcoxon(a: Numbers, b: Numbers) -> Test:
+    """Do paired values differ? (F. Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1."""
+    from scipy.stats import wilcoxon as signed_ranks
+
+    one, two = _sample(a, 1), _sample(b, 1)
+    if len(one) != len(two):
+        raise Problem(f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of each.")
+    gap = (one - two)[one != two]
+    if not len(gap):
+        return Test(0.0, 1.0, 0)
+    found = signed_ranks(gap.numpy())
+    return Test(float(found.statistic), float(found.pvalue), len(gap))
+
+
+def mcnemar(only_first: int, only_second: int) -> Test:
+    """Do two yes-or-no answers to the same questions differ? Exact (Q. McNemar, 1947), from the pairs that disagree."""
+    from scipy.stats import binomtest
+
+    count = only_first + only_second
+    p = float(binomtest(only_first, count, 0.5).pvalue) if count else 1.0
+    return Test(float(min(only_first, only_second)), p, count)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (S. Holm, 1979), in the order given; never below what they were."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    corrected, worst = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
+        corrected[i] = worst
+    return corrected
+
+
 def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
