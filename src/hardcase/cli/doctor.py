@@ -29,10 +29,13 @@ def doctor(
     flags = dict(locals())
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import resolve
+    from hardcase.cli.watching import front
 
     logging_to(verbose=verbose, quiet=not verbose)
     wanted = resolve(flags, {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
-    seen = list(_told(environment(), show=format == "text")) + list(_told(job(wanted), show=format == "text"))
+    seen = list(_told(environment(), show=format == "text"))
+    with front("plain") as screen:
+        seen += _told(job(wanted, screen.train), show=format == "text")
     if format == "json":
         as_json([{"what": one.what, "state": one.state, "detail": one.detail, "remedy": one.remedy} for one in seen])
     bad = sum(one.state == "problem" for one in seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ from hardcase.errors import Problem
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.subject import Subject
+    from hardcase.training import Progress
 
 OPTIONAL = {
     "onnxruntime": ("onnx", "ONNX models"),
@@ -58,16 +59,16 @@ def environment() -> Iterator[Finding]:
         yield _optional(name, extra, purpose)
 
 
-def job(config: Config) -> Iterator[Finding]:
+def job(config: Config, progress: Callable[[Progress], None]) -> Iterator[Finding]:
     """The data, the model, their fit, and a short run; the first problem ends it, for the rest depends on it."""
     try:
-        yield from _job(config)
+        yield from _job(config, progress)
     except Problem as problem:
         detail = " ".join([problem.what, *problem.why])
         yield Finding("here it stops", "problem", detail, problem.fix)
 
 
-def _job(config: Config) -> Iterator[Finding]:
+def _job(config: Config, progress: Callable[[Progress], None]) -> Iterator[Finding]:
     from hardcase.data import describe, load
     from hardcase.health import check
     from hardcase.planning import seeds, subject
@@ -82,7 +83,7 @@ def _job(config: Config) -> Iterator[Finding]:
     )
     for text in about["notes"]:
         yield Finding("data", "warning", text)
-    model = subject(config, config.model)
+    model = subject(config, config.model, progress)
     weights = sum(parameter.numel() for parameter in model.net.parameters())
     yield Finding("model", "ok", f"{config.model}: {weights:,} weights, returns {model.outputs}, on {model.device}")
     health = check(model, seeds(config), allow_low_accuracy=config.allow_low_accuracy)
@@ -96,7 +97,7 @@ def _job(config: Config) -> Iterator[Finding]:
     yield Finding("repeatable", "ok" if health.bitwise else "warning", batch)
     for text in health.notes:
         yield Finding("model", "warning", text)
-    yield _smoke(config)
+    yield _smoke(config, progress)
 
 
 def _normalisation(config: Config, model: Subject) -> Finding:
@@ -109,7 +110,7 @@ def _normalisation(config: Config, model: Subject) -> Finding:
     return Finding("normalisation", "ok", f"(mean, std) by channel: {shown}")
 
 
-def _smoke(config: Config) -> Finding:
+def _smoke(config: Config, progress: Callable[[Progress], None]) -> Finding:
     """A few seeds for at most ten seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.planning import plan
@@ -118,7 +119,7 @@ def _smoke(config: Config) -> Finding:
     short = {"seeds": min(config.seeds, 16), "workers": 1, "budget": {**config.budget.model_dump(), "time": "10s"}}
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
-        record = start(plan(smoke), Path(folder) / "run").record
+        record = start(plan(smoke, progress), Path(folder) / "run").record
     counts = record["funnel"]
     detail = (
         f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing, {record['elapsed']:.1f} s"
