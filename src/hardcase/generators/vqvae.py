@@ -23,6 +23,10 @@ from hardcase.training.loop import Goal
 from hardcase.types import Images
 
 
+FEW = 4
+"""A codebook of which fewer codes are in use has collapsed."""
+
+
 class _Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ def healthy(net: VqVae, images: Images) -> None:
         codes = net.book.nearest(net.encode(x))
         painted = net(x)
     used = len(set(codes.flatten().tolist()))
-    if used < 8 or float(painted.std(0).mean()) < 0.1 * float(x.std(0).mean()):
+    if used < FEW or float(painted.std(0).mean()) < 0.1 * float(x.std(0).mean()):
         raise Problem(
             f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use, pictures vary by "
             f"{float(painted.std(0).mean()):.3g} where the images vary by {float(x.std(0).mean()):.3g}.",

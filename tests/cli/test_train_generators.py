@@ -1,0 +1,64 @@
+"""``hardcase train vqvae`` and ``train gan``: trained as asked, kept, and drawn."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardcase.cli import main
+from hardcase.generators import catalogue, vqvae
+from hardcase.training import Recipe
+from tiny import bars
+
+MODEL = """
+from torch import nn
+class Thirds(nn.Module):
+    def forward(self, x):
+        return 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
+make = Thirds
+"""
+SHORT = Recipe(epochs=40, batch=16, lr=3e-3)
+
+
+@pytest.fixture(autouse=True)
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    for name in ("vqvae-ema", "gan-conditional"):
+        monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT))
+    monkeypatch.setattr(
+        vqvae, "ema", lambda channels, size, classes, latent: vqvae.VqVae(channels, size, width=16, code=latent, book=32)
+    )
+    train, test = bars(64), bars(24, seed=1, split="test")
+    np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    Path("model.py").write_text(MODEL)
+
+
+def trained(capsys, *words):
+    code = main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    return json.loads(said.out), said.err
+
+
+def test_a_vqvae_is_trained_with_its_options_kept_and_drawn(capsys):
+    words = ("vqvae", "--latent", "8", "--mix", "0.2", "--image-weight", "0.0001", "--latent-weight", "0")
+    card, _ = trained(capsys, *words)
+    asked = {"kind": "ema", "latent": 8, "mix": 0.2, "latent_weight": 0.0, "image_weight": 0.0001}
+    assert asked.items() <= card["configuration"].items()
+    assert card["ssim"] > 0.3
+    assert card["reconstruction_accuracy"] > 0.8
+    picture = Path(card["folder"]) / "reconstructions.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    again, said = trained(capsys, *words)
+    assert "training" not in said
+    assert again == card
+
+
+def test_a_gan_is_trained_and_its_samples_drawn(capsys):
+    card, _ = trained(capsys, "gan", "--latent", "4", "--epochs", "1")
+    assert card["configuration"]["latent"] == 4
+    assert 0 <= card["sample_accuracy"] <= 1
+    assert (Path(card["folder"]) / "samples.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,140 @@
+"""The VQ-VAE: shapes, its loss written out, collapse as an error, and training with two discriminators."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from hardcase import generators
+from hardcase.errors import Problem
+from hardcase.generators.joint import _partners, train_jointly
+from hardcase.generators.pictures import sheet
+from hardcase.generators.vqvae import VqVae, healthy, image_discriminator, latent_discriminator, own_loss, reconstruct
+from hardcase.randomness import stream
+from hardcase.tensors import from_bytes
+from hardcase.training import Recipe, fit
+from hardcase.training.duel import Player, duel
+from hardcase.training.loop import own_randomness
+from tiny import bars, global_state, weights
+
+IMAGES = bars(64, size=12)
+
+
+def small(seed=0, **options):
+    with own_randomness(seed, "small"):
+        return VqVae(1, 12, width=16, code=8, book=32, **options)
+
+
+def taught(**options):
+    net = small(**options)
+    fit(net, IMAGES, reconstruct(IMAGES), Recipe(epochs=40, batch=16, lr=3e-3), seed=0)
+    return net
+
+
+@pytest.fixture(scope="module")
+def net():
+    return taught()
+
+
+@pytest.mark.parametrize("kind", ["ema", "gradient"])
+@pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (3, 64)])
+def test_shapes_and_range(kind, channels, size):
+    net = generators.build("vqvae", kind=kind, channels=channels, size=size, classes=3, latent=16).eval()
+    x = torch.rand(2, channels, size, size)
+    z = net.encode(x)
+    assert z.shape == (2, *net.code_shape) == (2, 16, size // 4, size // 4)
+    image = net.decode(z * 100)
+    assert image.shape == x.shape
+    assert image.min() >= 0
+    assert image.max() <= 1
+    assert torch.equal(net(x), net.decode(z))
+    assert latent_discriminator(net)(z).shape == image_discriminator(net)(x).shape == (2, 1)
+
+
+def test_images_that_cannot_be_halved_are_refused():
+    with pytest.raises(Problem, match="30x30 pixels cannot be halved"):
+        VqVae(1, 30)
+
+
+@pytest.mark.parametrize("learned", ["ema", "gradient"])
+def test_the_loss_is_the_papers_without_the_codebook_term_where_codes_follow_their_users(learned):
+    net, x = small(learned=learned).eval(), from_bytes(IMAGES.x[:8])
+    z = net.encode(x)
+    q = net.book.embed(net.book.nearest(z))
+    expected = functional.mse_loss(net.paint(q), x) + 0.25 * (z - q).square().mean()
+    expected = expected + (0.75 * (z - q).square().mean() if learned == "gradient" else 0)
+    torch.testing.assert_close(own_loss(net, x, stream(0)), expected)
+
+
+def test_it_learns_to_give_images_back_and_is_healthy(net):
+    x = from_bytes(IMAGES.x)
+    assert (net(x) - x).square().mean() < 0.5 * (x - x.mean(0)).square().mean()
+    healthy(net, IMAGES)
+
+
+def test_a_collapsed_codebook_and_black_pictures_are_errors(net):
+    one_code, black = taught_copy(net), taught_copy(net)
+    one_code.book.codes.copy_(one_code.book.codes[:1].expand_as(one_code.book.codes))
+    with pytest.raises(Problem, match="collapsed: 1 of 32 codes in use"):
+        healthy(one_code, IMAGES)
+    black.decoder.pixels.weight.data.zero_()
+    with pytest.raises(Problem, match="pictures vary by 0 "):
+        healthy(black, IMAGES)
+
+
+def taught_copy(net):
+    other = small()
+    other.load_state_dict(net.state_dict())
+    return other.eval()
+
+
+def test_partners_are_of_another_class_where_there_is_one():
+    y = torch.tensor([0, 0, 1, 2, 2, 0])
+    for seed in range(20):
+        assert bool((y[_partners(y, stream(seed))] != y).all())
+    assert _partners(torch.zeros(3, dtype=torch.int64), stream(0)).shape == (3,)
+
+
+def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
+    made, before = [], global_state()
+    for seed in (0, 0, 1):
+        other = taught_copy(net)
+        history = train_jointly(other, IMAGES, Recipe(epochs=2, batch=32, lr=1e-3), mix=0.3, seed=seed)
+        assert history.steps == 4
+        assert not other.training
+        made.append(weights(other))
+    assert global_state() == before
+    assert made[0] == made[1] != made[2]
+    assert made[0] != weights(net)
+
+
+def test_weight_of_the_discriminators_matters_and_zero_leaves_the_plain_loss(net):
+    def joint(*given):
+        other = taught_copy(net)
+        train_jointly(other, IMAGES, Recipe(epochs=1, batch=32, lr=1e-3), mix=0.3, weights=given)
+        return weights(other)
+
+    assert len({joint(0.0, 0.0), joint(0.1, 0.0), joint(0.0, 0.1)}) == 3
+
+
+def test_a_duel_moves_each_players_own_networks_only():
+    one, two = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    start = [net.weight.detach().clone() for net in (one, two)]
+    seen = []
+
+    def pull(net, goal):
+        return lambda x, y, noise: (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean() + 0 * (one.weight + two.weight).sum()
+
+    players = (Player(nets=[one], loss=pull(one, 1.0), lr=0.05), Player(nets=[two], loss=pull(two, -1.0), lr=0.0001))
+    history = duel(players, IMAGES, Recipe(epochs=30, batch=32, lr=1, schedule="constant"), seed=0, after=seen.append)
+    assert seen == list(range(1, 61))
+    assert history.loss[-1] < history.loss[0] * 0.2, "the first player's loss is reported"
+    assert (one.weight - start[0]).abs() > 0.1
+    assert (two.weight - start[1]).abs() < 0.02, "each player has its own rate"
+
+
+def test_a_sheet_shows_every_image_in_its_place():
+    rows = [IMAGES.x[:3], IMAGES.x[3:5]]
+    drawn = sheet(rows, zoom=1)
+    assert drawn.shape == (1, 28, 42)
+    assert torch.equal(drawn[:, 14:26, 14:26], IMAGES.x[4])
+    assert torch.equal(sheet(rows, zoom=3)[:, ::3, ::3], drawn)
