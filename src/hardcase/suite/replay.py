@@ -1,0 +1,117 @@
+"""Stored tests shown to another version of the model: what is fixed, what still fails, what fails anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.errors import Problem
+from hardcase.funnel import interval
+from hardcase.oracles import MARGIN
+from hardcase.results import Run
+from hardcase.store import read_images
+from hardcase.tensors import chunks, from_bytes, margin
+from hardcase.types import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Axis `t`: stored tests, `n`: seeds. `before` and `after` say where each model version answers wrongly."""
+
+    model: str
+    tests: pa.Table
+    predicted: Int[Tensor, " t"]
+    after: Bool[Tensor, " t"]
+    seeds_before: Bool[Tensor, " n"]
+    seeds_after: Bool[Tensor, " n"]
+    confirmed: Bool[Tensor, " t"] | None
+
+    def summary(self) -> dict[str, Any]:
+        """Counts with their denominators; McNemar's test on the seeds alone and on seeds and tests together.
+
+        Stored tests were all failed by the old version, so they can only get better: the seeds show what got worse.
+        """
+        fixed, still = int((~self.after).sum()), int(self.after.sum())
+        mended = int((self.seeds_before & ~self.seeds_after).sum())
+        broken = int((~self.seeds_before & self.seeds_after).sum())
+        return {
+            "model": self.model,
+            "tests": len(self.after),
+            "fixed": _share(fixed, len(self.after)),
+            "still_failing": _share(still, len(self.after)),
+            "confirmed": None if self.confirmed is None else self._of_confirmed(self.confirmed),
+            "seeds": {
+                "total": len(self.seeds_after),
+                "right_before": int((~self.seeds_before).sum()),
+                "right_now": int((~self.seeds_after).sum()),
+                "newly_failing": _share(broken, int((~self.seeds_before).sum())),
+                "newly_right": _share(mended, int(self.seeds_before.sum())),
+                "mcnemar_p": statistics.mcnemar(broken, mended).p,
+            },
+            "mcnemar_p": statistics.mcnemar(broken, mended + fixed).p,
+        }
+
+    def _of_confirmed(self, rows: Bool[Tensor, " t"]) -> dict[str, Any]:
+        total = int(rows.sum())
+        return {
+            "tests": total,
+            "fixed": _share(int((rows & ~self.after).sum()), total),
+            "still_failing": _share(int((rows & self.after).sum()), total),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a test: what was expected, said then and said now."""
+        said = self.tests.select(["id", "seed", "expected", "predicted"]).to_pylist()
+        now = zip(self.predicted.tolist(), self.after.tolist())
+        return [{**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)]
+
+
+def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
+    """Ask `model` about the stored tests of `run` that left their label, and about its seeds."""
+    tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
+    if not len(tests):
+        raise Problem(f"{run.folder} holds no failing tests to replay.", fix="a run that found some")
+    expected = _column(tests, "expected")
+    predicted, after = _asked(model, tests, expected, len(run.classes), batch)
+    seeds = run.seeds
+    label = _column(seeds, "label")
+    _, seeds_after = _asked(model, seeds, label, len(run.classes), batch)
+    return Replay(
+        model.name, tests, predicted, after, _column(seeds, "predicted") != label, seeds_after, _confirmed(run, tests)
+    )
+
+
+def _asked(
+    model: Model, table: pa.Table, label: Int[Tensor, " m"], classes: int, batch: int
+) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
+    """What the model answers, and where it leaves the label by at least the margin that counts as failing."""
+    x = from_bytes(read_images(table["image"]))
+    with torch.inference_mode():
+        logits = torch.cat([model(x[rows].to(model.device)).logits.cpu() for rows in chunks(len(x), batch)])
+    if logits.shape[1] < classes:
+        raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
+    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= MARGIN).clone()
+
+
+def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:
+    verdicts = run.verdicts
+    if verdicts is None:
+        return None
+    said = [verdicts.get(name, {}) for name in tests["id"].to_pylist()]
+    return torch.tensor([bool(one.get("valid") and one.get("label_kept")) for one in said], dtype=torch.bool)
+
+
+def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
+    return torch.from_numpy(table[name].to_numpy().copy()).long()
+
+
+def _share(hits: int, total: int) -> dict[str, Any]:
+    low, high = interval(hits, total)
+    return {"hits": hits, "total": total, "share": hits / total if total else None, "low": low, "high": high}

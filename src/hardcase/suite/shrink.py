@@ -1,0 +1,184 @@
+"""The smallest change: each failing test moved back toward its seed as far as it still fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.funnel import count
+from hardcase.oracles import MARGIN
+from hardcase.randomness import stream
+from hardcase.results import Run
+from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, refuse_used, to_parquet
+from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
+from hardcase.types import Findings, Images, Model, Seeds, Space
+
+STEPS = 12
+"""Halvings of each way back: the last step is below a four-thousandth of it."""
+
+Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
+"""The images at given shares (0: seed, 1: test) of the ways of given rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """The failing tests of a run beside their seeds."""
+
+    table: pa.Table
+    x: UInt8[Tensor, "t c h w"]
+    seed_x: UInt8[Tensor, "t c h w"]
+    expected: Int[Tensor, " t"]
+    place: Int[Tensor, " t"]
+
+
+def shrink(
+    run: Run,
+    subject: Model,
+    out: Path,
+    *,
+    space: Space | None = None,
+    seeds: Images | None = None,
+    steps: int = STEPS,
+    batch: int = 256,
+) -> Run:
+    """A new run in `out` whose tests are those of `run`, moved back: by bisection in `space`, then in pixels.
+
+    Failing is not monotone along the way; what is kept at every halving is an image that does fail. `space` is used for
+    tests that store their code, where the code still gives the stored image; `seeds` are the images that the run began
+    with, if more is known of them than their pixels.
+    """
+    refuse_used(out)
+    tests = _tests(run)
+    ask = _asker(subject, tests.expected, batch)
+    x = from_bytes(tests.x)
+    failing, _, _ = ask(x, torch.arange(len(x)))
+    if not bool(failing.any()):
+        raise Problem(
+            f"{subject.name} fails none of the {len(x)} stored tests.", "There is nothing to move back.",
+            fix="the model that the run was made with; hardcase replay shows what another one answers",
+        )  # fmt: skip
+    rows, spent = failing.nonzero().squeeze(1), len(x)
+    if space is not None and space.keeps_code:
+        origin = _origin(tests, space, seeds, subject.device)
+        x, used = _in_space(tests, x, rows, space, origin, ask, steps, batch)
+        spent += used
+    seed = from_bytes(tests.seed_x)
+    moved, used = _bisect(
+        lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])), x, rows, ask, steps
+    )
+    return _stored(run, tests, moved, ask, out, spent=spent + used, failing=int(failing.sum()))
+
+
+Ask = Callable[[Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]]
+
+
+def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
+    """Where images fail (the tests they belong to are `rows`), what is answered, and how surely."""
+
+    def ask(x: Tensor, rows: Int[Tensor, " m"]) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.inference_mode():
+            parts = [subject(x[part].to(subject.device)).logits.cpu() for part in chunks(len(x), batch)]
+        p = torch.cat(parts).clone().softmax(1)
+        return margin(p, expected[rows]) >= MARGIN, p.argmax(1), p.amax(1)
+
+    return ask
+
+
+def _bisect(way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int) -> tuple[Tensor, int]:
+    """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving finds."""
+    low, high, best = torch.zeros(len(rows)), torch.ones(len(rows)), x[rows].clone()
+    for _ in range(steps):
+        middle = (low + high) / 2
+        made = way(middle, rows)
+        fails, _, _ = ask(made, rows)
+        best = torch.where(per_row(fails, made), made, best)
+        low, high = torch.where(fails, low, middle), torch.where(fails, middle, high)
+    moved = x.clone()
+    moved[rows] = best
+    return moved, steps * len(rows)
+
+
+def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
+    """Where the search of every test began."""
+    x, y = from_bytes(tests.seed_x.to(device)), tests.expected.to(device)
+    z, context = space.encode(x, y, stream(0, "shrink", device=device))
+    known: dict[str, Tensor] = {}
+    if seeds is not None and seeds.context:
+        rows = {name: i for i, name in enumerate(seeds.id)}
+        own = torch.tensor([rows[name] for name in tests.table["seed"].to_pylist()])
+        known = {name: value[own].to(device) for name, value in seeds.context.items()}
+    return Seeds(z, x, y, tests.place.to(device), {**known, **context})
+
+
+def _in_space(
+    tests: Tests, x: Tensor, rows: Int[Tensor, " r"], space: Space, origin: Seeds, ask: Ask, steps: int, batch: int
+) -> tuple[Tensor, int]:
+    """Back along the straight line between the codes, for tests whose code still gives their image."""
+    codes = tests.table["code"].to_pylist()
+    coded = rows[torch.tensor([bool(codes[i]) for i in rows.tolist()], dtype=torch.bool)]
+    if not len(coded):
+        return x, 0
+    end = origin.z.clone()
+    end[coded] = torch.tensor([codes[i] for i in coded.tolist()], device=end.device).reshape(end[coded].shape)
+
+    def way(share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
+        parts = []
+        for part in chunks(len(own), batch):
+            here = origin.take(own[part].to(end.device))
+            moved = here.z + per_row(share[part].to(end.device), here.z) * (end[own[part]] - here.z)
+            parts.append(to_grid(space.decode(space.project(moved, here), here)).detach().cpu())
+        return torch.cat(parts)
+
+    with torch.no_grad():
+        same = (to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]).flatten(1).all(1)
+        return _bisect(way, x, coded[same], ask, steps) if bool(same.any()) else (x, 0)
+
+
+def _tests(run: Run) -> Tests:
+    table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
+    if not len(table):
+        raise Problem(f"{run.folder} holds no failing tests to shrink.", fix="a run that found some")
+    rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
+    place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
+    expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
+    return Tests(table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place)
+
+
+def _stored(run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int) -> Run:
+    """The moved tests as a run of its own: the same seeds, a part of its own, nothing judged yet."""
+    _, predicted, confidence = ask(x, torch.arange(len(x)))
+    ids, before = tests.table["seed"].to_pylist(), tests.table["l2"].to_numpy()
+    method = f"{run.record['method']}+shrink"
+    table = findings_table(_findings(tests, x, predicted, confidence), tests.seed_x, ids, method=method, oracle="label")
+    after = table["l2"].to_numpy()
+    seeds = run.seeds.drop_columns(["image"]).to_pylist()
+    counts = count(seeds, table.select(["id", "seed", "kind"]).to_pylist(), None)
+    facts = {
+        "from": str(run.folder), "tests": len(x), "failing": failing, "queries": spent + len(x),
+        "l2_before": float(torch.tensor(before).median()), "l2_after": float(torch.tensor(after).median()),
+    }  # fmt: skip
+    record: Mapping[str, Any] = {**run.record, **counts, "method": method, "judge": None, "shrink": facts}
+    store = Store.create(out, record, (run.folder / "config.toml").read_text(), run.seeds)
+    store.put(0, Packed(to_parquet(table), to_parquet(run.seeds), pack_deltas({})))
+    return Run(out)
+
+
+def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
+    total = len(x)
+    image = to_bytes(x)
+    change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
+    column = {name: torch.from_numpy(tests.table[name].to_numpy().copy()) for name in ("score", "queries")}
+    return Findings(
+        seed=tests.place, x=image, kind=torch.zeros(total, dtype=torch.int64), expected=tests.expected,
+        predicted=predicted, peer_predicted=torch.zeros(total, 0, dtype=torch.int64), confidence=confidence,
+        score=column["score"], distance=change.square().sum(1).sqrt(), queries=column["queries"], code=torch.zeros(total, 0),
+    )  # fmt: skip
