@@ -2,6 +2,7 @@
 
 import io
 import signal
+from collections import Counter
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ RECORD = {
 
 
 def total(seeds=0, failing=0, queries=0, confusions=()):
-    return Progress(seeds // 4, 5, seeds, queries, 0, failing, failing, confusions)
+    return Progress(seeds // 4, 5, seeds, queries, 0, failing, failing, Counter(confusions))
 
 
 def counts(failing, queries=3):
