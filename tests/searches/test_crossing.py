@@ -86,7 +86,7 @@ def test_the_last_failing_candidate_lies_on_the_boundary():
 def test_questions_stay_below_the_promise(count):
     look, search = World(at(count)), Crossing(codes=codes(), classes=2)
     walk(search, look)
-    assert int(look.asked.max()) <= 2 * 2 * (1 + search.halvings) + search.shorten + search.closing
+    assert int(look.asked.max()) <= 3 * 2 * (1 + search.halvings) + search.shorten + search.closing
     assert int(look.asked.min()) > search.shorten
 
 
@@ -106,8 +106,8 @@ def test_candidates_stay_in_the_range_of_the_codes():
 
 def test_shortening_shortens():
     short, long = World(at()), World(at())
-    walk(Crossing(codes=codes(), cut=0.5, shorten=60), short)
-    walk(Crossing(codes=codes(), cut=0.5, shorten=0), long)
+    walk(Crossing(codes=codes(), cuts=(0.5,), shorten=60), short)
+    walk(Crossing(codes=codes(), cuts=(0.5,), shorten=0), long)
     assert float(short.best.mean()) < 0.8 * float(long.best.mean())
 
 

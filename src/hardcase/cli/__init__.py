@@ -37,6 +37,7 @@ VERBS = (
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),
     Verb("status", "status:status", _SEARCH),
+    Verb("escape", "escape:escape", _SEARCH),
     Verb("coverage", "coverage:coverage", _RESULTS),
     Verb("judge", "judge:judge", _RESULTS),
     Verb("report", "report:report", _RESULTS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hardcase.errors import Problem
 from hardcase.objectives import NearestFailing
 from hardcase.oracles import LeavesLabel, Reaches
 from hardcase.searches.crossing import Crossing
@@ -16,10 +17,11 @@ def sinvad(
     partners: Codes | None = None,
     classes: int = 4,
     neighbours: int = 50,
-    cut: float = 0.05,
+    cuts: tuple[float, ...] = (0.05, 0.25),
     halvings: int = 5,
     shorten: int = 40,
     closing: int = 10,
+    every: bool = False,
     target: int | None = None,
 ) -> Method:
     """The nearest latent code whose image leaves the seed's label (Eq. 1, or Eq. 4 with `target`), in about 70 questions.
@@ -31,9 +33,14 @@ def sinvad(
     minimises the same L1 distance of codes, but starts along the steps between neighbouring classes, taken from codes of
     training images (`partners`), instead of from random codes, and ends with halvings that put the image on the boundary.
     Codes stay within the range of training codes. Labels of partners come with the data; no question is spent on them.
+    With `every`, each other class is a goal of its own, and the nearest code that reaches it is kept.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
+    if every and (target is not None or partners is None):
+        raise Problem("every class as a goal needs partners and no target.", fix="every=False, or no target")
+    classes = classes if partners is None or not every else int(partners.label.max())
     goals = classes if target is None else 1
+    once = shorten + closing
     return Method(
         name="sinvad",
         space=space,
@@ -41,17 +48,19 @@ def sinvad(
             codes=partners,
             classes=goals,
             neighbours=neighbours,
-            cut=cut,
+            cuts=cuts,
             halvings=halvings,
             shorten=shorten,
             closing=closing,
+            apart=every,
             toward=target,
         ),
         objective=NearestFailing(oracle),
         oracle=oracle,
         until="budget",
         needs="label",
-        budget=Budget(queries=1 + 2 * goals * (1 + halvings) + shorten + closing),
+        keep="best-per-label" if every else "best",
+        budget=Budget(queries=1 + (len(cuts) + 1) * goals * (1 + halvings) + (goals if every else 1) * once),
     )
 
 

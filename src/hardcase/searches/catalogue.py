@@ -48,11 +48,51 @@ SEARCHES = {
             where="crossing:Crossing",
         ),
         SearchRow(
+            name="interpolation",
+            summary="every seed mixed once with every partner of another class, at one share",
+            needs="label",
+            where="interpolation:Interpolation",
+            paper="Duan, Dwyer and Yang, 2025 (ARGUS)",
+        ),
+        SearchRow(
+            name="bisection",
+            summary="the smallest share of near partners that reaches each other class, then what of it can be taken back",
+            needs="label",
+            where="bisection:Bisection",
+        ),
+        SearchRow(
+            name="pixel-genetic",
+            summary="a population a seed: tournaments, uniform crossover and small mutations of pixels",
+            needs="scores",
+            where="pixel_genetic:PixelGenetic",
+            paper="Xie et al., IJCAI 2019",
+        ),
+        SearchRow(
             name="worklist",
             summary="short gradient walks from a list that grows by candidates that are new and near",
             needs="gradients",
             where="worklist:Worklist",
             paper="Guo et al., ESEC/FSE 2018; Lee et al., ISSTA 2020",
+        ),
+        SearchRow(
+            name="fan",
+            summary="several gradient walks from every seed, each with an aim of its own",
+            needs="gradients",
+            where="fan:Fan",
+            paper="Te Wei Lee, report, 2020",
+        ),
+        SearchRow(
+            name="fuzzing",
+            summary="mutants of parents that a corpus chooses: white noise, or changes that keep a picture's meaning",
+            needs="label",
+            where="fuzzing:Fuzzing",
+            paper="Xie et al., ISSTA 2019; Odena et al., ICML 2019",
+        ),
+        SearchRow(
+            name="exits",
+            summary="random walks out of a class, halved to the border, and the class they enter there",
+            needs="label",
+            where="exits:Exits",
         ),
     )
 }

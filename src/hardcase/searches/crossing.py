@@ -20,12 +20,13 @@ WIDE = 4.0
 class Crossing:
     """Walks from every seed toward near other classes along few coordinates; asks only whether a candidate fails.
 
-    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates (a share `cut` of all), are
-    tried in turn, `reach` times as long at first, then just inside the shortest failing length; one that fails there is
-    halved `halvings` times. Where all of them miss, the nearest codes themselves are tried. *Shorten*: `shorten` times
-    a tenth of the coordinates goes back to the seed's and the rest grows to a slightly shorter length, which is kept if
-    it fails. *Close in*: `closing` halvings along the ray from the seed, so that the last failing candidate lies on the
-    boundary. Lengths are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from the prior.
+    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are tried in turn, `reach`
+    times as long at first, then just inside the shortest failing length; one that fails there is halved `halvings` times.
+    The first of `cuts` is the share of coordinates that is kept; where all goals are missed the next one is tried, and in
+    the end the nearest codes themselves. *Shorten*: `shorten` times a tenth of the coordinates goes back to the seed's
+    and the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: `closing` halvings along the
+    ray from the seed, so that the last failing candidate lies on the boundary. Lengths are L1. No coordinate leaves the
+    range of `codes`; without `codes`, steps are drawn from the prior.
 
     With `apart` every class is a race of its own, won by reaching that class; with `toward` there is only that class.
     A race is a track in the state, which names its seed by `row`.
@@ -34,7 +35,7 @@ class Crossing:
     codes: Codes | None = None
     classes: int = 4
     neighbours: int = 50
-    cut: float = 0.05
+    cuts: tuple[float, ...] = (0.05, 0.25)
     reach: float = 1.5
     halvings: int = 5
     shorten: int = 40
@@ -60,8 +61,8 @@ class Crossing:
         }  # fmt: skip
 
     def step(self, state: State, look: Look, rng: torch.Generator) -> State:
-        turn, lanes = int(state["turn"]), 2 * state["goal"].shape[1]
-        race = lanes * (1 + self.halvings)
+        turn, lanes = int(state["turn"]), state["goal"].shape[1]
+        race = (len(self.cuts) + 1) * lanes * (1 + self.halvings)
         if turn < race:
             lane, halving = divmod(turn, 1 + self.halvings)
             state = self._halve(state, look) if halving else self._probe(state, look, lane)
@@ -87,15 +88,15 @@ class Crossing:
 
     def _probe(self, state: State, look: Look, lane: int) -> State:
         """Try one direction; where it fails, its interval of shares is open for halving."""
-        plain, place = divmod(lane, state["goal"].shape[1])
-        there = state["goal"][:, place] >= 0
-        if plain:
-            tracks, way = (there & state["length"].isinf()).nonzero().squeeze(1), state["nearest"][:, place]
-            offset = way[tracks]
+        cut, place = divmod(lane, state["goal"].shape[1])
+        there = (state["goal"][:, place] >= 0) & (state["length"].isinf() if cut else True)
+        tracks = there.nonzero().squeeze(1)
+        if cut == len(self.cuts):
+            offset = state["nearest"][tracks, place]
         else:
-            tracks, way = there.nonzero().squeeze(1), state["step"][:, place]
-            longest = self.reach * way.abs().sum(1)
-            offset = _scaled(_cut(way, self.cut), torch.minimum(0.95 * state["length"], longest))[tracks]
+            step, shortest = state["step"][tracks, place], state["length"][tracks]
+            longest = self.reach * step.abs().sum(1)
+            offset = _scaled(_cut(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
         state, hit = self._try(state, look, tracks, offset)
         return self._opened(state, hit)
 

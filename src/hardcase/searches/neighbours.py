@@ -22,6 +22,10 @@ class Codes(Protocol):
     def take(self, rows: Tensor) -> Tensor: ...
 
 
+LIMIT = 10_000
+"""How many codes are looked at: the first, so a library should begin with every class."""
+
+
 class Directions(NamedTuple):
     """For each seed and goal: the goal's class (-1: none), the step between the classes, the step to its nearest code."""
 
@@ -37,7 +41,7 @@ def directions(codes: Codes, seeds: Seeds, *, classes: int, neighbours: int, tow
     class: what tells the classes apart around here, without what is peculiar to the seed or to one partner.
     """
     z, y = flat(seeds.z), seeds.y
-    label = codes.label.to(y.device)
+    label = codes.label[:LIMIT].to(y.device)
     kinds = max(int(label.max()), int(y.max()) if len(y) else 0) + 1
     rows, distance = _ranked(codes, label, z, neighbours, kinds)
     others = distance.scatter(1, y[:, None], torch.inf)
@@ -53,7 +57,7 @@ def directions(codes: Codes, seeds: Seeds, *, classes: int, neighbours: int, tow
 
 def span(codes: Codes, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
     """The least and greatest value of every coordinate over the codes and the seed's own."""
-    z, label = flat(seeds.z), codes.label
+    z, label = flat(seeds.z), codes.label[:LIMIT]
     low, high = z.clone(), z.clone()
     rows = torch.arange(len(label), device=z.device)
     for part in chunks(len(label), 4096):

@@ -1,0 +1,92 @@
+"""A method applied to images in this process, without a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
+from hardcase.health import answers
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Budget, Findings, Images, Method, Model
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found, and what it cost. `attempted` marks the usable seeds whose reconstruction keeps its label."""
+
+    seeds: Images
+    findings: Findings
+    queries: Int[Tensor, " n"]
+    gradients: Int[Tensor, " n"]
+    attempted: Bool[Tensor, " n"]
+    seconds: float
+
+    @property
+    def succeeded(self) -> int:
+        return len(set(self.findings.seed.tolist()))
+
+    @property
+    def success(self) -> float:
+        return self.succeeded / max(int(self.attempted.sum()), 1)
+
+
+def usable(subject: Model, images: Images) -> Images:
+    """The images that `subject` classifies rightly."""
+    return images.take((answers(subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1))
+
+
+def search(
+    subject: Model,
+    method: Method,
+    seeds: Images,
+    *,
+    peers: tuple[Model, ...] = (),
+    budget: Budget | None = None,
+    keep: str | None = None,
+    seed: int = 0,
+    shard: int = 64,
+    batch: int = 256,
+) -> Searched:
+    """Search all `seeds`, which the subject must classify rightly."""
+    rule = parse_keep(keep or method.keep)
+    campaign = Campaign(subject=subject, method=method, peers=peers, keep=rule, batch=batch, seed=seed)
+    most = limits(overlay(budget or Budget(), method.budget), len(seeds))
+    begun = perf_counter()
+    parts = [
+        run_shard(campaign, seeds.take(torch.arange(len(seeds))[rows]), most.take(rows), number=i, first=rows.start)
+        for i, rows in enumerate(chunks(len(seeds), shard))
+    ]
+    spent = perf_counter() - begun
+    counts = [part.counts for part in parts]
+    return Searched(
+        seeds,
+        Findings.join([_on_cpu(part.findings) for part in parts]),
+        torch.cat([count.queries for count in counts]).cpu(),
+        torch.cat([count.gradients for count in counts]).cpu(),
+        ~torch.cat([count.lost for count in counts]).cpu(),
+        spent,
+    )
+
+
+@torch.no_grad()
+def probabilities(model: Model, x: Tensor) -> Float[Tensor, "m k"]:
+    """What `model` says of 8-bit images, in calls of bounded size."""
+    parts = [model(from_bytes(x[rows].to(model.device))).logits.softmax(1).cpu() for rows in chunks(len(x), 256)]
+    return torch.cat(parts)
+
+
+def top_two_gap(p: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:
+    """U(x) of SINVAD's Eq. 3: the greatest probability minus the second greatest."""
+    best = p.topk(2, dim=1).values
+    return best[:, 0] - best[:, 1]
+
+
+def _on_cpu(findings: Findings) -> Findings:
+    from dataclasses import fields
+
+    return Findings(**{f.name: getattr(findings, f.name).cpu() for f in fields(Findings)})
