@@ -16,6 +16,39 @@ class Experiment:
     needs: str = "mnist5k"
 
 
-_ROWS: tuple[Experiment, ...] = ()
+_SINVAD = "Kang, Feldt and Yoo, TOSEM 2023"
+
+_ROWS: tuple[Experiment, ...] = (
+    Experiment(
+        name="sinvad-rq1",
+        summary="images for people to rate: real, FGSM, C&W and SINVAD on the same boundary; with ratings, the analysis",
+        paper=_SINVAD,
+        where="sinvad_rq1:run",
+    ),
+    Experiment(
+        name="sinvad-rq2",
+        summary="how close to the decision boundary found images lie, and what that costs",
+        paper=_SINVAD,
+        where="sinvad_rq2:run",
+    ),
+    Experiment(
+        name="sinvad-rq3",
+        summary="class escape against test error as labels are mixed in training",
+        paper=_SINVAD,
+        where="sinvad_rq3:run",
+    ),
+    Experiment(
+        name="sinvad-rq4",
+        summary="latent size and kind of VAE against how well a classifier still sees the label",
+        paper=_SINVAD,
+        where="sinvad_rq4:run",
+    ),
+    Experiment(
+        name="sinvad-feasibility",
+        summary="interpolation, images of given surprise and ambiguous images, in pixels and in the latent space",
+        paper=_SINVAD,
+        where="feasibility:run",
+    ),
+)
 
 EXPERIMENTS = {row.name: row for row in _ROWS}
