@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
@@ -11,7 +12,9 @@ def main() -> None:
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     from hardcase.cli import main as run
 
-    sys.exit(run())
+    code = run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the code any more
+    sys.exit(code)
 
 
 if __name__ == "__main__":
