@@ -50,9 +50,10 @@ def test_every_flag_of_a_campaign_arrives():
     assert {name: config[name] for name in same} == {name: flags[name] for name in same}
 
 
-def test_the_folders_own_file_is_used_when_none_is_named():
+def test_the_folders_own_file_is_used_when_none_is_named_and_that_is_said(caplog):
     Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 3\n')
     assert resolve({}).seeds == 3
+    assert "settings come from hardcase.toml" in caplog.text
 
 
 def test_a_run_folder_stands_for_its_configuration():

@@ -12,7 +12,7 @@ from hardcase.campaign import Counts
 from hardcase.cli import lines, watching
 from hardcase.cli.lines import Lines, line
 from hardcase.cli.screen import Screen
-from hardcase.cli.watching import Front, front
+from hardcase.cli.watching import Front, doubts, front
 from hardcase.distribute import Progress
 from hardcase.training import Progress as Training
 
@@ -79,6 +79,15 @@ def test_a_resumed_run_counts_from_where_it_was():
     assert now.speed == 0
     assert now.since_new is None
     assert now.left is None
+
+
+def test_a_generator_that_loses_the_label_is_doubted():
+    good, bad = ({"judge_accuracy": 0.98, "reconstruction_accuracy": share} for share in (0.97, 0.5))
+    assert not doubts(good)
+    assert not doubts({})
+    screen = Front()
+    screen.begin({**RECORD, "generator": bad}, 18)
+    assert "50 % of the images it gives back, against 98 % before" in screen.notes[0]
 
 
 def test_pulses_are_looked_at_four_times_a_second_at_most():

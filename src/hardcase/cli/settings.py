@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from itertools import count
@@ -61,8 +62,11 @@ def free(base: Path) -> Path:
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
 
+    if named is None and PROJECT.is_file():
+        logging.getLogger(__name__).warning("settings come from %s", PROJECT)
+        return read(PROJECT)
     if named is None:
-        return read(PROJECT) if PROJECT.is_file() else {}
+        return {}
     return read(named / "config.toml" if named.is_dir() else named)
 
 

@@ -1,4 +1,4 @@
-"""What ``hardcase list`` can show: where each table is, and the two that have no folder of their own yet."""
+"""What ``hardcase list`` can show: where each table is, and the two that live here."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ METRICS = (
     Measure(name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"),
 )  # fmt: skip
 
+JUDGES = (
+    Measure(
+        name="panel",
+        summary="valid and label kept, by classifiers that took no part in any search, neighbours and a likelihood",
+        needs="the train split of the data; hardcase train judge",
+        laws=("refuses a search that used its members", "learns nothing from the seeds' split"),
+    ),
+    Measure(
+        name="distinct",
+        summary="groups of confirmed findings that look like one fault, in the panel's features",
+        needs="a panel",
+        paper="Campello, Moulavi and Sander: HDBSCAN, PAKDD 2013",
+    ),
+)
+
 WHERE = {
     "methods": "hardcase.methods.catalogue:METHODS",
     "criteria": "hardcase.criteria.catalogue:CRITERIA",
@@ -48,7 +63,6 @@ WHERE = {
     "judges": "hardcase.cli.tables:JUDGES",
     "experiments": "hardcase.experiments.catalogue:EXPERIMENTS",
 }
-JUDGES: tuple[Measure, ...] = ()
 
 
 def rows(kind: str) -> list[Any]:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
@@ -18,6 +19,10 @@ from hardcase.training import Progress as Training
 
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
+
+
+KEPT = 0.9
+"""Share of the subject's accuracy that must be left on what a generator gives back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class Front(Watcher):
 
     def begin(self, record: dict[str, Any], usable: int) -> None:
         self.phase, self.record, self.usable, self.began = "searching", record, usable, monotonic()
+        for text in doubts(record.get("generator") or {}):
+            self.say(text)
 
     def pulse(self, counts: Counts) -> None:
         if monotonic() - self.looked < OFTEN:
@@ -154,6 +161,17 @@ class Front(Watcher):
             self.stops += 1
             raise KeyboardInterrupt
         self.stops += 1
+
+
+def doubts(card: Mapping[str, Any]) -> list[str]:
+    """What a user should know of a generator before a search in its space: does it lose the label?"""
+    before, after = card.get("judge_accuracy"), card.get("reconstruction_accuracy")
+    if not before or after is None or after >= KEPT * before:
+        return []
+    shares = f"{100 * after:.0f} % of the images it gives back, against {100 * before:.0f} % before"
+    return [
+        f"the generator loses the label: the subject is right on {shares}; findings may show its flaws, not the subject's"
+    ]
 
 
 def front(progress: str, *, quiet: bool = False) -> Front:
