@@ -11,10 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.units import Scaling, Selection
+from hardcase.tensors import chunks
 from hardcase.types import Probe
 
 WIDE = 1024
 """Layers with more units are handled one by one; narrower ones together."""
+
+CHUNK = 2**18
+"""Values worked on at a time, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The least and the greatest number of each unit in one look; a unit that shows no number has +inf and -inf."""
+    """The least and the greatest number of each unit in one look; a unit that shows no number has +inf and -inf.
+
+    `broken`: units that show something that is not a number.
+    """
 
     low: Float[Tensor, " u"]
     high: Float[Tensor, " u"]
+    broken: Bool[Tensor, " u"]
 
 
 class Frame:
@@ -94,8 +102,12 @@ class Frame:
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         """The numbers of each layer's `k` greatest units, greatest first, ties to the lower number; -1 where there is none."""
-        top: Tensor = self.once(("top", selection, k), lambda: _top(selection, self.layers(selection), k))
+        top: Tensor = self.once(("top", selection, k), lambda: self._top(selection, k))
         return top
+
+    def _top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
+        clean = not bool(self.extremes(selection).broken.any())
+        return _top(selection, self.layers(selection), k, clean)
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         """The units scaled to [0, 1] by the extremes of their layer in the same row; a constant layer gives 0."""
@@ -129,24 +141,34 @@ def _joined(parts: list[Tensor], stop: int) -> Block:
 
 
 def _extremes(blocks: list[Block]) -> Extremes:
-    low, high = (torch.cat([f(block.values.detach(), 0) for block in blocks]) for f in (torch.amin, torch.amax))
-    if not bool(high.isnan().any()):
-        return Extremes(low, high)
-    broken = [(block.values.detach(), block.values.isnan()) for block in blocks]
-    low = torch.cat([values.masked_fill(nan, torch.inf).amin(0) for values, nan in broken])
-    return Extremes(low, torch.cat([values.masked_fill(nan, -torch.inf).amax(0) for values, nan in broken]))
+    pairs = [(part.amin(0), part.amax(0)) for block in blocks for part in _pieces(block.values.detach())]
+    low, high = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    broken = high.isnan()
+    if bool(broken.any()):
+        marked = [(block.values.detach(), block.values.isnan()) for block in blocks]
+        low = torch.cat([values.masked_fill(nan, torch.inf).amin(0) for values, nan in marked])
+        high = torch.cat([values.masked_fill(nan, -torch.inf).amax(0) for values, nan in marked])
+    return Extremes(low, high, broken)
 
 
-def _top(selection: Selection, layers: list[Tensor], k: int) -> Int[Tensor, "m l k"]:
+def _pieces(values: Float[Tensor, "m u"]) -> list[Float[Tensor, "m p"]]:
+    """Some units at a time, so that a second pass over them finds them in the cache."""
+    return [values[:, part] for part in chunks(values.shape[1], max(1, CHUNK // max(1, len(values))))]
+
+
+def _top(selection: Selection, layers: list[Tensor], k: int, clean: bool) -> Int[Tensor, "m l k"]:
     found: list[Tensor | None] = [None] * len(layers)
+    layers = [
+        values.detach() if clean else values.detach().masked_fill(values.isnan(), -torch.inf) for values in layers
+    ]
     narrow = [i for i, values in enumerate(layers) if values.shape[1] <= WIDE]
     if narrow:
-        together = _greatest(_padded([layers[i].detach() for i in narrow], k), k)
+        together = _greatest(_padded([layers[i] for i in narrow], k), k)
         for position, i in enumerate(narrow):
             found[i] = together[:, position]
     for i, values in enumerate(layers):
         if values.shape[1] > WIDE:
-            found[i] = _greatest_of_many(values.detach(), k)
+            found[i] = _greatest_of_many(values, k)
     starts = torch.tensor(selection.starts, device=layers[0].device)[:, None]
     index = torch.stack([f for f in found if f is not None], 1)
     return torch.where(index < 0, index, index + starts)
@@ -155,18 +177,14 @@ def _top(selection: Selection, layers: list[Tensor], k: int) -> Int[Tensor, "m l
 def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
     """Layers of different widths side by side, filled up with -inf."""
     width = max(k, *(values.shape[1] for values in layers))
-    joined = torch.cat([*layers, layers[0].new_full((len(layers[0]), 1), -torch.inf)], 1)
-    columns = torch.full((len(layers), width), joined.shape[1] - 1)
-    start = 0
-    for row, values in enumerate(layers):
-        columns[row, : values.shape[1]] = torch.arange(start, start + values.shape[1])
-        start += values.shape[1]
-    return joined.index_select(1, columns.flatten().to(joined.device)).reshape(-1, *columns.shape)
+    padded = layers[0].new_full((len(layers[0]), len(layers), width), -torch.inf)
+    for i, values in enumerate(layers):
+        padded[:, i, : values.shape[1]] = values
+    return padded
 
 
 def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
-    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf or not-a-number is left."""
-    values = values.masked_fill(values.isnan(), -torch.inf)
+    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf is left. Writes over `values`."""
     if k > 4:
         best, index = (part[..., :k] for part in values.sort(dim=2, descending=True, stable=True))
         return torch.where(best > -torch.inf, index, -1)
@@ -178,17 +196,20 @@ def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
     return torch.cat(found, 2)
 
 
-def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 64) -> Int[Tensor, "m k"]:
+def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
     """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest values."""
     width, spare = values.shape[1], values.shape[1] % block
-    most = torch.unflatten(values[:, : width - spare], 1, (-1, block)).amax(2)
+    whole = values[:, : width - spare]
+    if values.stride(0) == 1:  # units lie together: reduce along them
+        most = torch.unflatten(whole.t(), 0, (-1, block)).amax(1).t().contiguous()
+    else:
+        most = torch.unflatten(whole, 1, (-1, block)).amax(2)
     if spare:
         most = torch.cat([most, values[:, width - spare :].amax(1, keepdim=True)], 1)
-    if bool(most.isnan().any()):
-        return _greatest_of_many(values.masked_fill(values.isnan(), -torch.inf), k, block)
     blocks = _greatest(most[:, None], min(k, most.shape[1])).squeeze(1).sort(1).values
     places = (blocks[:, :, None] * block + torch.arange(block, device=values.device)).flatten(1)
-    outside = (places < 0) | (places >= width)
-    picked = values.gather(1, places.clamp(0, width - 1)).masked_fill(outside, -torch.inf)
+    picked = values.gather(1, places.clamp(0, width - 1))
+    if spare or bool((blocks < 0).any()):
+        picked.masked_fill_((places < 0) | (places >= width), -torch.inf)
     index = _greatest(picked[:, None], k).squeeze(1)
     return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.frame import Frame
+from hardcase.criteria.frame import CHUNK, Frame
 from hardcase.criteria.traces import Traces
 from hardcase.criteria.units import Selection, join_taps
 from hardcase.errors import Problem
@@ -174,7 +174,9 @@ class _Running:
         extremes = frame.extremes(selection)
         self.low, self.high = torch.minimum(self.low, extremes.low.cpu()), torch.maximum(self.high, extremes.high.cpu())
         for block in frame.blocks(selection):
-            self._moments(slice(block.start, block.stop), block.values.double().cpu())
+            for part in chunks(block.values.shape[1], max(1, CHUNK // len(frame))):
+                values = block.values[:, part].double().cpu()
+                self._moments(slice(block.start + part.start, block.start + part.stop), values)
 
     def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
         numbers = values.isfinite()

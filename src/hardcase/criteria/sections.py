@@ -16,14 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.bits import Bits
-from hardcase.criteria.frame import Frame
+from hardcase.criteria.frame import CHUNK, Extremes, Frame
 from hardcase.criteria.measure import Tally
 from hardcase.criteria.profile import Range
 from hardcase.criteria.units import Selection
 from hardcase.tensors import chunks
-
-CHUNK = 2**18
-"""Values that are sorted into sections at a time, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,16 @@ class Sections:
         return Bits(self.selection.units, self.k)
 
     def observe(self, frame: Frame, memory: Bits) -> None:
-        for start, values in self._columns(frame):
-            for cells in self._cells(start, values):
-                memory.mark(start, cells)
+        for start, cells in self._cells(frame):
+            memory.mark(start, cells)
         if self.constant == "all":
             hit = self._touched(frame).any(0)
             memory.cover(hit[:, None].expand(-1, self.k))
 
     def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
         gain = torch.zeros(len(frame), device=frame.device)
-        for start, values in self._columns(frame):
-            for cells in self._cells(start, values):
-                gain += memory.news(start, cells).sum(0)
+        for start, cells in self._cells(frame):
+            gain += memory.news(start, cells).sum(0)
         if self.constant == "all":
             free = (~memory.covered()).sum(1).to(frame.device)
             gain += (self._touched(frame) * free).sum(1)
@@ -88,21 +83,45 @@ class Sections:
         covered, total = memory.count(), units * self.k
         return Tally(covered / max(total, 1), covered, total, {"constant units": int(self.still.sum())})
 
-    def _columns(self, frame: Frame) -> Iterator[tuple[int, Float[Tensor, "u m"]]]:
-        """The values of each unit side by side, in pieces that fit a core's cache."""
+    def _cells(self, frame: Frame) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
+        """The section of every value, from 1, or 0 outside the range; for some units at a time, from number `start` on."""
+        beyond = self._beyond(frame.extremes(self.selection))
         for block in frame.blocks(self.selection):
             columns = block.values.detach().t()
             for part in chunks(len(columns), max(1, CHUNK // max(1, len(frame)))):
-                yield block.start + part.start, columns[part].contiguous()
+                start = block.start + part.start
+                values = columns[part].contiguous()
+                outside = self._outside(values, start, beyond[start : start + len(values)])
+                for cut in self._cuts:
+                    cells = self._place(values, start, cut)
+                    cells[outside] = 0
+                    yield start, cells
 
-    def _cells(self, start: int, values: Float[Tensor, "u m"]) -> list[Int[Tensor, "u m"]]:
-        """The section of every value, from 1; 0 for values outside the range."""
-        low, top, width = (part[start : start + len(values)].to(values.device) for part in self._geometry)
-        inside = (values < top) if self.top == "corner" else (values <= top)
-        place = torch.where(inside, (values - low).div_(width), -1)
-        lower = [place.ceil().sub_(1)] if self.cuts != "right-open" else []
-        upper = [place.floor_()] if self.cuts != "left-open" else []
-        return [sections.clamp_(-1, self.k - 1).add_(1).long() for sections in lower + upper]
+    @property
+    def _cuts(self) -> tuple[str, ...]:
+        return ("right-open", "left-open") if self.cuts == "closed" else (self.cuts,)
+
+    def _place(self, values: Float[Tensor, "u m"], start: int, cut: str) -> Int[Tensor, "u m"]:
+        """Sections of values that are known not to lie above the range; those below it get 0."""
+        low, _, width = (part[start : start + len(values)].to(values.device) for part in self._geometry)
+        place = (values - low).div_(width)
+        place = place.floor_().add_(1) if cut == "right-open" else place.ceil_()
+        return place.clamp_(0, self.k).int().long()
+
+    def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
+        """Units with a value above their range in this look, or with one that is not a number: their rows need a closer look."""
+        top = self._geometry[1].squeeze(1).to(extremes.high.device)
+        return ~((extremes.high < top) if self.top == "corner" else (extremes.high <= top)) | extremes.broken
+
+    def _outside(
+        self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
+    ) -> tuple[Int[Tensor, " o"], Int[Tensor, " o"]]:
+        """Where the values above the range are, and those that are no numbers, among the units known to have some."""
+        units = beyond.nonzero().squeeze(1)
+        top = self._geometry[1].to(values.device)[start + units]
+        inside = (values[units] < top) if self.top == "corner" else (values[units] <= top)
+        unit, row = (~inside).nonzero(as_tuple=True)
+        return units[unit], row
 
     @cached_property
     def _geometry(self) -> tuple[Float[Tensor, "u 1"], Float[Tensor, "u 1"], Float[Tensor, "u 1"]]:
