@@ -9,7 +9,7 @@ ROOT = Path(hardcase.__file__).parent
 ZERO = {"errors", "types", "tensors", "randomness", "cache", "png"}
 TWO = {"methods", "distribute", "results", "report", "suite", "coverage"}
 THREE = {"config", "planning", "recipes", "models", "running", "api", "testing", "experiments", "judging"}
-FOUR = {"cli", "__init__", "__main__"}
+FOUR = {"cli", "__init__", "__main__", "pytest_plugin"}
 NEIGHBOURS = {
     "zoo": {"training"},
     "generators": {"training"},

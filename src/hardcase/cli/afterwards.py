@@ -26,6 +26,8 @@ def config_of(run: Run, **flags: Any) -> Config:
 
 
 def rate(value: dict[str, Any]) -> str:
+    """A share with its counts and its interval."""
     if not value["total"]:
         return "0 of 0"
-    return f"{value['hits']} of {value['total']} = {value['share']:.1%} (95 % interval {value['low']:.1%} to {value['high']:.1%})"
+    share, low, high = (f"{100 * value[name]:.1f} %" for name in ("share", "low", "high"))
+    return f"{value['hits']} of {value['total']} = {share} (95 % interval {low} to {high})"

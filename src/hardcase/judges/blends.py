@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch import Tensor
 from hardcase.judges.drawing import Dice, blur, cloud, with_shades_of
 
 
+@runtime_checkable
 class Codes(Protocol):
     """A small generative model: codes of images, images of codes."""
 

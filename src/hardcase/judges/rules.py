@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional
 
 from hardcase.judges.panel import Signals
 
@@ -86,14 +87,21 @@ def logistic(
     pull = torch.full((design.shape[1],), tight, dtype=torch.float64, device=values.device)
     pull[-1] = tight / 100
     centre = torch.tensor(list(prior) or [0.0] * design.shape[1], dtype=torch.float64, device=values.device)
+
+    def loss(at: Tensor) -> Tensor:
+        signed = torch.where(truth, -1.0, 1.0) * (design @ at)
+        return (balance * functional.softplus(signed)).sum() + (pull * (at - centre).square()).sum() / 2
+
     weights = centre.clone()
     for _ in range(steps):
         p = torch.sigmoid(design @ weights)
         slope = design.T @ (balance * (p - y)) + pull * (weights - centre)
-        bend = (design * (balance * p * (1 - p)).clamp_min(1e-9)[:, None]).T @ design + torch.diag(pull)
+        bend = (design * (balance * p * (1 - p))[:, None]).T @ design + torch.diag(pull)
         move = torch.linalg.solve(bend, slope)
-        weights = weights - move * (4 / move.abs().max().clamp_min(4))
-        if float(move.abs().max()) < 1e-9:
+        while float(move.abs().max()) > 1e-10 and bool(loss(weights - move) > loss(weights)):
+            move = move / 2
+        weights = weights - move
+        if float(move.abs().max()) < 1e-10:
             break
     return weights
 

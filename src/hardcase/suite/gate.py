@@ -103,9 +103,13 @@ def _rate(name: str, hits: int, total: int, limit: float, upper: bool) -> Check:
     return Check(
         name,
         held <= limit,
-        f"{name}: {hits} of {total} attempted seeds = {share:.1%} (95 % interval {low:.1%} to {high:.1%}); "
-        f"{what} at most {limit:.1%}",
+        f"{name}: {hits} of {total} attempted seeds = {_percent(share)} (95 % interval {_percent(low)} to {_percent(high)}); "
+        f"{what} at most {_percent(limit)}",
     )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def _classes(run: Run) -> list[tuple[str, int, int]]:

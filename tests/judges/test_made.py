@@ -1,0 +1,136 @@
+"""Made images: in range, repeatable, and really what their names say."""
+
+import pytest
+import torch
+
+from hardcase.judges.blends import blend, towards
+from hardcase.judges.changes import Bend, bend, mirror, retouch
+from hardcase.judges.density import Density
+from hardcase.judges.drawing import Dice, background, cloud, content, with_shades_of
+from hardcase.judges.made import examination
+from hardcase.judges.ruins import OFTEN, RUINS, SHARED, ruin
+from hardcase.tensors import from_bytes
+from tiny import bars
+
+SHAPES = [(1, 12), (3, 13)]
+
+
+def some(channels=1, size=12, count=26):
+    return from_bytes(bars(count, size=size, channels=channels).x)
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(("channels", "size"), SHAPES)
+@pytest.mark.parametrize("kind", RUINS)
+def test_ruins_stay_in_range_and_say_how_much_is_lost(kind, channels, size):
+    x, codes = some(channels, size), Density(channels=channels, size=size)
+    before = x.clone()
+    made, lost = ruin(x, codes, rng(), kind=kind)
+    assert made.shape == x.shape
+    assert lost.shape == (len(x),)
+    assert float(made.detach().min()) >= 0
+    assert float(made.detach().max()) <= 1
+    assert bool(((lost >= 0) & (lost <= 1)).all())
+    assert torch.equal(x, before)
+    assert torch.equal(made, ruin(x, codes, rng(), kind=kind)[0])
+    assert not torch.equal(made, x)
+
+
+def test_the_tables_agree():
+    assert set(OFTEN) <= set(RUINS)
+    assert set(SHARED) <= set(RUINS)
+
+
+def test_nothing_is_left_of_blank_images_and_all_of_untouched_ones():
+    x, codes = some(), Density(channels=1, size=12)
+    made, lost = ruin(x, codes, rng(), kind="blank")
+    assert float(content(made.detach()).max()) < 0.35 * float(content(x).min())
+    assert lost.tolist() == [1.0] * len(x)
+    left = torch.stack([ruin(x, codes, rng(i), kind="erased")[1] for i in range(8)])
+    assert float(left.min()) == 0.0
+    assert float(left.max()) == 1.0
+
+
+def test_inverted_is_the_negative():
+    x = some()
+    assert torch.equal(ruin(x, Density(channels=1, size=12), rng(), kind="inverted")[0], 1 - x)
+
+
+def test_shuffled_squares_hold_the_same_pixels():
+    x = some(size=84 // 7)
+    made = next(
+        ruin(x, Density(channels=1, size=12), rng(i), kind="shuffle")[0] for i in range(50) if Dice(1, rng(i)).one_of(4) == 2
+    )  # fmt: skip
+    assert torch.equal(made.flatten(1).sort(1).values, x.flatten(1).sort(1).values)
+
+
+@pytest.mark.parametrize(("channels", "size"), SHAPES)
+def test_changes_stay_in_range_and_are_repeatable(channels, size):
+    x = some(channels, size)
+    for change in (bend, retouch, mirror):
+        made = change(x, rng())
+        assert made.shape == x.shape
+        assert float(made.min()) >= 0
+        assert float(made.max()) <= 1
+        assert torch.equal(made, change(x, rng()))
+
+
+def test_bending_by_nothing_changes_nothing():
+    x = some()
+    still = Bend(turn=0, stretch=0, shear=0, move=0, wave=0)
+    assert torch.allclose(bend(x, rng(), still), x, atol=1e-5)
+    assert not torch.allclose(bend(x, rng()), x, atol=1e-2)
+
+
+def test_grey_images_are_never_mirrored_and_colour_ones_sometimes():
+    grey, colour = some(1), some(3)
+    assert torch.equal(mirror(grey, rng()), grey)
+    flipped = (mirror(colour, rng()) == colour.flip(3)).flatten(1).all(1)
+    assert 0 < int(flipped.sum()) < len(colour)
+
+
+def test_shades_are_those_of_the_model_in_the_order_of_the_image():
+    x, model = torch.rand(3, 2, 4, 4, generator=rng()), torch.rand(3, 2, 4, 4, generator=rng(1))
+    made = with_shades_of(x, model)
+    assert torch.equal(made.flatten(2).sort(2).values, model.flatten(2).sort(2).values)
+    assert torch.equal(made.flatten(2).argsort(2), x.flatten(2).argsort(2))
+
+
+def test_a_blend_says_which_image_it_is():
+    assert towards(torch.tensor([0.0, 0.5, 1.0])).tolist() == [0.0, 0.5, 1.0]
+    assert towards(torch.tensor([0.7])).item() > 0.7
+    x = torch.zeros(400, 1, 8, 8)
+    x[::2] = 1.0
+    made, share = blend(x, 1 - x, Density(channels=1, size=8), rng())
+    assert made.shape == x.shape
+    light = made.detach().flatten(1).mean(1)
+    first, second = (light[::2], share[::2]), (1 - light[1::2], share[1::2])
+    for brightness, mine in (first, second):
+        assert float(torch.corrcoef(torch.stack([brightness, mine]))[0, 1]) > 0.5
+
+
+def test_clouds_are_smooth_and_backgrounds_are_the_commonest_shade():
+    like = torch.zeros(5, 1, 20, 20)
+    noise = cloud(like, 3, Dice(5, rng()))
+    assert float(noise.diff(dim=3).abs().max()) < 0.3
+    image = torch.full((1, 1, 6, 6), 0.4)
+    image[0, 0, :2] = 1.0
+    assert background(image).item() == pytest.approx(0.4)
+    assert content(image).item() == pytest.approx(12 * 0.6)
+
+
+def test_an_examination_knows_its_answers():
+    images = bars(48, size=12)
+    exam = examination(images, Density(channels=1, size=12), rng())
+    count = len(images)
+    assert exam.x.shape == (4 * count, 1, 12, 12)
+    assert exam.valid[:count].tolist() == [1] * count
+    assert exam.label_kept[:count].tolist() == [1] * count
+    assert exam.expected[:count].tolist() == images.y.tolist()
+    for truth in (exam.valid, exam.label_kept):
+        assert set(truth.tolist()) == {-1, 0, 1}
+    assert bool((exam.valid[count : 2 * count] != 0).all())
+    assert bool((exam.label_kept[count : 2 * count] == 0).any())

@@ -1,0 +1,189 @@
+"""A judge from training to verdicts, on bars: what it says, what it refuses, what it leaves in the run."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from judged import QUICK, made_run, quick_judge, splits, test_run
+
+from hardcase.errors import Problem
+from hardcase.judging import choosing
+from hardcase.judging.independence import check
+from hardcase.judging.judge import FILE
+from hardcase.judging.schooling import fingerprints, parts
+from hardcase.judging.verdicts import judge_run
+from hardcase.results import Run
+from hardcase.subject import Subject
+from hardcase.tensors import from_bytes
+from tiny import bars, global_state
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    import os
+
+    before = os.environ.get("HARDCASE_CACHE")
+    os.environ["HARDCASE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield quick_judge()
+    if before is None:
+        del os.environ["HARDCASE_CACHE"]
+    else:
+        os.environ["HARDCASE_CACHE"] = before
+
+
+def test_training_is_kept_and_touches_no_global_state(judge):
+    before = global_state()
+    again = quick_judge()
+    assert global_state() == before
+    assert again.card == judge.card
+    assert judge.card["accuracy"] > 0.9
+    assert judge.card["kind"] == "judge"
+    assert set(judge.card["members"]) == {"member 1", "member 2", "density"}
+
+
+def test_it_tells_good_tests_from_bad_ones(judge):
+    _, test = splits()
+    x, y = from_bytes(test.x), test.y
+    good = judge.panel.ask(0.8 * x, y)
+    blank = judge.panel.ask(torch.full_like(x, 0.1), y)
+    wrong = judge.panel.ask(x, (y + 1) % 3)
+    kept, valid = judge.label_kept.probability, judge.valid.probability
+    assert float(kept(good).median()) > float(kept(wrong).median()) + 0.3
+    assert float(valid(good).median()) > float(valid(blank).median()) + 0.3
+    assert float((good.seen == y).float().mean()) > 0.9
+
+
+def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
+    run = judge_run(test_run(tmp_path / "run"), judge)
+    funnel = run.record["funnel"]
+    assert funnel["failing"] == 12
+    assert funnel["confirmed"] <= min(funnel["valid"], funnel["label_kept"])
+    assert run.record["findings"]["valid"] is not None
+    rows = pq.read_table(tmp_path / "run/verdicts/part-00000.parquet").to_pylist()
+    assert [row["id"] for row in rows] == run.findings["id"].to_pylist()
+    p_valid, p_kept = ([row[name] for row in rows] for name in ("p_valid", "p_label_kept"))
+    assert np.mean(p_valid[:4]) > np.mean(p_valid[4:8]) + 0.2
+    assert np.mean(p_kept[:4]) > np.mean(p_kept[8:]) + 0.2
+    said = run.record["judge"]
+    assert said["calibrated"] is False
+    assert said["standing"].startswith("uncalibrated")
+    assert {row["group"] for row in rows if row["group"]} == {group["name"] for group in said["groups"]}
+    assert funnel["distinct"] == len(said["groups"])
+    json.dumps(said)
+
+
+def test_judging_again_replaces_older_verdicts(judge, tmp_path):
+    run = test_run(tmp_path / "run")
+    run.store.write("verdicts/part-00007.parquet", b"old")
+    judge_run(run, judge)
+    assert [path.name for path in (tmp_path / "run/verdicts").iterdir()] == ["part-00000.parquet"]
+    first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
+    judge_run(Run(tmp_path / "run"), judge)
+    assert (tmp_path / "run/verdicts/part-00000.parquet").read_bytes() == first
+
+
+def test_a_run_without_findings_is_judged_too(judge, tmp_path):
+    _, test = splits()
+    run = judge_run(made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12)), judge)
+    assert run.record["funnel"]["confirmed"] == 0
+    assert run.record["funnel"]["distinct"] == 0
+
+
+@pytest.mark.parametrize("role", ["subject", "peers", "generator"])
+def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
+    member, density = judge.panel.members[0], judge.card["members"]["density"]
+    used = {"subject": Subject(member).hash, "peers": [Subject(judge.panel.members[1]).hash], "generator": density}[
+        role
+    ]
+    hashes = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d", role: used}
+    run = test_run(tmp_path / "run", record={"hashes": hashes})
+    with pytest.raises(Problem, match=role):
+        judge_run(run, judge)
+    assert not list((tmp_path / "run/verdicts").iterdir())
+
+
+def test_seeds_it_has_learned_from_are_refused(judge, tmp_path):
+    train, _ = splits()
+    run = made_run(tmp_path / "run", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
+    with pytest.raises(Problem, match="learned from 6 of the 6 seeds"):
+        check(run, judge)
+
+
+def test_images_of_another_kind_are_refused(judge, tmp_path):
+    other = bars(9, size=10, split="test")
+    run = made_run(tmp_path / "run", other.x, other.y, from_bytes(other.x))
+    with pytest.raises(Problem, match="10 x 10"):
+        judge_run(run, judge)
+
+
+def rated_file(path, count=60):
+    _, test = splits()
+    x, y = test.x[:count].clone(), test.y[:count].numpy()
+    rater = y.copy()
+    x[::3] = 20
+    rater[::3] = -1
+    x[1::3] = test.x[:count][(torch.arange(count) + 1) % count][1::3]
+    rater[1::3] = np.roll(y, -1)[1::3]
+    np.savez(
+        path, images=x[:, 0].numpy(), expected=y, predicted=(y + 1) % 3, rater1=rater, rater2=rater,
+        generator=np.array(["a", "b"])[np.arange(count) % 2],
+    )  # fmt: skip
+    return path
+
+
+def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_path):
+    fitted = choosing.calibrate(judge, rated_file(tmp_path / "rated.npz"))
+    try:
+        assert fitted.calibration["label_kept"]["auroc"]["value"] > 0.9
+        assert fitted.calibration["valid"]["auroc"]["value"] > 0.9
+        again = quick_judge()
+        assert again.rules == fitted.rules
+        assert again.standing.startswith("calibrated on 60 images")
+        assert choosing.read(judge.folder).rules == fitted.rules
+        run = judge_run(test_run(tmp_path / "run"), again)
+        assert run.record["judge"]["calibrated"] is True
+        assert run.record["judge"]["calibration"]["confirmed"]["precision"]["total"] >= 0
+    finally:
+        (judge.folder / FILE).unlink()
+
+
+@pytest.mark.parametrize("content", [None, b"no arrays"])
+def test_bad_files_of_ratings_are_told(judge, tmp_path, content):
+    path = tmp_path / "rated.npz"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(Problem, match=r"rated\.npz"):
+        choosing.calibrate(judge, path)
+
+
+def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeypatch):
+    train, test = splits()
+    asked = []
+
+    def stub(first, second, **given):
+        asked.append((first.split, second.split))
+        return judge
+
+    monkeypatch.setattr(
+        choosing.data, "load", lambda name, *, split, offline=False: {"train": train, "test": test}[split]
+    )
+    monkeypatch.setattr(choosing.training, "trained", stub)
+    choosing.for_run(test_run(tmp_path / "run"))
+    assert asked == [("train", "test")]
+    changed = made_run(tmp_path / "other", 255 - test.x[:4], test.y[:4], from_bytes(test.x[:4]))
+    with pytest.raises(Problem, match="other data"):
+        choosing.for_run(changed)
+    strange = made_run(tmp_path / "strange", train.x[:70], train.y[:70], from_bytes(train.x[:4]))
+    with pytest.raises(Problem, match="test-60"):
+        choosing.for_run(strange)
+
+
+def test_fingerprints_and_parts():
+    train, _ = splits()
+    assert len(set(fingerprints(train.x).tolist())) == len(train)
+    taught, held_out = parts(train, QUICK.held_out)
+    assert len(held_out) == 16
+    assert not {*taught.id} & {*held_out.id}
+    assert held_out.y.bincount().max() - held_out.y.bincount().min() <= 1
