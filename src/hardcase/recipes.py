@@ -88,7 +88,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 def equipped(name: str, bench: Bench) -> Bench:
     """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject."""
-    if bench.peers or recipe(name).peers != "quantised":
+    if bench.peers or recipe(name).peers != "quantised" or bench.oracle in ("label", "non-finite"):
         return bench
     if not isinstance(bench.subject, Subject):
         raise Problem(

@@ -40,6 +40,15 @@ OPTIONS = {
     "deepxplore": {"gradients": 150},
     "deepxplore@code": {"size": 6},
     "dlfuzz@paper": {"stride": 0.1},
+    "adapt": {"gradients": 36},
+    "adapt@paper": {"stride": 0.3, "gradients": 30},
+    "deepxplore@adapt": {"stride": 0.3, "gradients": 30},
+    "dlfuzz@adapt": {"stride": 0.3, "gradients": 30},
+    "maxplore@code": {"stride": 0.3},
+    "maxplore@paper": {"stride": 0.3},
+    "deephunter": {"criterion": "kmnc:k=20", "queries": 141},
+    "deephunter@code": {"criterion": "kmnc:k=20", "queries": 141},
+    "tensorfuzz": {"queries": 201},
     "argus": {"mix": 0.7},
 }
 TOY = toy_subject()  # making a network draws from global randomness, so both are made before any law is checked

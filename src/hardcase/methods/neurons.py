@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -73,23 +74,36 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
 
 def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
     """The mean weight into each unit; NaN where a layer has none. An activation has the weights of the layer it follows."""
-    parts = [_weights(anatomy, subject, layer) for layer in selection.layers]
-    whole = torch.cat([torch.full((w,), torch.nan) if p is None else p for w, p in zip(selection.widths, parts)])
+    assert isinstance(subject, Layered)
+    modules, parts = subject.layers(), list[Tensor]()
+    for layer in selection.layers:
+        source = _source(anatomy, layer)
+        weight = None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
+        fits = isinstance(weight, Tensor) and len(weight) == layer.channels
+        parts.append(_mean(weight) if fits else torch.full((layer.channels,), torch.nan))
+    whole = torch.cat(parts)
     return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
 
 
-def _weights(anatomy: Anatomy, subject: Model, layer: Layer) -> Float[Tensor, " c"] | None:
-    assert isinstance(subject, Layered)
-    before = anatomy.layers[: anatomy.layers.index(layer) + 1]
-    for other in reversed(before):
+def kinds(anatomy: Anatomy, selection: Selection) -> list[str]:
+    """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks with built-in activations."""
+    found = [(_source(anatomy, layer) or layer).kind for layer in selection.layers]
+    return [*found, *["activation"] * (len(selection.widths) - len(found))]
+
+
+def _source(anatomy: Anatomy, layer: Layer) -> Layer | None:
+    """The convolution or dense layer whose weights lead into this one, with at most activations and norms between."""
+    for other in reversed(anatomy.layers[: anatomy.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
-            weight = getattr(subject.layers()[other.name.split("#")[0]], "weight", None)
-            if not isinstance(weight, Tensor) or len(weight) != layer.channels:
-                return None
-            return weight.detach().float().flatten(1).mean(1).cpu()
+            return other
         if other.kind not in ("activation", "norm", "plumbing"):
             return None
     return None
+
+
+def _mean(weight: Any) -> Float[Tensor, " c"]:
+    mean: Tensor = weight.detach().float().flatten(1).mean(1).cpu()
+    return mean
 
 
 def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:

@@ -1,0 +1,137 @@
+"""A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
+
+The entries of a shard steer its own search; what is handed on when a round ends are the pictures, for the store, joined one
+after the other, and what the novelty guide learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.guides.plain import take
+from hardcase.guides.schedules import Schedule
+from hardcase.tensors import to_bytes
+from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
+
+ENTRY, NOVELTY = "entry/", "novelty."
+MOST = 8192
+"""Pictures that a corpus hands on at most, the newest."""
+
+
+class Corpus:
+    """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for each seed: the seed itself and
+    the newest. `schedule` picks the parents. `columns` that a search tells of an entry come back with it as a parent."""
+
+    name = "corpus"
+
+    def __init__(
+        self, novelty: Guide, oracle: Oracle, schedule: Schedule, capacity: int = 16, base: State | None = None
+    ) -> None:
+        self.novelty, self.oracle, self.schedule, self.capacity = novelty, oracle, schedule, max(2, capacity)
+        self.base, self.tables = base or {}, dict[str, Tensor]()
+        self.size, self.cursor = (torch.zeros(0, dtype=torch.int64) for _ in range(2))
+        self.picks = torch.zeros(0, self.capacity, dtype=torch.int64)
+        self._seen: tuple[Probe, Tensor] | None = None
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.novelty.taps
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        """A parent for each seed, with what was told of it; nothing before any seed was looked at."""
+        if not len(self.size) or not len(rows):
+            return {}
+        slots, size = self._by_age(rows), self.size[rows].clamp_max(self.capacity)
+        picks, energy = self.picks[rows].gather(1, slots), self._energy(rows).gather(1, slots)
+        age, self.cursor[rows] = self.schedule(size, picks, self.cursor[rows], energy, rng)
+        entry = slots.gather(1, age[:, None]).squeeze(1)
+        self.picks[rows, entry] += 1
+        parents = {name: table[rows, entry] for name, table in self.tables.items() if name != "picture"}
+        return {"corpus/z" if name == "z" else name: value for name, value in parents.items()}
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        self._seen = (probe, self.novelty.gain(probe))
+        return self._seen[1]
+
+    def update(self, probe: Probe) -> None:
+        gain = self._seen[1] if self._seen is not None and self._seen[0] is probe else self.novelty.gain(probe)
+        self._seen = None
+        sound = ~self.oracle(probe) & probe.logits.isfinite().all(1)
+        kept = (sound & ((gain > 0) | self._seeds(probe))).nonzero().squeeze(1)
+        if bool(sound.any()):
+            self.novelty.update(probe if bool(sound.all()) else take(probe, sound.nonzero().squeeze(1)))
+        if len(kept) and "row" in probe.aim:
+            self._add(take(probe, kept))
+
+    def fork(self) -> Corpus:
+        return Corpus(self.novelty.fork(), self.oracle, self.schedule, self.capacity, self.base)
+
+    def delta(self) -> State:
+        learnt = {NOVELTY + name: value for name, value in self.novelty.delta().items()}
+        if not len(self.size):
+            return learnt
+        inside = torch.arange(self.capacity, device=self.size.device) < self.size[:, None]
+        return {**learnt, "picture": self.tables["picture"][inside].cpu(), "seed": self.tables["seed"][inside].cpu()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.novelty.merge(
+            [{k.removeprefix(NOVELTY): v for k, v in d.items() if k.startswith(NOVELTY)} for d in deltas]
+        )
+        parts = [part for part in (self.base, *deltas) if "picture" in part]
+        if parts:
+            self.base = {name: torch.cat([part[name] for part in parts])[-MOST:] for name in ("picture", "seed")}
+
+    def _seeds(self, probe: Probe) -> Tensor:
+        """The seeds themselves always belong to the corpus."""
+        return (probe.z == probe.origin.z).flatten(1).all(1)
+
+    def _by_age(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m e"]:
+        """The slots of each seed's entries: the seed, then from the oldest to the newest."""
+        age = torch.arange(self.capacity, device=rows.device)
+        gone = (self.size[rows] - self.capacity).clamp_min(0)[:, None]
+        return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))
+
+    def _energy(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m e"]:
+        """How much each entry could still change: what its seed's bright pixels allow, less what has changed."""
+        shown = self.tables["picture"][rows].flatten(2).float()
+        return (0.2 * 255 * (shown > 0).sum(2) - (shown - shown[:, :1]).abs().sum(2)).clamp_min(0)
+
+    def _add(self, probe: Probe) -> None:
+        """Append entries in order; beyond the capacity they replace the oldest but the first."""
+        rows = probe.aim["row"]
+        columns = {name: value for name, value in probe.aim.items() if name.startswith(ENTRY)}
+        columns |= {"z": probe.z, "picture": to_bytes(probe.x), "seed": probe.origin.id}
+        self._grow(rows, columns)
+        number = self.size[rows] + _ordinal(rows)
+        self.size = self.size.index_add(0, rows, torch.ones_like(rows))
+        stays = number > self.size[rows] - self.capacity
+        rows, number = rows[stays], number[stays]
+        place = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))
+        for name, value in columns.items():
+            self.tables[name][rows, place] = value[stays]
+        self.picks[rows, place] = 0
+
+    def _grow(self, rows: Int[Tensor, " m"], columns: Mapping[str, Tensor]) -> None:
+        missing = max(0, 1 + int(rows.max()) - len(self.size))
+        pad = (0, missing)
+        self.size, self.cursor = (torch.nn.functional.pad(t.to(rows.device), pad) for t in (self.size, self.cursor))
+        self.picks = torch.nn.functional.pad(self.picks.to(rows.device), (0, 0, *pad))
+        for name, value in columns.items():
+            shape = (len(self.size), self.capacity, *value.shape[1:])
+            fresh = torch.zeros(shape, dtype=value.dtype, device=value.device)
+            known = self.tables.get(name)
+            if known is None or len(known) < len(fresh):
+                fresh[: 0 if known is None else len(known)] = fresh[:0] if known is None else known
+                self.tables[name] = fresh
+
+
+def _ordinal(rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+    """How many earlier entries belong to the same seed, for each entry."""
+    order = rows.argsort(stable=True)
+    ranked = rows[order]
+    first = torch.searchsorted(ranked, ranked)
+    return torch.empty_like(order).index_put_((order,), torch.arange(len(rows), device=rows.device) - first)
