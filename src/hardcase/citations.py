@@ -21,6 +21,13 @@ ENTRIES: dict[str, str] = {
   year   = {2025},
   note   = {the method is called ARGUS}
 }""",
+    "xie2019diffchaser": """@inproceedings{xie2019diffchaser,
+  author    = {Xiaofei Xie and Lei Ma and Haijun Wang and Yuekang Li and Yang Liu and Xiaohong Li},
+  title     = {{DiffChaser}: Detecting Disagreements for Deep Neural Networks},
+  booktitle = {International Joint Conference on Artificial Intelligence (IJCAI)},
+  year      = {2019},
+  doi       = {10.24963/ijcai.2019/800}
+}""",
     "madry2018pgd": """@inproceedings{madry2018pgd,
   author    = {Aleksander Madry and Aleksandar Makelov and Ludwig Schmidt and Dimitris Tsipras and Adrian Vladu},
   title     = {Towards Deep Learning Models Resistant to Adversarial Attacks},

@@ -29,7 +29,9 @@ def world(tmp_path, monkeypatch):
     for name in ("vqvae-ema", "gan-conditional"):
         monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT))
     monkeypatch.setattr(
-        vqvae, "ema", lambda channels, size, classes, latent: vqvae.VqVae(channels, size, width=16, code=latent, book=32)
+        vqvae,
+        "ema",
+        lambda channels, size, classes, latent: vqvae.VqVae(channels, size, width=16, code=latent, book=32),
     )
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)

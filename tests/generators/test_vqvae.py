@@ -122,7 +122,9 @@ def test_a_duel_moves_each_players_own_networks_only():
     seen = []
 
     def pull(net, goal):
-        return lambda x, y, noise: (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean() + 0 * (one.weight + two.weight).sum()
+        return lambda x, y, noise: (
+            (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean() + 0 * (one.weight + two.weight).sum()
+        )
 
     players = (Player(nets=[one], loss=pull(one, 1.0), lr=0.05), Player(nets=[two], loss=pull(two, -1.0), lr=0.0001))
     history = duel(players, IMAGES, Recipe(epochs=30, batch=32, lr=1, schedule="constant"), seed=0, after=seen.append)

@@ -49,4 +49,4 @@ def draw_samples(folder: Path, net: nn.Module, classes: int, *, each: int = 10) 
     device = next(net.parameters()).device
     label = torch.arange(min(classes, 20), device=device).repeat_interleave(each)
     made = to_bytes(net.sample(label, stream(0, "picture", device=device))[1])  # type: ignore[operator]  # a family's own method
-    return write(folder / "samples.png", list(made.unflatten(0, (-1, each))))
+    return write(folder / "samples.png", list(made.reshape(-1, each, *made.shape[1:])))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.interpolation import Bisection, Interpolation, Partners
+from hardcase.searches.bisection import Bisection
+from hardcase.searches.interpolation import Interpolation, Partners
 from hardcase.types import Budget, Method, Space
 
 
@@ -35,20 +36,29 @@ def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 
     )
 
 
-def argus_adaptive(*, space: Space, partners: Partners, rounds: int = 3, halvings: int = 7) -> Method:
+def argus_adaptive(
+    *, space: Space, partners: Partners, rounds: int = 3, halvings: int = 7, blocks: tuple[int, ...] = (8, 1)
+) -> Method:
     """Our variant of ARGUS: for near partners of every other class, the smallest share that makes the subject say that class.
 
     Same generator, same black box; bisection replaces the fixed λ, so that each wrong label is reached with as little of
-    the partner as possible.
+    the partner as possible. Then places of the code grid return to the seed's own code, in blocks of the sizes `blocks`,
+    wherever the wrong label stays; ``blocks=()`` leaves that out.
     """
+    if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
+        raise Problem(
+            f"rounds is {rounds}, halvings {halvings}, blocks {blocks}; one round and blocks of 1 are the least."
+        )
+    walk = Bisection(partners=partners, rounds=rounds, halvings=halvings, blocks=blocks)
+    most = walk.questions(partners.take(partners.label.new_zeros(1)).shape[1:])
     return Method(
         name="argus-adaptive",
         space=space,
-        search=Bisection(partners=partners, rounds=rounds, halvings=halvings),
+        search=walk,
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="label",
         keep="best-per-label",
-        budget=Budget(queries=1 + (len(partners.by_class) - 1) * rounds * (halvings + 1)),
+        budget=Budget(queries=1 + (len(partners.by_class) - 1) * most),
     )

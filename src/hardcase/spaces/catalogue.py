@@ -34,6 +34,20 @@ SPACES = {
             paper="Kang, Feldt and Yoo, SBST 2020",
         ),
         SpaceRow(
+            name="vqvae",
+            summary="the continuous code grid of a VQ-VAE, quantised when it is decoded, with L2 distances",
+            needs="a VQ-VAE trained on the same data",
+            where="vqvae:Grid",
+            paper="van den Oord et al., NeurIPS 2017; Duan, Dwyer and Yang, 2025 (ARGUS)",
+        ),
+        SpaceRow(
+            name="activations",
+            summary="changes of a conditional generator's early activations, in units of their usual spread",
+            needs="a conditional GAN trained on the same data",
+            where="activations:Activations",
+            paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+        ),
+        SpaceRow(
             name="light",
             summary="the whole image evenly brighter or darker",
             needs="nothing",

@@ -1,0 +1,91 @@
+"""DiffChaser: a genetic search for images on which a network and its quantised copy disagree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.oracles import Disagree
+from hardcase.searches.pixel_genetic import PixelGenetic
+from hardcase.spaces.pixel import Linf, Pixels
+from hardcase.types import Budget, Method, Model, Objective, Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at a tie, -1 at certainty."""
+
+    k: int = 2
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        best = [_top(logits, self.k) for logits in (probe.logits, *probe.peers)]
+        gaps = [p[:, -1] - p[:, 0] for p in best]
+        return _largest(gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Toward:
+    """How close the probability of class `target` is to the best, in the model that is closest."""
+
+    target: int
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        answers = [logits.softmax(1) for logits in (probe.logits, *probe.peers)]
+        return _largest([p[:, self.target] - p.amax(1) for p in answers])
+
+
+def diffchaser(
+    *,
+    peers: tuple[Model, ...],
+    target: int | None = None,
+    k: int = 2,
+    drift: float = math.inf,
+    population: int = 50,
+    generations: int = 40,
+    rate: float = 0.05,
+    reach: float = 32 / 255,
+) -> Method:
+    """Small changes of pixels lead to where a model hesitates; there it and its quantised copy answer differently.
+
+    Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting Disagreements for Deep Neural
+    Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or targeted where a `target` is given. `drift` caps how far
+    any pixel may move from its seed (L∞).
+
+    Differences from the paper: population, rates and limits are ours, since we know only its pseudo-code; all seeds are
+    bred at once, pictures are rounded to 8 bits, the 8-bit copy is our own static rounding (see `precision`). A known
+    third-party version only brightens pixels and bounds the change against the parent; here changes go both ways and the
+    bound, if any, is against the seed. A finding is a disagreement; it counts as a label failure only where the subject
+    itself has left the seed's label.
+    """
+    if not peers:
+        raise Problem("diffchaser compares with a second model, and there is none.", fix="--peer MODEL")
+    if k < 2 or not drift > 0:
+        raise Problem(f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0.")
+    objective: Objective = Uncertainty(k) if target is None else Toward(target)
+    breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
+    return Method(
+        name="diffchaser",
+        space=Pixels(Linf(min(drift, 1.0))),
+        search=breed,
+        objective=objective,
+        oracle=Disagree(),
+        until="first",
+        needs="scores",
+        keep="first",
+        budget=Budget(queries=population + (generations - 1) * (population - 1)),
+    )
+
+
+def _top(logits: Float[Tensor, "m k"], count: int) -> Float[Tensor, "m c"]:
+    return logits.softmax(1).topk(min(count, logits.shape[1]), dim=1).values
+
+
+def _largest(scores: list[Tensor]) -> Float[Tensor, " m"]:
+    best = scores[0]
+    for score in scores[1:]:
+        best = best.maximum(score)
+    return best

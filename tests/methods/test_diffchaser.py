@@ -1,0 +1,105 @@
+"""DiffChaser: its fitness written out, its cap on drift, its breeding, its findings."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from hardcase.campaign import Campaign, limits, run_shard
+from hardcase.errors import Problem
+from hardcase.methods.diffchaser import Toward, Uncertainty, diffchaser
+from hardcase.precision import int8
+from hardcase.randomness import stream
+from hardcase.searches.pixel_genetic import PixelGenetic
+from hardcase.tensors import from_bytes
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import Feedback, Probe, Seeds
+
+IMAGES = toy_images(6)
+SUBJECT = toy_subject()
+COPY = int8(SUBJECT, from_bytes(IMAGES.x), bits=4)
+
+
+def probe(*logits):
+    x = torch.zeros(len(logits[0]), 1, 2, 2)
+    seeds = Seeds(x, x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)))
+    return Probe(x, x, logits[0], seeds, tuple(logits[1:]))
+
+
+def test_fitness_is_the_gap_between_probabilities_in_the_model_that_hesitates_most():
+    one, two = (torch.randn(5, 4, generator=stream(seed)) for seed in (1, 2))
+    for k in (2, 3):
+        expected = []
+        for a, b in zip(one.softmax(1).tolist(), two.softmax(1).tolist()):
+            gaps = [sorted(p)[-k] - max(p) for p in (a, b)]
+            expected.append(max(gaps))
+        torch.testing.assert_close(Uncertainty(k)(probe(one, two)), torch.tensor(expected))
+    expected = [max(p[3] - max(p) for p in pair) for pair in zip(one.softmax(1).tolist(), two.softmax(1).tolist())]
+    torch.testing.assert_close(Toward(3)(probe(one, two)), torch.tensor(expected))
+
+
+def searched(**options):
+    method = diffchaser(peers=(COPY,), **options)
+    return run_shard(Campaign(subject=SUBJECT, peers=(COPY,), method=method), IMAGES, limits(method.budget, 6))
+
+
+def test_findings_are_images_on_which_the_copy_answers_otherwise():
+    shard = searched()
+    assert len(set(shard.findings.seed.tolist())) >= 4
+    x = from_bytes(shard.findings.x)
+    assert bool((SUBJECT(x).logits.argmax(1) != COPY(x).logits.argmax(1)).all())
+    assert torch.equal(shard.counts.peer_queries, shard.counts.queries)
+
+
+@pytest.mark.parametrize("drift", [0.02, 0.1])
+def test_no_pixel_drifts_further_from_the_seed_than_allowed(drift):
+    found = searched(drift=drift, generations=12).findings
+    change = (found.x.int() - IMAGES.x[found.seed].int()).abs()
+    assert int(change.max() if len(change) else 0) <= math.floor(drift * 255 + 1e-6)
+
+
+def test_options_that_mean_nothing_are_refused():
+    for options in ({"peers": ()}, {"peers": (COPY,), "k": 1}, {"peers": (COPY,), "drift": 0.0}):
+        with pytest.raises(Problem):
+            diffchaser(**options)
+
+
+class Landscape:
+    """Scores are the sum of a code."""
+
+    def __init__(self, count):
+        self.live, self.seen = torch.ones(count, dtype=torch.bool), []
+
+    def __call__(self, z, rows, aim=None):
+        self.seen.append(z.flatten(1))
+        no = torch.zeros(len(rows), dtype=torch.bool)
+        return Feedback(z, z.flatten(1).sum(1), no, rows, no.float(), ~no)
+
+    def gradient(self, z, rows, aim=None):
+        raise AssertionError
+
+    def choose(self, rows, following=None):
+        return {}
+
+    def retire(self, rows):
+        self.live[rows] = False
+
+
+def test_the_best_survives_children_mix_two_parents_and_seeds_retire_in_time():
+    look, rng = Landscape(2), stream(0)
+    x = torch.zeros(2, 1, 6, 6)
+    search = PixelGenetic(population=8, tournament=3, rate=0.0, generations=5)
+    state = search.init(Seeds(x, x, torch.zeros(2, dtype=torch.int64), torch.arange(2)), rng)
+    best = []
+    while bool(look.live.any()):
+        before = state["z"].clone()
+        state = search.step(state, look, rng)
+        best.append(state["score"].amax(1))
+        if len(best) > 1:
+            same = (look.seen[-1].reshape(2, 7, 1, 36) == before[:, None]).any(2)
+            assert bool(same.all()), "without mutation every pixel comes from the old population"
+    assert len(best) == 5
+    assert all(bool((b >= a).all()) for a, b in pairwise(best))
+    assert bool((best[-1] > best[0]).all())
+    assert [len(seen) for seen in look.seen] == [16, 14, 14, 14, 14]

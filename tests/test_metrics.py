@@ -1,0 +1,64 @@
+"""MSE, SSIM, LD, ER and SR against counting by hand."""
+
+import math
+
+import pytest
+import torch
+
+from hardcase.metrics import error_rate, label_diversity, mse, quality, ssim, success_rate
+from hardcase.randomness import stream
+from hardcase.types import KINDS, Findings
+
+
+def test_mse_and_ssim_of_each_pair():
+    x, y = (torch.rand(3, 1, 16, 16, generator=stream(seed)) for seed in (1, 2))
+    expected = [
+        sum((a - b) ** 2 for a, b in zip(p.flatten().tolist(), q.flatten().tolist())) / 256 for p, q in zip(x, y)
+    ]
+    assert mse(x, y).tolist() == pytest.approx(expected, rel=1e-4)
+    assert ssim(x, x).tolist() == pytest.approx([1, 1, 1])
+    assert bool((ssim(x, y) < 0.5).all())
+    assert ssim(x[:1], y[:1]).tolist() == pytest.approx(ssim(x, y)[:1].tolist(), rel=1e-5)
+    assert ssim(x[:0], y[:0]).shape == (0,)
+
+
+def test_rates_and_diversity_count_what_they_say():
+    owner, label = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([1, 1, 3, 0, 0])
+    assert label_diversity(owner, label, 4).tolist() == [2, 0, 1, 0]
+    assert label_diversity(owner[:0], label[:0], 2).tolist() == [0, 0]
+    failing, looked = torch.tensor([3, 0, 2, 0]), torch.tensor([10, 10, 10, 10])
+    assert error_rate(failing, looked) == 5 / 40
+    assert success_rate(failing, torch.tensor([True, True, True, False])) == 2 / 3
+    assert error_rate(failing * 0, looked * 0) == 0
+
+
+def test_quality_measures_label_failures_only():
+    seeds = torch.zeros(2, 1, 12, 12, dtype=torch.uint8)
+    x = torch.full((3, 1, 12, 12), 51, dtype=torch.uint8)
+    x[2] = 255
+    whole, real = torch.tensor([1, 2, 3]), torch.zeros(3)
+    kind = torch.tensor([KINDS.index("label"), KINDS.index("label"), KINDS.index("disagreement")])
+    found = Findings(
+        torch.tensor([0, 0, 1]),
+        x,
+        kind,
+        whole * 0,
+        whole,
+        whole[:, None][:, :0],
+        real,
+        real,
+        real,
+        whole,
+        real[:, None][:, :0],
+    )
+    counts = {
+        "failing": torch.tensor([5, 0]),
+        "looked": torch.tensor([10, 10]),
+        "attempted": torch.tensor([True, True]),
+    }
+    measured = quality(found, seeds, **counts)
+    assert measured.mse == pytest.approx(0.04)
+    assert (measured.ld, measured.er, measured.sr) == (1.0, 0.25, 0.5)
+    nothing = quality(found.take(torch.tensor([2])), seeds, **{**counts, "looked": None})
+    assert math.isnan(nothing.mse)
+    assert nothing.er is None
