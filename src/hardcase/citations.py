@@ -28,22 +28,6 @@ ENTRIES: dict[str, str] = {
   year      = {2019},
   doi       = {10.24963/ijcai.2019/800}
 }""",
-    "pei2017deepxplore": """@inproceedings{pei2017deepxplore,
-  author    = {Kexin Pei and Yinzhi Cao and Junfeng Yang and Suman Jana},
-  title     = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
-  booktitle = {Symposium on Operating Systems Principles (SOSP)},
-  year      = {2017},
-  doi       = {10.1145/3132747.3132785},
-  url       = {https://arxiv.org/abs/1705.06640}
-}""",
-    "guo2018dlfuzz": """@inproceedings{guo2018dlfuzz,
-  author    = {Jianmin Guo and Yu Jiang and Yue Zhao and Quan Chen and Jiaguang Sun},
-  title     = {{DLFuzz}: Differential Fuzzing Testing of Deep Learning Systems},
-  booktitle = {European Software Engineering Conference and Symposium on the Foundations of Software Engineering ({ESEC/FSE})},
-  year      = {2018},
-  doi       = {10.1145/3236024.3264835},
-  url       = {https://arxiv.org/abs/1808.09413}
-}""",
     "lee2020adapt": """@inproceedings{lee2020adapt,
   author    = {Seokhyun Lee and Sooyoung Cha and Dain Lee and Hakjoo Oh},
   title     = {Effective White-Box Testing of Deep Neural Networks with Adaptive Neuron-Selection Strategy},

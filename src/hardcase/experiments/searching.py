@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
+from hardcase.campaign import Campaign, Shard, limits, overlay, parse_keep, run_shard
 from hardcase.health import answers
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Budget, Findings, Images, Method, Model
@@ -52,15 +52,17 @@ def search(
     shard: int = 64,
     batch: int = 256,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify rightly."""
+    """Search all `seeds`, which the subject must classify rightly. Guides of the method learn, shard after shard."""
     rule = parse_keep(keep or method.keep)
     campaign = Campaign(subject=subject, method=method, peers=peers, keep=rule, batch=batch, seed=seed)
     most = limits(overlay(budget or Budget(), method.budget), len(seeds))
     begun = perf_counter()
-    parts = [
-        run_shard(campaign, seeds.take(torch.arange(len(seeds))[rows]), most.take(rows), number=i, first=rows.start)
-        for i, rows in enumerate(chunks(len(seeds), shard))
-    ]
+    parts = list[Shard]()
+    for i, rows in enumerate(chunks(len(seeds), shard)):
+        some = seeds.take(torch.arange(len(seeds))[rows])
+        parts.append(run_shard(campaign, some, most.take(rows), number=i, first=rows.start, guides=method.guides))
+        for guide in method.guides:
+            guide.merge([parts[-1].deltas[guide.name]])
     spent = perf_counter() - begun
     counts = [part.counts for part in parts]
     return Searched(
