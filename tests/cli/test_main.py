@@ -12,18 +12,20 @@ from hardcase.cli import VERBS, main
 from hardcase.errors import Problem
 
 CHECK = """
-import sys
+import sys, time
 from hardcase.cli import main
 code = main({words!r})
 heavy = sorted({{'torch', 'numpy', 'pyarrow', 'sklearn', 'jaxtyping'}} & set(sys.modules))
-sys.stderr.write(f'{{code}} {{heavy}}')
+busy = time.process_time() > 0.8
+sys.stderr.write(f'{{code}} {{heavy}} {{"slow" if busy else "quick"}}')
 """
 
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "methods"]])
-def test_help_and_list_import_nothing_heavy(words):
+def test_help_and_list_import_nothing_heavy_and_answer_at_once(words):
+    """0.4 s of a quiet processor are promised; twice that is allowed for a busy one."""
     done = subprocess.run([sys.executable, "-c", CHECK.format(words=words)], capture_output=True, text=True, check=True)
-    assert done.stderr == "0 []"
+    assert done.stderr == "0 [] quick"
     assert "sinvad" in done.stdout or "Usage" in done.stdout
 
 
