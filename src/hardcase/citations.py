@@ -35,11 +35,11 @@ ENTRIES: dict[str, str] = {
   year      = {2020},
   doi       = {10.1145/3395363.3397346}
 }""",
-    "lee2020maxplore": """@techreport{lee2020maxplore,
-  author      = {Te Wei Lee},
-  title       = {{MaXplore}: Deep Learning Testing Inputs Generation Based on {DeepXplore}},
-  institution = {Singapore Management University},
-  year        = {2020}
+    "lee2020maxplore": """@misc{lee2020maxplore,
+  author = {Te Wei Lee},
+  title  = {{MaXplore}: Deep Learning Testing Inputs Generation Based on {DeepXplore}},
+  year   = {2020},
+  note   = {report, Singapore Management University}
 }""",
     "xie2019deephunter": """@inproceedings{xie2019deephunter,
   author    = {Xiaofei Xie and Lei Ma and Felix Juefei-Xu and Minhui Xue and Hongxu Chen and Yang Liu and Jianjun Zhao and
