@@ -1,0 +1,101 @@
+"""Comparing runs: honest about budgets, paired where it says so, one page without outside requests."""
+
+import json
+import math
+import re
+
+import pytest
+from aftermath import verdict, write_run
+
+from hardcase import statistics
+from hardcase.errors import Problem
+from hardcase.suite.compare import compare
+from hardcase.suite.comparison import write
+from hardcase.suite.survival import survival
+
+DARK = [10] * 12
+
+
+def pair(home, **second):
+    a = write_run(
+        home / "a", levels=DARK, found={i: [200] for i in range(10)}, verdicts=[verdict(kept=i < 6) for i in range(10)]
+    )
+    given = {"levels": DARK, "found": {i: [150] for i in range(4)}, "verdicts": [verdict() for _ in range(4)], **second}
+    return a, write_run(home / "b", **given)
+
+
+def test_rates_pairs_and_corrections(tmp_path):
+    table = compare(pair(tmp_path))
+    assert [run["name"] for run in table["runs"]] == ["a", "b"]
+    assert table["differ"] == []
+    (both,) = table["pairs"]
+    assert both["shared_seeds"] == 12
+    tests = {test["what"]: test for test in both["tests"]}
+    failing = tests["seeds with a failing test"]
+    assert failing["only"] == [6, 0]
+    assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
+    assert failing["difference"]["value"] == pytest.approx(0.5)
+    assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
+    assert tests["seeds with a confirmed test"]["only"] == [2, 0]
+    near = tests["L2 of the nearest test of a failing seed"]
+    assert near["a12"] == 1.0
+    assert near["magnitude"] == "large"
+    assert [test["p_holm"] for test in both["tests"]] == pytest.approx(
+        statistics.holm([test["p"] for test in both["tests"]])
+    )
+
+
+def test_unequal_budgets_are_said_first(tmp_path):
+    table = compare(pair(tmp_path, budget={"queries": 99}))
+    assert table["sentence"].startswith("The budgets are not equal")
+    assert table["differ"] == ["budget"]
+
+
+def test_unjudged_runs_have_no_confirmed_test(tmp_path):
+    table = compare(pair(tmp_path, verdicts=None))
+    assert table["runs"][1]["confirmed"] is None
+    assert all("confirmed" not in test["what"] for test in table["pairs"][0]["tests"])
+
+
+def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
+    a = write_run(tmp_path / "a", levels=DARK, found={0: [200]})
+    b = write_run(tmp_path / "b", levels=[200] * 3 + [10], found={3: [220]})
+    (both,) = compare([a, b])["pairs"]
+    assert both["shared_seeds"] == 1
+    none = write_run(tmp_path / "c", levels=DARK, found={})
+    (both,) = compare([a, none])["pairs"]
+    assert [test["what"] for test in both["tests"]] == [
+        "seeds with a failing test",
+        "queries to the first failing test",
+    ]
+
+
+def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):
+    a, b = pair(tmp_path, classes=["x", "y"])
+    with pytest.raises(Problem, match="same classes"):
+        compare([a, b])
+    with pytest.raises(Problem, match="at least two"):
+        compare([a])
+
+
+def test_survival_is_that_of_kaplan_and_meier():
+    curve = survival([1, 2, math.inf, 2, math.inf], [9, 9, 1.5, 9, 9])
+    assert [(point["queries"], pytest.approx(point["alive"])) for point in curve] == [
+        (0, 1),
+        (1, 0.8),
+        (2, 0.8 / 3),
+        (9, 0.8 / 3),
+    ]
+    assert survival([], []) == [{"queries": 0.0, "alive": 1.0}]
+    assert len(survival(range(1, 5001), [6000] * 5000)) == 200
+
+
+def test_the_page_says_everything_and_asks_for_nothing(tmp_path):
+    table = compare(pair(tmp_path, method="<b>rude</b>"))
+    page = write(table, tmp_path / "out/compare.html")
+    text = page.read_text()
+    assert "<b>rude</b>" not in text
+    assert "&lt;b&gt;rude&lt;/b&gt;" in text
+    assert "McNemar" in text
+    assert not re.search(r'(src|href)="(?!data:|#)', text)
+    assert json.loads((tmp_path / "out/compare.json").read_text())["pairs"][0]["first"] == "a"

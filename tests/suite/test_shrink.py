@@ -1,0 +1,96 @@
+"""Shrinking: every test still fails, none is further away, the smallest change is found where it is known."""
+
+import pytest
+import torch
+from aftermath import subject, write_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hardcase.errors import Problem
+from hardcase.store import read_images
+from hardcase.suite.shrink import shrink
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
+
+LEVELS = [10, 60, 100]
+
+
+def levels(run):
+    return read_images(run.findings["image"])[:, 0, 0, 0].tolist()
+
+
+def test_tests_stop_at_the_edge(tmp_path):
+    run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255, 200], 2: [180]})
+    small = shrink(run, subject(), tmp_path / "small")
+    assert levels(small) == [128, 128, 128]
+    assert small.findings["l2"].to_pylist() == pytest.approx([2 * 118 / 255, 2 * 118 / 255, 2 * 28 / 255], abs=1e-5)
+    assert small.record["shrink"]["queries"] == 3 * (1 + 12 + 1)
+    assert small.record["method"] == "made+shrink"
+    assert small.record["funnel"]["failing"] == 2
+    assert small.record["judge"] is None
+    assert levels(run) == [255, 200, 180]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(129, 255), min_size=1, max_size=4), st.integers(1, 12))
+def test_all_still_fail_and_none_is_further_away(tmp_path_factory, tests, steps):
+    home = tmp_path_factory.mktemp("shrink")
+    run = write_run(home / "run", levels=LEVELS, found={1: tests})
+    small = shrink(run, subject(), home / "small", steps=steps)
+    logits = subject()(from_bytes(read_images(small.findings["image"]))).logits
+    assert logits.argmax(1).tolist() == [1] * len(tests)
+    assert all(after <= before for before, after in zip(tests, levels(small)))
+
+
+class Doubled:
+    """A space whose code is twice the grey level, one number for each image; it needs to be told the `floor`."""
+
+    name, keeps_code = "doubled", True
+
+    def encode(self, x, y, rng):
+        return 2 * x.mean((1, 2, 3))[:, None], {}
+
+    def decode(self, z, origin):
+        lowest = origin.context["floor"][:, None] if "floor" in origin.context else torch.zeros_like(z)
+        return torch.maximum(z / 2, lowest)[:, :, None, None].expand(-1, 1, 2, 2)
+
+    def project(self, z, origin):
+        return z
+
+    def distance(self, z, origin):
+        return z.flatten()
+
+
+def test_the_space_comes_first_where_the_code_gives_the_image(tmp_path):
+    codes = [[2 * 255 / 255], [0.0]]
+    run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255], 1: [200]}, codes=codes)
+    small = shrink(run, subject(), tmp_path / "small", space=Doubled())
+    assert levels(small) == [128, 128]
+    assert (
+        small.record["shrink"]["queries"] == 2 + 12 * 1 + 12 * 2 + 2
+    )  # the second code is of another image: pixels only
+
+
+def test_what_is_known_of_the_seeds_reaches_the_space(tmp_path):
+    run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255]}, codes=[[2.0]])
+    x = torch.tensor(LEVELS, dtype=torch.uint8)[:, None, None, None].expand(3, 1, 2, 2)
+    seeds = Images(
+        x,
+        torch.zeros(3, dtype=torch.int64),
+        ("s0", "s1", "s2"),
+        ("dark", "light"),
+        context={"floor": torch.full((3,), 0.8)},
+    )
+    small = shrink(run, subject(), tmp_path / "small", space=Doubled(), seeds=seeds, steps=1)
+    assert levels(small) == [round((10 + 204) / 2)] or levels(small) == [204]
+
+
+def test_nothing_to_shrink_is_a_problem(tmp_path):
+    run = write_run(tmp_path / "run", levels=LEVELS, found={0: [140]})
+    with pytest.raises(Problem, match="fails none of the 1 stored tests"):
+        shrink(run, subject(0.9), tmp_path / "small")
+    with pytest.raises(Problem, match="not empty"):
+        shrink(run, subject(), tmp_path / "run")
+    with pytest.raises(Problem, match="no failing tests"):
+        shrink(write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small")
+    assert not (tmp_path / "small").exists()
