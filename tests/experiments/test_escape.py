@@ -101,3 +101,12 @@ def test_a_class_without_seeds_is_left_out():
     escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None, walks=3), images)
     record = escaping.Escaped(CLASSES, escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
     assert {p.source for p in escaping.pairs(record)} <= {0, 1}
+
+
+def test_nobody_to_walk_from():
+    images = toy_images(4)
+    wrong = Images(images.x, (images.y + 1) % 4, images.id, images.classes, name="toy")
+    escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None), wrong)
+    assert (escapes.seeds, len(walks.seed), len(seeds)) == (0, 0, 0)
+    counted = escape.measure_as_published(toy_subject(), lambda target: sinvad_paper(space=SPACE, target=target), wrong)
+    assert int(counted.attempts.sum()) == 0

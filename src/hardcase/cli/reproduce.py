@@ -21,6 +21,9 @@ def reproduce(
     data: Annotated[str, typer.Option(help="What to run it on.")] = "mnist5k",
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes; can take hours.")] = False,
     repeats: Annotated[int | None, typer.Option(metavar="N", min=1, help="How often to repeat it.")] = None,
+    ratings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What people answered, for sinvad-rq1 (CSV).")
+    ] = None,
     seed: o.Seed = None,
     device: o.Device = None,
     settings: o.Settings = None,
@@ -41,7 +44,7 @@ def reproduce(
     logging_to(verbose=verbose, quiet=quiet)
     bench = Bench(
         out=out or free(Path("runs") / f"reproduce-{name}"), data=data, full=full, repeats=repeats, seed=seed or 0,
-        device=existing(device or "cpu"), options=assign({}, settings or []), say=(lambda text: None) if quiet else note,
+        device=existing(device or "cpu"), options=assign({} if ratings is None else {"ratings": str(ratings)}, settings or []), say=(lambda text: None) if quiet else note,
     )  # fmt: skip
     outcome = perform(name, bench)
     page = outcome.write(bench.out)

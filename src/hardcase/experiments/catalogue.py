@@ -50,5 +50,33 @@ _ROWS: tuple[Experiment, ...] = (
         where="feasibility:run",
     ),
 )
+_ARGUS = "Duan, Dwyer and Yang, 2025 (ARGUS)"
+
+_ROWS += (
+    Experiment(
+        name="argus-table1",
+        summary="likeness, diversity and error rate of interpolated images at every share, adaptive, and of rivals",
+        paper=_ARGUS,
+        where="argus:comparison",
+    ),
+    Experiment(
+        name="argus-table2",
+        summary="accuracy after retraining with found images, against controls of the same size",
+        paper=_ARGUS,
+        where="retrain:table2",
+    ),
+    Experiment(
+        name="argus-table3",
+        summary="error and success rates; the same images as argus-table1, printed with it",
+        paper=_ARGUS,
+        where="argus:comparison",
+    ),
+    Experiment(
+        name="argus-table4",
+        summary="the ablation: without the quantiser, without the discriminators",
+        paper=_ARGUS,
+        where="argus:ablation",
+    ),
+)
 
 EXPERIMENTS = {row.name: row for row in _ROWS}

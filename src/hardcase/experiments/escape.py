@@ -70,17 +70,24 @@ def ways_out(space: Space, codes: Codes | None, *, walks: int = 10, halvings: in
 
 def measure(subject: Model, method: Method, images: Images, *, seed: int = 0) -> tuple[Escapes, Walks, Images]:
     """Walks from all usable `images`, counted by class; also the walks themselves and the seeds they started from."""
-    seeds = usable(subject, images)
-    parts, spent = [], 0
+    seeds, kinds = usable(subject, images), len(images.classes)
+    parts, spent = [_nowhere()], 0
     for number, rows in enumerate(chunks(len(seeds), SHARD)):
         walks, queries = _walk(subject, method, seeds.take(torch.arange(len(seeds))[rows]), rows.start, number, seed)
         parts.append(walks)
         spent += queries
+    width = parts[-1].code.shape[1]
+    parts[0] = replace(parts[0], code=torch.zeros(0, width))
     joined = Walks(*(torch.cat([getattr(p, name) for p in parts]) for name in Walks.__dataclass_fields__))
-    kinds, out = len(images.classes), joined.entered >= 0
+    out = joined.entered >= 0
     own = seeds.y[joined.seed]
     entered = (own[out] * kinds + joined.entered[out]).bincount(minlength=kinds * kinds).reshape(kinds, kinds)
     return Escapes(own[out].bincount(minlength=kinds), entered, spent, len(seeds)), joined, seeds
+
+
+def _nowhere() -> Walks:
+    whole = torch.zeros(0, dtype=torch.int64)
+    return Walks(whole, whole, torch.zeros(0), torch.zeros(0, 0))
 
 
 def _walk(subject: Model, method: Method, seeds: Images, first: int, number: int, seed: int) -> tuple[Walks, int]:
@@ -105,6 +112,8 @@ def measure_as_published(
     attempts, entered, spent = torch.zeros(kinds, dtype=torch.int64), torch.zeros(kinds, kinds, dtype=torch.int64), 0
     for target in targets or range(kinds):
         others = seeds.take((seeds.y != target).nonzero().squeeze(1))
+        if not len(others):
+            continue
         done = search(subject, replace(method(target), until="first"), others, seed=seed)
         entered[:, target] = done.findings.expected.bincount(minlength=kinds)
         attempts = attempts.maximum(others.y[done.attempted].bincount(minlength=kinds))

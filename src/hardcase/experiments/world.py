@@ -45,7 +45,8 @@ class World:
 
 
 def world(bench: Bench, *, model: str | None = None, kind: str | None = None, latent: int | None = None) -> World:
-    """The data of the bench with a network and a VAE trained on it; ``--set model=… kind=… latent=…`` choose others."""
+    """The data of the bench with a network and a VAE trained on it; ``--set model=… kind=… latent=… epochs=…
+    vae_epochs=…`` choose others."""
     train, test = both_splits(bench)
     subject, card = network(bench, train, test, model=model)
     vae, vae_card = generators.trained(
@@ -54,6 +55,7 @@ def world(bench: Bench, *, model: str | None = None, kind: str | None = None, la
         test,
         kind=str(kind or bench.options.get("kind", "linear")),
         latent=latent or bench.options.get("latent"),
+        epochs=bench.options.get("vae_epochs"),
         judge=lambda x: subject(x).logits,
         device=bench.device,
     )
@@ -76,7 +78,14 @@ def network(
     """A zoo network trained on `train`: the paper's with ``--full``, LeNet-5 otherwise, an AlexNet for colour."""
     usual = "alexnet" if train.x.shape[1] > 1 else "sinvad-cnn" if bench.full else "lenet5"
     name = str(model or bench.options.get("model", usual)).removeprefix("zoo:")
-    net, card = zoo.trained(name, train, test, seed=bench.seed if seed is None else seed, device=bench.device)
+    net, card = zoo.trained(
+        name,
+        train,
+        test,
+        seed=bench.seed if seed is None else seed,
+        epochs=bench.options.get("epochs"),
+        device=bench.device,
+    )
     return Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device), card
 
 
