@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from hardcase import criteria, data, methods, spaces, testing, zoo
     from hardcase.api import check, resume, run
     from hardcase.errors import Problem
+    from hardcase.judging.asking import judge
     from hardcase.results import Run
     from hardcase.subject import Subject
+    from hardcase.suite.compare import compare
+    from hardcase.suite.gate import assert_confirmed_rate
+    from hardcase.suite.replay import replay
+    from hardcase.suite.shrink import shrink
     from hardcase.types import Budget, Images, Method
 
 __version__ = "0.1.0"
@@ -22,6 +27,11 @@ _HOMES = {
     "run": "api",
     "resume": "api",
     "check": "api",
+    "judge": "judging.asking",
+    "compare": "suite.compare",
+    "replay": "suite.replay",
+    "shrink": "suite.shrink",
+    "assert_confirmed_rate": "suite.gate",
     "Problem": "errors",
     "Run": "results",
     "Subject": "subject",
@@ -32,8 +42,8 @@ _HOMES = {
 _ROOMS = ("criteria", "data", "methods", "spaces", "testing", "zoo")
 
 __all__ = [
-    "Budget", "Images", "Method", "Problem", "Run", "Subject", "check", "criteria", "data", "methods", "resume", "run",
-    "spaces", "testing", "zoo",
+    "Budget", "Images", "Method", "Problem", "Run", "Subject", "assert_confirmed_rate", "check", "compare", "criteria",
+    "data", "judge", "methods", "replay", "resume", "run", "shrink", "spaces", "testing", "zoo",
 ]  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from aftermath import verdict, write_run
 from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.suite.compare import compare
-from hardcase.suite.comparison import write
 from hardcase.suite.survival import survival
 
 DARK = [10] * 12
@@ -25,7 +24,7 @@ def pair(home, **second):
 
 
 def test_rates_pairs_and_corrections(tmp_path):
-    table = compare(pair(tmp_path))
+    table = compare(*pair(tmp_path)).table
     assert [run["name"] for run in table["runs"]] == ["a", "b"]
     assert table["differ"] == []
     (both,) = table["pairs"]
@@ -46,13 +45,13 @@ def test_rates_pairs_and_corrections(tmp_path):
 
 
 def test_unequal_budgets_are_said_first(tmp_path):
-    table = compare(pair(tmp_path, budget={"queries": 99}))
+    table = compare(*pair(tmp_path, budget={"queries": 99})).table
     assert table["sentence"].startswith("The budgets are not equal")
     assert table["differ"] == ["budget"]
 
 
 def test_unjudged_runs_have_no_confirmed_test(tmp_path):
-    table = compare(pair(tmp_path, verdicts=None))
+    table = compare(*pair(tmp_path, verdicts=None)).table
     assert table["runs"][1]["confirmed"] is None
     assert all("confirmed" not in test["what"] for test in table["pairs"][0]["tests"])
 
@@ -60,10 +59,10 @@ def test_unjudged_runs_have_no_confirmed_test(tmp_path):
 def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
     a = write_run(tmp_path / "a", levels=DARK, found={0: [200]})
     b = write_run(tmp_path / "b", levels=[200] * 3 + [10], found={3: [220]})
-    (both,) = compare([a, b])["pairs"]
+    (both,) = compare(a, b).table["pairs"]
     assert both["shared_seeds"] == 1
     none = write_run(tmp_path / "c", levels=DARK, found={})
-    (both,) = compare([a, none])["pairs"]
+    (both,) = compare(a, none).table["pairs"]
     assert [test["what"] for test in both["tests"]] == [
         "seeds with a failing test",
         "queries to the first failing test",
@@ -73,9 +72,9 @@ def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
 def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):
     a, b = pair(tmp_path, classes=["x", "y"])
     with pytest.raises(Problem, match="same classes"):
-        compare([a, b])
+        compare(a, b)
     with pytest.raises(Problem, match="at least two"):
-        compare([a])
+        compare(a)
 
 
 def test_survival_is_that_of_kaplan_and_meier():
@@ -91,8 +90,8 @@ def test_survival_is_that_of_kaplan_and_meier():
 
 
 def test_the_page_says_everything_and_asks_for_nothing(tmp_path):
-    table = compare(pair(tmp_path, method="<b>rude</b>"))
-    page = write(table, tmp_path / "out/compare.html")
+    pair(tmp_path, method="<b>rude</b>")
+    page = compare(tmp_path / "a", str(tmp_path / "b")).report(tmp_path / "out/compare.html")
     text = page.read_text()
     assert "<b>rude</b>" not in text
     assert "&lt;b&gt;rude&lt;/b&gt;" in text

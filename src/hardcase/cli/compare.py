@@ -21,12 +21,11 @@ def compare(
     quiet: o.Quiet = False,
 ) -> None:
     """Compare runs with statistics: equal budgets, paired seeds, corrected tests; one HTML page and its JSON twin."""
-    from hardcase.results import Run
     from hardcase.suite.compare import compare as side_by_side
-    from hardcase.suite.comparison import write
 
-    table = side_by_side([Run(folder) for folder in folders], seed=seed or 0)
-    page = write(table, out or Path(os.path.commonpath([f.absolute().parent for f in folders])) / "compare.html")
+    found = side_by_side(*folders, seed=seed or 0)
+    table = found.table
+    page = found.report(out or Path(os.path.commonpath([f.absolute().parent for f in folders])) / "compare.html")
     if format == "json":
         as_json({"page": str(page), **table})
     elif quiet:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from hardcase.errors import Problem
@@ -14,8 +16,22 @@ from hardcase.suite.survival import survival
 from hardcase.suite.tried import Tried
 
 
-def compare(runs: Sequence[Run], *, seed: int = 0) -> dict[str, Any]:
-    """Everything the page of a comparison says, as plain values."""
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that is said of some runs side by side, as plain values."""
+
+    table: dict[str, Any]
+
+    def report(self, page: str | Path = "compare.html") -> Path:
+        """Write the page and, beside it, its JSON twin."""
+        from hardcase.suite.comparison import write
+
+        return write(self.table, Path(page))
+
+
+def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
+    """Compare runs (or their folders) with statistics; what must be equal and is not is said first."""
+    runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
         raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
     sheets = [Tried.of(run, name) for run, name in zip(runs, _names(runs))]
@@ -25,7 +41,7 @@ def compare(runs: Sequence[Run], *, seed: int = 0) -> dict[str, Any]:
         raise Problem(f"these runs do not have the same {what}; they cannot be compared.", fix="runs on the same data")
     pairs = [pair(a, b, stream(seed, "compare", a.name, b.name)) for a, b in combinations(sheets, 2)]
     correct(pairs)
-    return {
+    table = {
         "runs": [_described(sheet) for sheet in sheets],
         "same": same,
         "differ": differ,
@@ -33,6 +49,7 @@ def compare(runs: Sequence[Run], *, seed: int = 0) -> dict[str, Any]:
         "pairs": pairs,
         "note": "A run keeps the nearest test of a seed unless told otherwise, so “first failing” is the earliest kept one.",
     }
+    return Comparison(table)
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
