@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hardcase.metrics import error_rate, label_diversity, mse, quality, ssim, success_rate
+from hardcase.metrics import PerSeed, error_rate, label_diversity, mse, per_seed, ssim, success_rate
 from hardcase.randomness import stream
 from hardcase.types import KINDS, Findings
 
@@ -32,7 +32,7 @@ def test_rates_and_diversity_count_what_they_say():
     assert error_rate(failing * 0, looked * 0) == 0
 
 
-def test_quality_measures_label_failures_only():
+def test_seeds_are_measured_by_label_failures_only():
     seeds = torch.zeros(2, 1, 12, 12, dtype=torch.uint8)
     x = torch.full((3, 1, 12, 12), 51, dtype=torch.uint8)
     x[2] = 255
@@ -51,14 +51,10 @@ def test_quality_measures_label_failures_only():
         whole,
         real[:, None][:, :0],
     )
-    counts = {
-        "failing": torch.tensor([5, 0]),
-        "looked": torch.tensor([10, 10]),
-        "attempted": torch.tensor([True, True]),
-    }
-    measured = quality(found, seeds, **counts)
-    assert measured.mse == pytest.approx(0.04)
-    assert (measured.ld, measured.er, measured.sr) == (1.0, 0.25, 0.5)
-    nothing = quality(found.take(torch.tensor([2])), seeds, **{**counts, "looked": None})
-    assert math.isnan(nothing.mse)
-    assert nothing.er is None
+    measured = per_seed(found, seeds, failing=torch.tensor([5, 0]), looked=torch.tensor([10, 10]))
+    assert measured.mse[0] == pytest.approx(0.04)
+    assert math.isnan(measured.mse[1])
+    assert math.isnan(measured.ssim[1])
+    assert (measured.ld.tolist(), measured.er.tolist(), measured.sr.tolist()) == ([2, 0], [0.5, 0], [1, 0])
+    both = PerSeed.join([measured, measured.take(torch.tensor([False, True]))])
+    assert both.er.tolist() == [0.5, 0, 0]

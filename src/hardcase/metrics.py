@@ -5,7 +5,8 @@ Axes: `n` seeds, `k` classes, `t` images that fail. Distances compare an image w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -46,36 +47,42 @@ def success_rate(failing: Int[Tensor, " n"], attempted: Bool[Tensor, " n"]) -> f
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
-    """The five measures of one set of images; `mse` and `ssim` are means over the images kept (NaN where there is none).
+class PerSeed:
+    """The measures of each seed. `mse` and `ssim` are means over its kept failing images, NaN where there is none."""
 
-    `er` is null where candidates were not drawn but searched for: a share of a search's looks says nothing of its images.
-    """
+    mse: Float[Tensor, " n"]
+    ssim: Float[Tensor, " n"]
+    ld: Float[Tensor, " n"]
+    er: Float[Tensor, " n"]
+    sr: Float[Tensor, " n"]
 
-    mse: float
-    ssim: float
-    ld: float
-    er: float | None
-    sr: float
+    def take(self, rows: Bool[Tensor, " n"]) -> PerSeed:
+        return PerSeed(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    @staticmethod
+    def join(parts: Sequence[PerSeed]) -> PerSeed:
+        return PerSeed(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(PerSeed)))
 
 
-def quality(
+def per_seed(
     findings: Findings,
     seeds: UInt8[Tensor, "n c h w"],
     *,
     failing: Int[Tensor, " n"],
-    looked: Int[Tensor, " n"] | None,
-    attempted: Bool[Tensor, " n"],
-) -> Quality:
-    """The measures of label failures. `failing` and `looked` count candidates of each seed, whether kept or not."""
-    kept = (findings.kind == KINDS.index("label")).nonzero().squeeze(1)
-    found = findings.take(kept)
+    looked: Int[Tensor, " n"],
+) -> PerSeed:
+    """The measures of label failures. `failing` and `looked` count the candidates of each seed, whether kept or not."""
+    found = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
     x, origin = from_bytes(found.x), from_bytes(seeds[found.seed])
-    diversity = label_diversity(found.seed, found.predicted, len(seeds))[attempted]
-    return Quality(
-        float(mse(x, origin).mean()),
-        float(ssim(x, origin).mean()) if len(x) else float("nan"),
-        float(diversity.mean()) if len(diversity) else 0.0,
-        None if looked is None else error_rate(failing, looked),
-        success_rate(failing, attempted),
+    return PerSeed(
+        _means(mse(x, origin), found.seed, len(seeds)),
+        _means(ssim(x, origin), found.seed, len(seeds)),
+        label_diversity(found.seed, found.predicted, len(seeds)),
+        failing / looked.clamp_min(1),
+        (failing > 0).float(),
     )
+
+
+def _means(values: Float[Tensor, " t"], owner: Int[Tensor, " t"], seeds: int) -> Float[Tensor, " n"]:
+    total = values.new_zeros(seeds).index_add_(0, owner, values)
+    return total / owner.bincount(minlength=seeds)

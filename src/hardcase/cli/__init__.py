@@ -47,6 +47,7 @@ VERBS = (
     Verb("shrink", "shrink:shrink", _RESULTS),
     Verb("export", "report:export", _RESULTS),
     Verb("cite", "report:cite", _RESULTS),
+    Verb("retrain", "retrain:retrain", _SCIENCE),
     Verb("reproduce", "reproduce:reproduce", _SCIENCE),
 )
 _HELP = "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
