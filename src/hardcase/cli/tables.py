@@ -60,7 +60,7 @@ WHERE = {
     "generators": "hardcase.generators.catalogue:GENERATORS",
     "spaces": "hardcase.spaces.catalogue:SPACES",
     "searches": "hardcase.searches.catalogue:SEARCHES",
-    "judges": "hardcase.cli.tables:JUDGES",
+    "judges": "hardcase.judges.catalogue:JUDGES",
     "experiments": "hardcase.experiments.catalogue:EXPERIMENTS",
 }
 
