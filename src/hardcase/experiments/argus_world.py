@@ -15,7 +15,7 @@ from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import usable
 from hardcase.experiments.world import both_splits
-from hardcase.metrics import PerSeed, mse, per_seed, ssim
+from hardcase.metrics import PerSeed, label_diversity, mse, per_seed, ssim
 from hardcase.randomness import stream
 from hardcase.spaces.library import Library, collect
 from hardcase.spaces.vae import Latent
@@ -23,9 +23,10 @@ from hardcase.spaces.vqvae import Grid
 from hardcase.statistics import Interval, mean
 from hardcase.subject import Subject
 from hardcase.tensors import chunks, from_bytes, to_grid
-from hardcase.types import Budget, Findings, Images, Method, Model, Space
+from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Seeds, Space
 
-LIMIT = 30_000
+LIMIT, LIKE = 30_000, 0.877
+"""Partners at most, and the SSIM that ARGUS reports together with an LD of 8.6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,11 @@ class Painter:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A method on all originals of all repeats. `lost` counts originals whose reconstruction already fails."""
+    """A method on all originals of all repeats. `lost` counts originals whose reconstruction already fails; `alike` is the
+    LD of each original when only images of an SSIM of `LIKE` or more count."""
 
     seeds: PerSeed
+    alike: Float[Tensor, " n"]
     findings: Findings
     lost: int
     originals: int
@@ -102,7 +105,7 @@ def measured(
     queries: int | None = None,
 ) -> Measured:
     """`method` on every group; `queries` bounds how many candidates each original gets."""
-    parts, found, lost, total = [], [], 0, 0
+    parts, found, alike, lost, total = [], [], [], 0, 0
     for number, images in enumerate(groups):
         campaign = Campaign(
             subject=subject, method=method, peers=peers, keep=parse_keep("best-per-label"), batch=2048, seed=number
@@ -114,9 +117,10 @@ def measured(
         looked = counts.queries.cpu() - int(method.space.keeps_code)
         each = per_seed(findings, images.x, failing=counts.failing.cpu(), looked=looked)
         parts.append(each.take(~dead))
+        alike.append(_alike(findings, images)[~dead])
         found.append(replace(findings, seed=findings.seed + total))
         lost, total = lost + int(dead.sum()), total + len(images)
-    return Measured(PerSeed.join(parts), Findings.join(found), lost, total)
+    return Measured(PerSeed.join(parts), torch.cat(alike), Findings.join(found), lost, total)
 
 
 @torch.no_grad()
@@ -144,8 +148,6 @@ def mixed(
 def paint(painter: Painter, x: Tensor, y: Tensor, partner: Tensor, mix: float) -> Tensor:
     """Pictures of `x` mixed with partners, image by image."""
     z, context = painter.space.encode(x, y, stream(0, "mixed", device=x.device))
-    from hardcase.types import Seeds
-
     own = torch.arange(len(x), device=x.device).repeat_interleave(partner.shape[1])
     seeds = Seeds(z, x, y, torch.arange(len(x), device=x.device), context).take(own)
     code = (1 - mix) * seeds.z + mix * painter.codes.take(partner.reshape(-1))
@@ -159,6 +161,12 @@ def interval(values: Tensor, seed: int = 0) -> Interval:
         only = float(known.mean()) if len(known) else float("nan")
         return Interval(only, float("nan"), float("nan"))
     return mean(known, rng=stream(seed, "interval"))
+
+
+def _alike(findings: Findings, images: Images) -> Float[Tensor, " n"]:
+    label = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
+    near = label.take((ssim(from_bytes(label.x), from_bytes(images.x[label.seed])) >= LIKE).nonzero().squeeze(1))
+    return label_diversity(near.seed, near.predicted, len(images))
 
 
 def _on_cpu(findings: Findings) -> Findings:

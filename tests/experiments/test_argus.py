@@ -1,0 +1,77 @@
+"""The ARGUS tables on the toy world: what each column counts."""
+
+import pytest
+import torch
+
+from hardcase.experiments import argus
+from hardcase.experiments.argus_world import Painter, measured, mixed, originals, reconstruction_errors
+from hardcase.experiments.bench import Bench
+from hardcase.methods.argus import argus as interpolated
+from hardcase.methods.argus import argus_adaptive
+from hardcase.spaces.library import collect
+from hardcase.spaces.vqvae import Grid
+from hardcase.tensors import from_bytes, to_grid
+from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
+
+NET, SUBJECT, TEST = ToyQuantiser(), toy_subject(), toy_images(24, seed=3)
+CARD = {
+    "configuration": {"family": "vqvae", "kind": "toy"},
+    "ssim": 1.0, "mse": 0.0, "reconstruction_accuracy": 1.0, "judge_accuracy": 1.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def painter():
+    return Painter(Grid(NET), collect(toy_images(40, seed=2), NET.encode, device=torch.device("cpu")), CARD)
+
+
+def test_mixing_is_counted_image_by_image(painter):
+    images = TEST.first(3)
+    partner = torch.stack([painter.codes.by_class[int(y)][:4] for y in images.y])
+    error, _, wrong = mixed(painter, SUBJECT, images, partner, 0.8)
+    for i in range(3):
+        for j in range(4):
+            x = from_bytes(images.x[i : i + 1])
+            code = 0.2 * NET.encode(x) + 0.8 * painter.codes.codes[partner[i, j]]
+            made = to_grid(NET.decode(code))
+            assert float(error[i, j]) == pytest.approx(float((made - x).square().mean()), rel=1e-3)
+            assert bool(wrong[i, j]) == bool(SUBJECT(made).logits.argmax(1) != images.y[i])
+    assert not bool(reconstruction_errors(painter, SUBJECT, images).any())
+
+
+def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
+    groups = [TEST.first(4), TEST.take(torch.arange(4, 8))]
+    done = measured(SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7), groups)
+    assert (done.originals, done.lost, len(done.seeds.er)) == (8, 0, 8)
+    images = TEST.first(8)
+    for i in range(8):
+        partner = painter.codes.by_class[int(images.y[i])][None]
+        wrong = mixed(painter, SUBJECT, images.take(torch.tensor([i])), partner, 0.7)[2]
+        assert float(done.seeds.er[i]) == pytest.approx(float(wrong.float().mean()), abs=0.05)
+    assert set(done.findings.seed.tolist()) <= set(range(8))
+    adaptive = measured(SUBJECT, argus_adaptive(space=painter.space, partners=painter.codes), groups)
+    assert float(adaptive.seeds.ld.mean()) >= float(done.seeds.ld.mean())
+    assert bool((adaptive.alike <= adaptive.seeds.ld).all())
+
+
+def test_each_repeat_draws_its_own_originals(tmp_path):
+    groups = originals(Bench(out=tmp_path, repeats=2, options={"originals": 6}), SUBJECT, TEST)
+    assert [len(group) for group in groups] == [6, 6]
+    assert groups[0].id != groups[1].id
+
+
+def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path, monkeypatch):
+    monkeypatch.setattr(argus, "networks", lambda bench, names: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(argus, "painter", lambda *given, **options: painter)
+    options = {"mixes": [0.7], "joint": [0.2], "rivals": False, "originals": 4}
+    outcome = argus.comparison(Bench(out=tmp_path, repeats=1, options=options))
+    ours, paper = outcome.tables
+    assert [row[1] for row in ours.rows] == [
+        "ARGUS 0.7", "argus-adaptive", "argus-adaptive, nothing taken back", "ARGUS 0.2, trained jointly",
+    ]  # fmt: skip
+    assert all(len(row) == len(ours.columns) for row in ours.rows)
+    assert ours.rows[0][ours.columns.index("ER at mix 0")] == "0.00 %"
+    assert len(paper.rows) == 7
+    assert (tmp_path / outcome.figures[0]).read_bytes().startswith(b"\x89PNG")
+    (ablation, _) = argus.ablation(Bench(out=tmp_path, repeats=1, options={"originals": 4, "mix": 0.7})).tables
+    assert [row[1] for row in ablation.rows] == ["full, mix 0.7", "no VQ, mix 0.7", "no discriminators, mix 0.7"]
