@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardcase.judges import changes, lessons
 from hardcase.judges.calibration import calibrate
 from hardcase.judges.lessons import Shares
 from hardcase.judges.members import PANEL, Seat
@@ -27,20 +31,29 @@ from hardcase.judges.neighbours import Neighbours
 from hardcase.judges.panel import Panel, per_class
 from hardcase.judges.people import People, read_people
 from hardcase.judges.scoring import auroc
-from hardcase.judging.schooling import Schooling, made_rules, parts, teach
+from hardcase.judging.schooling import GENTLE, Schooling, made_rules, parts, teach
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import own_randomness
 from hardcase.types import Images
 
 SWEEP: dict[str, dict[str, Any]] = {
-    "plain-1": {}, "plain-2": {"seed": 20}, "plain-3": {"seed": 30}, "plain-k3": {"kernel": 3},
+    "plain-1": {}, "plain-2": {"seed": 20}, "plain-3": {"seed": 30}, "plain-4": {"seed": 40}, "plain-k3": {"kernel": 3},
+    "wide": {"width": 36}, "wider": {"width": 60}, "narrow": {"width": 12},
     "even-1": {"view": "even"}, "even-2": {"view": "even", "seed": 20}, "even-k3": {"view": "even", "kernel": 3},
     "soft-1": {"view": "soft"}, "soft-2": {"view": "soft", "seed": 20},
-    "attack-0.3": {"attack": 0.3}, "attack-0.5": {"attack": 0.5}, "attack-1": {"attack": 1.0}, "attack-2": {"attack": 2.0},
-    "even-attack-0.5": {"view": "even", "attack": 0.5}, "soft-attack-0.5": {"view": "soft", "attack": 0.5},
-    "no-blend": {"blended": 0.0}, "blend-0.3": {"blended": 0.3}, "ruin-0.1": {"ruined": 0.1}, "ruin-0.4": {"ruined": 0.4},
-    "short": {"epochs": 4}, "long": {"epochs": 20},
+    "attack-0.25": {"attack": 0.25}, "attack-0.5": {"attack": 0.5}, "attack-0.5-2": {"attack": 0.5, "seed": 20},
+    "attack-1": {"attack": 1.0}, "attack-1.5": {"attack": 1.5}, "attack-2": {"attack": 2.0}, "attack-3": {"attack": 3.0},
+    "even-attack-0.5": {"view": "even", "attack": 0.5}, "even-attack-1": {"view": "even", "attack": 1.0},
+    "soft-attack-0.5": {"view": "soft", "attack": 0.5}, "soft-attack-1": {"view": "soft", "attack": 1.0},
+    "no-blend": {"blended": 0.0}, "blend-0.3": {"blended": 0.3}, "blend-0.5": {"blended": 0.5},
+    "ruin-0.1": {"ruined": 0.1}, "ruin-0.4": {"ruined": 0.4}, "no-ruin": {"ruined": 0.0},
+    "bend-0": {"bend": 0.01}, "bend-0.5": {"bend": 0.5}, "bend-1.5": {"bend": 1.5}, "bend-2": {"bend": 2.0},
+    "no-retouch": {"retouch": False}, "short": {"epochs": 4}, "long": {"epochs": 20}, "long-attack-1": {"epochs": 20, "attack": 1.0},
+    "wide-long": {"width": 48, "epochs": 20}, "wide-attack-1": {"width": 48, "attack": 1.0},
+    "small-1": {"images": 4000}, "small-2": {"images": 4000, "seed": 20}, "small-attack-0.5": {"images": 4000, "attack": 0.5},
+    "small-even": {"images": 4000, "view": "even"}, "small-soft": {"images": 4000, "view": "soft"},
+    "small-blend-0.3": {"images": 4000, "blended": 0.3},
 }  # fmt: skip
 
 
@@ -98,30 +111,59 @@ def _auroc(score: Tensor, truth: Tensor) -> float:
 def sweep(
     people: People, train: Images, test: Images, base: Schooling, device: str, names: list[str]
 ) -> dict[str, Any]:
-    """Every variant as a panel of one; only the members differ."""
+    """Every variant as a panel of one; what it says of the rated images, plainly and as a mean over gently bent ones."""
     kept: dict[str, Any] = {}
+    x = from_bytes(people.x.to(device))
     for name in names or list(SWEEP):
         how = dict(SWEEP[name])
-        seed = how.pop("seed", 10)
-        epochs = how.pop("epochs", base.members.epochs)
+        seed, epochs, count = how.pop("seed", 10), how.pop("epochs", base.members.epochs), how.pop("images", None)
         shares = Shares(**{key: how.pop(key) for key in ("blended", "ruined") if key in how})
-        seat = Seat(**{"view": "plain", **how})
-        schooling = replace(base, places=(seat,), shares=shares, members=replace(base.members, epochs=epochs))
+        factor, touched = how.pop("bend", 1.0), how.pop("retouch", True)
+        usual = changes.Bend(**{key: value * factor for key, value in asdict(changes.USUAL).items() if key != "cells"})
+        lessons.bend = partial(changes.bend, how=usual)
+        lessons.retouch = changes.retouch if touched else lambda images, rng: images.clamp(0, 1)
+        schooling = replace(
+            base,
+            places=(Seat(**{"view": "plain", **how}),),
+            shares=shares,
+            members=replace(base.members, epochs=epochs),
+        )
         started = time.monotonic()
-        panel, _, _ = taught(train, schooling, seed=seed, device=device)
-        with torch.no_grad():
-            spoken, features = panel.opinions(from_bytes(people.x.to(device)))
-            distances = Neighbours(panel.references, panel.counts).distances(features)
-        own = spoken[0].gather(1, people.expected[:, None].to(device)).squeeze(1).cpu()
-        something = (spoken[0, :, :-1].logsumexp(1) - spoken[0, :, -1]).cpu()
+        panel, _, _ = taught(train.sample(count=count, seed=0) if count else train, schooling, seed=seed, device=device)
+        spoken, distances, bent = _said(panel, x, device)
+        own = spoken.gather(1, people.expected[:, None]).squeeze(1)
+        something = spoken[:, :-1].logsumexp(1) - spoken[:, -1]
         print(
             f"{name:16s} {time.monotonic() - started:6.1f} s  accuracy {accuracy(panel, test, device):.4f}  "
             f"label kept {_auroc(own, people.label_kept):.3f}  valid {_auroc(something, people.valid):.3f}",
             flush=True,
         )
-        kept |= {f"{name}/spoken": spoken[0].cpu().numpy(), f"{name}/distances": distances.cpu().numpy()}
-        kept[f"{name}/likeness"] = panel.density.likeness(from_bytes(people.x.to(device))).detach().cpu().numpy()
+        kept |= {f"{name}/spoken": spoken.numpy(), f"{name}/distances": distances.numpy(), f"{name}/bent": bent.numpy()}
+        kept[f"{name}/likeness"] = panel.density.likeness(x).detach().cpu().numpy()
     return kept
+
+
+@torch.no_grad()
+def _said(panel: Panel, x: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    spoken, features = panel.opinions(x)
+    distances = Neighbours(panel.references, panel.counts).distances(features)
+    rng = stream(0, "bent", device=device)
+    bent = torch.stack([panel.opinions(changes.bend(x, rng, GENTLE))[0][0] for _ in range(8)]).mean(0)
+    return spoken[0].cpu(), distances.cpu(), bent.cpu()
+
+
+def share(names: list[str], given: argparse.Namespace) -> None:
+    """The same sweep in several processes, each with every so-manieth variant and a folder of its own."""
+    same = ["--data", given.data, "--people", given.people, "--device", given.device]
+    same += [] if given.epochs is None else ["--epochs", str(given.epochs)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, *same, "--out", f"{given.out}/{i}", "--sweep", *names[i :: given.workers]]
+        )
+        for i in range(min(given.workers, len(names)))
+    ]
+    for process in started:
+        process.wait()
 
 
 def main() -> None:
@@ -135,7 +177,11 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="learn from so many images only")
     parser.add_argument("--out", default=".")
     parser.add_argument("--sweep", nargs="*", help="names of variants; none for all")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the variants of a sweep")
     given = parser.parse_args()
+    if given.sweep is not None and given.workers > 1:
+        share(given.sweep or list(SWEEP), given)
+        return
     path = sorted(glob(given.data))[0]
     train, test = images(path, "train"), images(path, "test")
     train = train.sample(count=given.images, seed=0) if given.images else train

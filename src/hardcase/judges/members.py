@@ -16,10 +16,11 @@ FEATURES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """One place on the panel: how its member sees images, its first kernel, how far its lessons are attacked (L2)."""
+    """One place on the panel: how its member sees images, its first kernel and width, how far its lessons are attacked (L2)."""
 
     view: str
     kernel: int = 5
+    width: int = 24
     attack: float = 0.0
 
 
@@ -32,7 +33,8 @@ class Member(nn.Module):
     def __init__(self, seat: Seat, *, channels: int, size: int, classes: int) -> None:
         super().__init__()
         self.seat = seat
-        widths = ((24, seat.kernel, 2), (32, 3, 1), (48, 3, 2), (64, 3, 1))
+        first, second, third, last = (seat.width * share // 12 for share in (12, 16, 24, 32))
+        widths = ((first, seat.kernel, 2), (second, 3, 1), (third, 3, 2), (last, 3, 1))
         layers: list[nn.Module] = []
         before, side = channels, size
         for width, kernel, stride in widths:
