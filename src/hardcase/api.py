@@ -34,6 +34,7 @@ def run(
     keep: str | None = None,
     batch: int = 256,
     workers: int = 1,
+    cluster: str | None = None,
     shard: int = 32,
     rounds: int = 8,
     allow_low_accuracy: bool = False,
@@ -65,6 +66,7 @@ def run(
         shard=shard,
         rounds=rounds,
         workers=workers,
+        cluster=cluster,
         allow_low_accuracy=allow_low_accuracy,
         config="# This run was started from Python with live objects; resume it with hardcase.running.resume(plan, folder).\n",
         about={"keep": keep or method.keep},
@@ -74,6 +76,7 @@ def run(
 
 def resume(folder: str | Path, watcher: Watcher | None = None) -> Run:
     """Go on with a run that was started from a configuration (the command line does the same)."""
+    _running.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")
     if not values:
         raise Problem(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,26 +22,55 @@ def cache_folder() -> Path:
     return Path(user_cache_dir("hardcase"))
 
 
-def write_atomically(path: Path, content: bytes | Callable[[Path], None]) -> Path:
+def step(name: str, path: Path) -> None:
+    """A named moment of writing `path`. It does nothing; tests put a failure in its place and see what is left behind."""
+
+
+def write_atomically(path: Path, content: bytes | Callable[[Path], None], *, flush: bool = True) -> Path:
     """Write `content` to `path` so that the file appears whole or not at all; returns `path`.
 
     `content` is the bytes themselves, or a function that writes them to the temporary path it is given
-    (a hidden name beside `path` with the same ending).
+    (a hidden name beside `path` with the same ending). Without `flush` the file outlives the process but perhaps not
+    a power cut; `flush_files` makes up for it.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content) if isinstance(content, bytes) else content(temporary)
-        _flush(temporary, os.O_RDWR)
+        step("begin", path)
+        _write_halves(temporary, content) if isinstance(content, bytes) else content(temporary)
+        step("written", path)
+        if flush:
+            _flush(temporary, os.O_RDWR)
+            step("flushed", path)
         os.replace(temporary, path)
+        step("renamed", path)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-    with suppress(OSError):  # some file systems cannot flush a folder
-        _flush(path.parent, os.O_RDONLY)
+    if flush:
+        with suppress(OSError):  # some file systems cannot flush a folder
+            _flush(path.parent, os.O_RDONLY)
     return path
+
+
+def flush_files(paths: Iterable[Path]) -> None:
+    """See to it that these files, and the folders they are in, outlive a power cut."""
+    present = [path for path in paths if path.exists()]
+    for path in present:
+        try:
+            _flush(path, os.O_RDWR)
+        except OSError as error:
+            raise unwritable(path, error) from error
+    for folder in sorted({path.parent for path in present}):
+        with suppress(OSError):
+            _flush(folder, os.O_RDONLY)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file's name is one that `write_atomically` uses before a file is whole."""
+    return re.fullmatch(r"\..+-[0-9a-f]{12}(\.[^.]*)?", path.name) is not None
 
 
 def make_folder(path: Path) -> Path:
@@ -48,8 +78,17 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     return path
+
+
+def _write_halves(path: Path, content: bytes) -> None:
+    """In two writes, so that a failure can be put between them."""
+    with path.open("wb") as file:
+        file.write(memoryview(content)[: len(content) // 2])
+        file.flush()
+        step("half", path)
+        file.write(memoryview(content)[len(content) // 2 :])
 
 
 def _flush(path: Path, mode: int) -> None:
@@ -60,7 +99,7 @@ def _flush(path: Path, mode: int) -> None:
         os.close(handle)
 
 
-def _unwritable(path: Path, error: OSError) -> Problem:
+def unwritable(path: Path, error: OSError) -> Problem:
     return Problem(
         f"cannot write {path}: {error.strerror or error}.",
         "Nothing was left behind under that name.",

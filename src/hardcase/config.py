@@ -74,6 +74,7 @@ class Config(_Section):
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     workers: int = Field(1, ge=1)
     cluster: str | None = None
+    metrics: str | None = None
     offline: bool = False
     allow_low_accuracy: bool = False
     trust_pickle: bool = False

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import TILE, chunks, from_bytes
 from hardcase.types import Images, Model
 
 
@@ -35,12 +35,18 @@ class Health:
 
 
 def answers(subject: Model, images: Images, batch: int = 256) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches."""
-    with torch.inference_mode():
-        parts = [
-            subject(from_bytes(images.x[part].to(subject.device))).logits.cpu() for part in chunks(len(images), batch)
-        ]
-    return torch.cat(parts).clone()
+    """The subject's logits on all images, in batches; memory that runs out halves them, down to one tile."""
+    try:
+        with torch.inference_mode():
+            parts = [
+                subject(from_bytes(images.x[part].to(subject.device))).logits.cpu()
+                for part in chunks(len(images), batch)
+            ]
+        return torch.cat(parts).clone()
+    except (torch.OutOfMemoryError, MemoryError):
+        if batch <= TILE:
+            raise
+    return answers(subject, images, max(TILE, batch // 2))
 
 
 def check(subject: Model, images: Images, *, allow_low_accuracy: bool = False, sample: int = 512) -> Health:

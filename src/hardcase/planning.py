@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -33,6 +34,8 @@ def plan(config: Config, progress: TrainingProgress = None) -> Plan:
         shard=config.campaign.shard,
         rounds=config.campaign.round,
         workers=config.workers,
+        cluster=config.cluster,
+        metrics=Path(config.metrics) if config.metrics else None,
         allow_low_accuracy=config.allow_low_accuracy,
         config=config.to_toml(),
         about={"model": config.model, "data": config.data, "keep": config.keep},

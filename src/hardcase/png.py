@@ -16,13 +16,17 @@ _GREY, _COLOUR = 0, 2
 
 def encode(image: UInt8[Tensor, "c h w"]) -> bytes:
     """An 8-bit grey or colour image as PNG; the same image always gives the same bytes."""
-    channels, height, width = image.shape
-    rows = image.permute(1, 2, 0).reshape(height, width * channels).cpu().numpy()
-    lines = np.zeros((height, width * channels + 1), dtype=np.uint8)  # every line starts with filter type 0
-    lines[:, 1:] = rows
+    return encode_all(image[None])[0]
+
+
+def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
+    """Each image as PNG, the same bytes as `encode` gives."""
+    count, channels, height, width = images.shape
+    lines = np.zeros((count, height, width * channels + 1), dtype=np.uint8)  # every line starts with filter type 0
+    lines[:, :, 1:] = images.permute(0, 2, 3, 1).reshape(count, height, width * channels).cpu().numpy()
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
-    body = zlib.compress(lines.tobytes(), 1)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    head, tail = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
+    return [b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail)) for line in lines]
 
 
 def decode(data: bytes) -> UInt8[Tensor, "c h w"]:

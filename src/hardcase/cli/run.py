@@ -76,17 +76,19 @@ def resume(
     from hardcase.cli.closing import conclude, logging_to
     from hardcase.cli.watching import front
     from hardcase.config import parse, read
-    from hardcase.store import Store
+    from hardcase.running import reopen
 
     logging_to(verbose=verbose, quiet=quiet)
-    store = Store.open(folder)
+    record, mended = reopen(folder)
+    for text in mended:
+        note(f"note: {text}")
     values = read(folder / "config.toml")
     if not values:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
-    if store.record()["complete"] and not quiet:
+    if record["complete"] and not quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
     with front(progress, quiet=quiet) as screen:
         done = again(parse(values), folder, screen)

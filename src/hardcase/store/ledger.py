@@ -1,0 +1,91 @@
+"""The ledger: one line for every stored shard, with the size and checksum of its files and the counts they add up to.
+
+It is what makes going on quick: nothing else has to be read. It can be lost without loss: a shard that it does not
+know is examined in full and entered again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from zlib import crc32
+
+from hardcase import cache
+from hardcase.cache import flush_files, unwritable
+
+OFTEN = 1.0
+"""Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`files`: size and checksum of each file of a shard by its name in the run folder; `summary`: its counts."""
+
+    files: Mapping[str, tuple[int, int]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(files: Mapping[str, bytes], summary: Mapping[str, Any]) -> Entry:
+        return Entry({name: (len(data), crc32(data)) for name, data in files.items()}, summary)
+
+
+class Ledger:
+    """The file ``state/ledger.jsonl`` of a run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "state" / "ledger.jsonl"
+        self.pending: set[Path] = set()
+        self.flushed = monotonic()
+
+    def read(self) -> dict[int, Entry]:
+        """Every entry that is whole; the last one of a shard counts."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return {}
+        return dict(entry for line in lines if (entry := _parse(line)) is not None)
+
+    def add(self, number: int, entry: Entry) -> None:
+        """Enter a stored shard."""
+        body = json.dumps({"shard": number, "files": entry.files, "summary": entry.summary}, separators=(",", ":"))
+        line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
+        try:
+            with self.path.open("ab") as file:
+                torn = file.tell() and self._last_byte() != b"\n"
+                cache.step("begin", self.path)
+                file.write(b"\n" + line[:20] if torn else line[:20])
+                file.flush()
+                cache.step("half", self.path)
+                file.write(line[20:])
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        cache.step("written", self.path)
+        self.pending |= {self.path, *(self.folder / name for name in entry.files)}
+        if monotonic() - self.flushed >= OFTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything that was entered outlive a power cut; files first, then the lines that speak of them."""
+        flush_files(sorted(self.pending - {self.path}))
+        flush_files(sorted(self.pending & {self.path}))
+        self.pending, self.flushed = set(), monotonic()
+
+    def _last_byte(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1)
+
+
+def _parse(line: bytes) -> tuple[int, Entry] | None:
+    body, tab, check = line.rpartition(b"\t")
+    if not tab or check != f"{crc32(body):08x}".encode():
+        return None
+    said = json.loads(body)
+    return int(said["shard"]), Entry(
+        {name: (size, crc) for name, (size, crc) in said["files"].items()}, said["summary"]
+    )

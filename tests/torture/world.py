@@ -1,0 +1,141 @@
+"""A small guided campaign whose every byte is known, and what is left of it after a disaster."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+import torch
+
+from hardcase.campaign import Campaign, parse_keep
+from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.running import Plan, Watcher, resume, start
+from hardcase.spaces.pixel import Linf, Pixels
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import Budget, Method
+
+torch.set_num_threads(1)
+
+
+PROBLEM = 2
+"""How a child ends that was told of a problem."""
+
+
+class Heat:
+    """A guide that counts looks. Searches step farther the more were counted before their round: a wrong merge shows."""
+
+    name, taps = "heat", {}
+
+    def __init__(self, base=0):
+        self.base, self.own = base, 0
+
+    def choose(self, rows, rng):
+        return {"heat": torch.full((len(rows),), float(self.base % 7))}
+
+    def gain(self, probe):
+        return torch.zeros(len(probe.x))
+
+    def update(self, probe):
+        self.own += len(probe.x)
+
+    def fork(self):
+        return Heat(self.base)
+
+    def delta(self):
+        return {"looks": torch.tensor([self.own])}
+
+    def merge(self, deltas):
+        self.base += sum(int(delta["looks"]) for delta in deltas)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Random steps, as far as the guide says."""
+
+    def init(self, seeds, rng):
+        return {"z": seeds.z}
+
+    def step(self, state, look, rng):
+        rows = look.live.nonzero().squeeze(1)
+        far = look.choose(rows)["heat"].reshape(-1, 1, 1, 1)
+        noise = torch.randn(len(rows), *state["z"].shape[1:], generator=rng)
+        z = state["z"].clone()
+        z[rows] = look(z[rows] + noise * 0.02 * (1 + far), rows).z
+        return {"z": z}
+
+
+def campaign(subject=None):
+    method = Method(
+        name="walk", space=Pixels(Linf(0.4)), search=Walk(), objective=Margin(), oracle=LeavesLabel(), guides=(Heat(),),
+        until="budget", budget=Budget(queries=6), keep="all",
+    )  # fmt: skip
+    return Campaign(subject=subject or toy_subject(), method=method, keep=parse_keep("all"))
+
+
+def plan(source=campaign, **changes):
+    images = toy_images(int(changes.pop("seeds", 22)))
+    return Plan(**{"source": source, "images": images, "shard": 4, "rounds": 2, "config": 'model = "toy"\n', **changes})
+
+
+class Notes(Watcher):
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def go(folder, **changes):
+    """What a user does: go on if there is anything to go on with, else begin. Returns what was said."""
+    notes = Notes()
+    try:
+        resume(plan(**changes), folder, notes)
+    except Problem as problem:
+        if "not a run folder" not in str(problem) and "nothing to go on with" not in str(problem):
+            raise
+        start(plan(**changes), folder, notes)
+    return notes.said
+
+
+def left(folder):
+    """Everything that must be the same in the end, however a run came about."""
+    record = json.loads((folder / "run.json").read_text())
+    parts = {path.name: path.read_bytes() for path in sorted((folder / "findings").glob("part-*.parquet"))}
+    kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds", "method")
+    return parts, (folder / "seeds.parquet").read_bytes(), {key: record[key] for key in kept}
+
+
+def child(work):
+    """Run `work` in a fork; returns its process id."""
+    number = os.fork()
+    if number:
+        return number
+    code = 1
+    try:
+        work()
+        code = 0
+    except Problem:
+        code = PROBLEM
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    finally:
+        os._exit(code)
+
+
+def alone(work):
+    """Run `work` in a fork and wait; returns its exit code, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child(work), 0)[1])
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    source = plan()
+    print("ready", flush=True)
+    start(source, folder)
