@@ -109,8 +109,8 @@ def _auroc(score: Tensor, truth: Tensor) -> float:
 
 
 def sweep(
-    people: People, train: Images, test: Images, base: Schooling, device: str, names: list[str]
-) -> dict[str, Any]:
+    people: People, train: Images, test: Images, base: Schooling, device: str, names: list[str], out: Path
+) -> None:
     """Every variant as a panel of one; what it says of the rated images, plainly and as a mean over gently bent ones."""
     kept: dict[str, Any] = {}
     x = from_bytes(people.x.to(device))
@@ -140,7 +140,7 @@ def sweep(
         )
         kept |= {f"{name}/spoken": spoken.numpy(), f"{name}/distances": distances.numpy(), f"{name}/bent": bent.numpy()}
         kept[f"{name}/likeness"] = panel.density.likeness(x).detach().cpu().numpy()
-    return kept
+        np.savez(out / "sweep.npz", **kept)
 
 
 @torch.no_grad()
@@ -202,7 +202,7 @@ def main() -> None:
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
     if given.sweep is not None:
-        np.savez(out / "sweep.npz", **sweep(people, train, test, base, given.device, given.sweep))
+        sweep(people, train, test, base, given.device, given.sweep, out)
         return
     table = quality(people, train, test, base, given.seed, given.device)
     (out / "judge_quality.json").write_text(json.dumps(table, indent=1))

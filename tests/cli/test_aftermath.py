@@ -1,0 +1,113 @@
+"""Judge, gate, replay, compare and shrink from the command line: what is said, which code is returned."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardcase.cli import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
+from aftermath import verdict, write_run
+
+MODEL = """
+import torch
+from torch import nn
+
+class Brightness(nn.Module):
+    def __init__(self, edge):
+        super().__init__()
+        self.edge = nn.Parameter(torch.tensor(edge))
+    def forward(self, x):
+        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
+        return torch.stack([torch.zeros_like(gap), gap], 1)
+
+def old():
+    return Brightness(0.5)
+
+def new():
+    return Brightness(0.65)
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    said = [verdict(), verdict(kept=False), verdict(silent=True)]
+    found = {0: [140], 1: [150], 2: [220]}
+    write_run(
+        tmp_path / "a",
+        levels=[10, 60, 100, *[5] * 20],
+        found=found,
+        verdicts=said,
+        judge={"standing": "uncalibrated: x"},
+    )
+    write_run(tmp_path / "b", levels=[10, 60, 100, *[5] * 20], found={0: [130]})
+    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
+    np.savez(tmp_path / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
+    (tmp_path / "models.py").write_text(MODEL)
+    for name in "ab":
+        text = f'model = "{tmp_path}/models.py:old"\ndata = "npz:{tmp_path}/greys.npz"\n[method]\nname = "pgd"\n'
+        (tmp_path / name / "config.toml").write_text(text)
+    return tmp_path
+
+
+def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
+    assert main(["gate", "a", "--max-confirmed-rate", "0.5"]) == 0
+    assert capsys.readouterr().out.startswith("pass  23 usable seeds")
+    assert main(["gate", "a", "--max-confirmed-rate", "0.05", "--junit", "out.xml", "--github"]) == 1
+    said = capsys.readouterr()
+    assert "FAIL  confirmed: 2 of 23" in said.out
+    assert "::error title=hardcase gate::" in said.out
+    assert "uncalibrated" in said.err
+    assert "<failure" in (home / "out.xml").read_text()
+    assert main(["gate", "a", "--max-silent-rate", "0.01", "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["gate", "b", "--max-confirmed-rate", "0.1"], "no judge has seen"),
+        (["gate", "a"], "no limit"),
+        (["gate", "nowhere", "--max-confirmed-rate", "0.1"], "not a run folder"),
+        (["gate", "a", "--max-confirmed-rate", "7"], "between 0 and 1"),
+        (["compare", "a"], "at least two runs"),
+        (["judge"], "no run to judge"),
+        (["judge", "nowhere"], "not a run folder"),
+        (["replay", "a", "--model", "models.py:gone"], "no function"),
+        (["judge", "a", "--judge", "nowhere"], "no trained network"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_code_2(home, capsys, words, told):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert told in said
+
+
+def test_replay_tells_fixed_from_still_failing(home, capsys):
+    assert main(["replay", "a", "--model", "models.py:new", "--out", "rows.json"]) == 0
+    said = capsys.readouterr().out
+    assert "fixed                     2 of 3" in said
+    assert [row["failing"] for row in json.loads((home / "rows.json").read_text())["rows"]] == [False, False, True]
+    assert main(["replay", "a", "--model", "models.py:old", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["still_failing"]["hits"] == 3
+
+
+def test_compare_writes_a_page_beside_the_runs(home, capsys):
+    assert main(["compare", "a", "b"]) == 0
+    said = capsys.readouterr().out
+    assert "McNemar" in said
+    assert (home / "compare.html").is_file()
+    assert (home / "compare.json").is_file()
+
+
+def test_shrink_makes_a_run_of_its_own(home, capsys):
+    assert main(["shrink", "a", "--format", "json", "--out", "small"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["l2_after"] < said["l2_before"]
+    assert main(["status", "small", "--format", "json"]) == 0
