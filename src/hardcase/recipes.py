@@ -115,7 +115,8 @@ def build(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
             raise Problem(f'method "{name}" takes no {key}.', fix=f"leave out --{key}, or another --method")
     given = {key: getattr(bench, key) for key in GIVEN if key in wanted and key not in ("space", "partners")}
     typed = _typed(row, {**settings, **({"criterion": bench.criterion} if bench.criterion else {})})
-    space, card = _space(row, bench) if "space" in wanted else (None, None)
+    training = {"mix": typed.get("mix", wanted["mix"].default)} if row.joint else {}
+    space, card = _space(row, bench, training) if "space" in wanted else (None, None)
     made: dict[str, Any] = {} if space is None else {"space": space}
     if space is not None and "partners" in wanted:
         made["partners"] = _partners(space, bench)
@@ -168,7 +169,7 @@ def _offered(row: Recipe, subject: Model) -> None:
     )
 
 
-def _space(row: Recipe, bench: Bench) -> tuple[Space, dict[str, Any]]:
+def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Space, dict[str, Any]]:
     """The latent space of the generator that was named, or of the recipe's own, trained on the seeds' data if missing."""
     family, _, rest = (bench.generator or row.generator).partition(":")
     source = bench.data or bench.images.name
@@ -189,6 +190,7 @@ def _space(row: Recipe, bench: Bench) -> tuple[Space, dict[str, Any]]:
             seed=bench.seed,
             progress=bench.progress,
             device=bench.subject.device,
+            **training,
         )
     return _SPACES[family](net.to(bench.subject.device)), card
 

@@ -50,6 +50,7 @@ OPTIONS = {
     "deephunter@code": {"criterion": "kmnc:k=20", "queries": 141},
     "tensorfuzz": {"queries": 201},
     "argus": {"mix": 0.7},
+    "argus@paper": {"mix": 0.7},
 }
 TOY = toy_subject()  # making a network draws from global randomness, so both are made before any law is checked
 OTHER = Quarters()
@@ -62,7 +63,7 @@ def make(name):
     module, _, function = row.where.partition(":")
     recipe = getattr(import_module(f"hardcase.methods.{module}"), function)
     able = {
-        "space": lambda: SPACES[row.generator](),
+        "space": lambda: SPACES[row.generator.partition(":")[0]](),
         "partners": lambda: partners_of(row.generator),
         "subject": lambda: TOY,
         "peers": lambda: peers_of(name),
@@ -73,7 +74,7 @@ def make(name):
 
 
 def partners_of(generator):
-    space, images = SPACES[generator](), toy_images(40, seed=2)
+    space, images = SPACES[generator.partition(":")[0]](), toy_images(40, seed=2)
     return collect(images, lambda x: space.encode(x, images.y[: len(x)], stream(0))[0], device=torch.device("cpu"))
 
 

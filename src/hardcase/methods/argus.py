@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
@@ -34,6 +36,16 @@ def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 
         keep="best-per-label",
         budget=Budget(queries=1 + queries),
     )
+
+
+def argus_paper(*, space: Space, partners: Partners, mix: float = 0.2, queries: int = 30_000) -> Method:
+    """Algorithm 1 with the generator as published: 50 epochs with the rate cut every 20, codebook losses .25 and .75, then
+    trained jointly with a latent and an image discriminator at the same `mix`, partners being of another class.
+
+    The weights of the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae --latent-weight ...``
+    trains others, which ``--generator vqvae:FOLDER`` then uses).
+    """
+    return replace(argus(space=space, partners=partners, mix=mix, queries=queries), name="argus@paper")
 
 
 def argus_adaptive(

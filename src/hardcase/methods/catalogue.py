@@ -15,7 +15,8 @@ class Recipe:
     campaign fills in by name: `space` (of a `generator` of this kind), `partners` (codes of training images in that
     space), `subject`, `peers`, `profile`, `target`. `peers`
     says what other models it compares with: "none", "wanted" (it has a form without) or "quantised" (an 8-bit copy of the
-    subject where none is given). `seeds` come from the "data" or are fresh samples of the "generator".
+    subject where none is given). `joint`: the generator is trained with discriminators at the option `mix`. `seeds` come
+    from the "data" or are fresh samples of the "generator".
     """
 
     name: str
@@ -26,6 +27,7 @@ class Recipe:
     budget: str
     cite: str
     generator: str = ""
+    joint: bool = False
     peers: str = "none"
     seeds: str = "data"
     differences: str = ""
@@ -104,6 +106,19 @@ METHODS = {
             cite="duan2025argus",
             generator="vqvae",
             differences="codebook follows its users (the paper trains it by gradient) and no discriminators by default; "
+            "seeds whose reconstruction fails are set aside",
+        ),
+        Recipe(
+            name="argus@paper",
+            summary="ARGUS with its generator as published: codes trained by gradient, then jointly with two discriminators",
+            needs="scores",
+            paper="Duan, Dwyer and Yang, 2025",
+            where="argus:argus_paper",
+            budget="30001 queries a seed",
+            cite="duan2025argus",
+            generator="vqvae:gradient",
+            joint=True,
+            differences="network sizes and the weights of the adversarial losses, which the paper does not state, are ours; "
             "seeds whose reconstruction fails are set aside",
         ),
         Recipe(

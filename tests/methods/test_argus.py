@@ -1,0 +1,57 @@
+"""ARGUS's presets: which generator each asks for, and how it is to be trained."""
+
+import numpy as np
+import pytest
+
+from hardcase import recipes
+from hardcase.errors import Problem
+from hardcase.methods.argus import argus, argus_adaptive
+from hardcase.spaces.library import collect
+from hardcase.spaces.vqvae import Grid
+from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """What is asked of the trainer of generators when a recipe is built."""
+    monkeypatch.chdir(tmp_path)
+    train, test = toy_images(40, seed=5), toy_images(8, seed=6)
+    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    calls = []
+
+    def trained(family, first, second, **options):
+        calls.append({"family": family, "kind": options["kind"], "mix": options.get("mix")})
+        return ToyQuantiser(), {"weights": "toy"}
+
+    monkeypatch.setattr(recipes.generators, "trained", trained)
+    return lambda name, settings: (
+        recipes.build(name, settings, recipes.Bench(subject=toy_subject(), images=test, data="npz:toy.npz")),
+        calls,
+    )
+
+
+def test_the_published_preset_trains_jointly_at_its_own_mix(asked):
+    method, calls = asked("argus@paper", {"mix": 0.3})
+    assert (method.name, method.search.mix) == ("argus@paper", 0.3)
+    asked("argus@paper", {})
+    asked("argus", {"mix": 0.3})
+    asked("argus-adaptive", {})
+    assert calls == [
+        {"family": "vqvae", "kind": "gradient", "mix": 0.3},
+        {"family": "vqvae", "kind": "gradient", "mix": 0.2},
+        {"family": "vqvae", "kind": None, "mix": None},
+        {"family": "vqvae", "kind": None, "mix": None},
+    ]
+
+
+def test_options_that_mean_nothing_are_refused():
+    import torch
+
+    net = ToyQuantiser()
+    codes = collect(toy_images(20, seed=2), net.encode, device=torch.device("cpu"))
+    for mix in (0.0, 1.5):
+        with pytest.raises(Problem, match="mix is"):
+            argus(space=Grid(net), partners=codes, mix=mix)
+    for options in ({"rounds": 0}, {"halvings": -1}, {"blocks": (0,)}):
+        with pytest.raises(Problem):
+            argus_adaptive(space=Grid(net), partners=codes, **options)
