@@ -26,9 +26,10 @@ from torch import Tensor
 from hardcase.judges import changes, lessons
 from hardcase.judges.calibration import calibrate
 from hardcase.judges.lessons import Shares
+from hardcase.judges.made import examination
 from hardcase.judges.members import PANEL, Seat
 from hardcase.judges.neighbours import Neighbours
-from hardcase.judges.panel import Panel, per_class
+from hardcase.judges.panel import MEANINGS, Panel, per_class
 from hardcase.judges.people import People, read_people
 from hardcase.judges.scoring import auroc
 from hardcase.judging.schooling import GENTLE, Schooling, made_rules, parts, teach
@@ -92,9 +93,16 @@ def quality(
     rules = made_rules(panel, held_out, seed=seed, device=device)
     signals = panel.ask(from_bytes(people.x.to(device)), people.expected.to(device))
     found = calibrate(signals, people, rules, stream(seed, "calibration"))
+    exam = examination(held_out, panel.density, stream(seed, "judge", "examination", device=device), device)
+    told = panel.ask(exam.x, exam.expected)
+    kept = {f"people/{name}": getattr(signals, name) for name in MEANINGS} | {
+        f"exam/{name}": getattr(told, name) for name in MEANINGS
+    }
+    kept |= {"exam_valid": exam.valid, "exam_label_kept": exam.label_kept}
+    np.savez(out / "signals.npz", **{name: value.cpu().numpy() for name, value in kept.items()})
     singles = {
         name: {truth: _auroc(getattr(signals, name).cpu(), getattr(people, truth)) for truth in ("label_kept", "valid")}
-        for name in ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast")
+        for name in MEANINGS
     }
     rules_used = {name: rule.to_card() for name, rule in found.rules.items()}
     return {
@@ -204,7 +212,7 @@ def main() -> None:
     if given.sweep is not None:
         sweep(people, train, test, base, given.device, given.sweep, out)
         return
-    table = quality(people, train, test, base, given.seed, given.device)
+    table = quality(people, train, test, base, given.seed, given.device, out)
     (out / "judge_quality.json").write_text(json.dumps(table, indent=1))
     print(json.dumps(table, indent=1))
 

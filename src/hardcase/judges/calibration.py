@@ -1,12 +1,14 @@
 """A judge against people: rules that agree with them, thresholds, and honest error rates.
 
-Every image is scored by rules that were fitted without the generator it comes from; those scores are pooled and all error
-rates are measured on them. The rules that are kept afterwards are fitted on all images.
+The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made images alone: no label of
+a person has a part in it. Probabilities and answers do follow people, so those of a generator's images are given by rules
+and thresholds that were fitted without that generator; they are pooled, and all rates are measured on them. The rules that
+are kept afterwards are fitted on all images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +26,7 @@ PRECISION, MISSED = 0.95, 0.05
 """Yes is said from the threshold at which this share of them is right; no where at most this share of the right ones fall."""
 FOLDS = 5
 Rules = Mapping[str, Rule]
+Answers = tuple[bool | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +43,27 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
     for name, truth in truths.items():
         _both_kinds(name, truth)
     fold, how = _folds(people)
-    pooled = {name: _pooled(rules[name], signals, truths[name], fold) for name in rules}
     strict = {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
-    final = {
-        name: _thresholds(_fitted(rules[name], signals, truths[name]), pooled[name], strict[name], truths[name])
-        for name in rules
+    pooled = {name: _pooled(rules[name], signals, truths[name], strict[name], fold) for name in rules}
+    final = {name: _fitted(rules[name], signals, truths[name], strict[name]) for name in rules}
+    measured: dict[str, Any] = {
+        name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng) for name in rules
     }
-    answers = {name: final[name].answers(pooled[name]) for name in rules}
-    both = tuple(_and(kept, valid) for kept, valid in zip(answers["label_kept"], answers["valid"]))
-    measured: dict[str, Any] = {name: _measured(pooled[name], answers[name], truths[name], rng) for name in rules}
-    measured["confirmed"] = precision(both, people.confirmed)
-    measured["generators"] = _per_generator(people, pooled, both)
+    honest, chosen = (_both(answers) for answers in ([pooled[n][1] for n in rules], _own(final, signals)))
+    measured["confirmed"] = precision(honest, people.confirmed)
+    measured["confirmed_as_chosen"] = precision(chosen, people.confirmed)
+    measured["generators"] = _per_generator(people, rules["label_kept"].evidence(signals).cpu(), honest)
     return Calibration(final, {"images": len(people), "pooled_over": how, **measured})
+
+
+def _own(rules: Rules, signals: Signals) -> list[Answers]:
+    """What the final rules answer about the images they were fitted to."""
+    return [rule.answers(rule.probability(signals)) for rule in rules.values()]
+
+
+def _both(answers: Sequence[Answers]) -> Answers:
+    """Yes where all say yes, no where one says no."""
+    return tuple(False if False in row else None if None in row else True for row in zip(*answers))
 
 
 def _both_kinds(name: str, truth: Int[Tensor, " m"]) -> None:
@@ -71,66 +83,71 @@ def _folds(people: People) -> tuple[Int[Tensor, " m"], str]:
     return torch.arange(len(people)) % FOLDS, f"{FOLDS} parts of one generator"
 
 
-def _fitted(rule: Rule, signals: Signals, truth: Int[Tensor, " m"]) -> Rule:
-    """Scale and offset that agree with those images on which people agree; unchanged where only one answer occurs."""
-    known = (truth >= 0).to(signals.seen.device)
-    kinds = truth[truth >= 0]
-    if not len(kinds) or int(kinds.min()) == int(kinds.max()):
+def _fitted(rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]) -> Rule:
+    """Scale, offset and thresholds that agree with people; unchanged where they gave one answer only."""
+    known, evidence = truth >= 0, rule.evidence(signals).cpu()
+    kinds = set(truth[known].tolist())
+    if kinds != {0, 1}:
         return rule
-    return agreeing(rule, rule.evidence(signals)[known], truth.to(known.device)[known] == 1)
+    fitted = agreeing(rule, evidence[known], truth[known] == 1)
+    return _thresholds(fitted, fitted.probability(signals).cpu(), strict, truth)
 
 
-def _pooled(rule: Rule, signals: Signals, truth: Int[Tensor, " m"], fold: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+def _pooled(
+    rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"], fold: Int[Tensor, " m"]
+) -> tuple[Float[Tensor, " m"], Answers]:
+    """Probability and answer for every image by a rule that was fitted without its part."""
     pooled = torch.zeros(len(truth), dtype=torch.float64)
+    answers: list[bool | None] = [None] * len(truth)
     for number in sorted(set(fold.tolist())):
         inside = fold == number
-        own = _fitted(rule, signals[~inside], truth[~inside])
+        own = _fitted(rule, signals[~inside], truth[~inside], strict[~inside])
         pooled[inside] = own.probability(signals[inside]).cpu()
-    return pooled
+        for row, said in zip(inside.nonzero().squeeze(1).tolist(), own.answers(pooled[inside])):
+            answers[row] = said
+    return pooled, tuple(answers)
 
 
-def _thresholds(rule: Rule, pooled: Float[Tensor, " m"], strict: Bool[Tensor, " m"], truth: Int[Tensor, " m"]) -> Rule:
-    """Thresholds chosen on the pooled scores; `strict` counts what people were split about as wrong."""
-    order = pooled.argsort(descending=True)
+def _thresholds(
+    rule: Rule, probability: Float[Tensor, " m"], strict: Bool[Tensor, " m"], truth: Int[Tensor, " m"]
+) -> Rule:
+    """`strict` counts what people were split about as wrong."""
+    order = probability.argsort(descending=True)
     right = strict[order].double().cumsum(0) / torch.arange(1, len(order) + 1)
     good = (right >= PRECISION).nonzero()
-    high = float(pooled[order][int(good.max())]) if len(good) else 1.0
-    low = float(pooled[truth == 1].quantile(MISSED))
+    high = float(probability[order][int(good.max())]) if len(good) else 1.0
+    low = float(probability[truth == 1].quantile(MISSED))
     return replace(rule, low=min(low, high), high=high)
 
 
 def _measured(
-    pooled: Float[Tensor, " m"], answers: tuple[bool | None, ...], truth: Int[Tensor, " m"], rng: torch.Generator
+    evidence: Float[Tensor, " m"],
+    pooled: Float[Tensor, " m"],
+    answers: Answers,
+    truth: Int[Tensor, " m"],
+    rng: torch.Generator,
 ) -> dict[str, Any]:
     known = truth >= 0
     curve, gap = reliability(pooled[known], truth[known] == 1)
     return {
-        "auroc": auroc_interval(pooled[known], truth[known] == 1, rng),
+        "auroc": auroc_interval(evidence[known], truth[known] == 1, rng),
         **error_rates(answers, truth),
         "reliability": curve,
         "ece": gap,
     }
 
 
-def _per_generator(
-    people: People, pooled: Mapping[str, Float[Tensor, " m"]], both: tuple[bool | None, ...]
-) -> dict[str, Any]:
+def _per_generator(people: People, evidence: Float[Tensor, " m"], answers: Answers) -> dict[str, Any]:
     """AUROC inside each generator (None where people gave one answer only), and how many it would confirm."""
     rows = {}
     for name in sorted(set(people.generator)):
         inside = torch.tensor([other == name for other in people.generator])
         known = inside & (people.label_kept >= 0)
-        value = float(auroc(pooled["label_kept"][known], people.label_kept[known] == 1))
-        chosen = [said for said, own in zip(both, inside.tolist()) if own]
+        value = float(auroc(evidence[known], people.label_kept[known] == 1))
+        said = [answer for answer, own in zip(answers, inside.tolist()) if own]
         rows[name] = {
             "images": int(inside.sum()),
             "label_kept_auroc": value if value == value else None,
-            "confirmed": precision(chosen, people.confirmed[inside]),
+            "confirmed": precision(said, people.confirmed[inside]),
         }
     return rows
-
-
-def _and(first: bool | None, second: bool | None) -> bool | None:
-    if first is False or second is False:
-        return False
-    return True if first and second else None
