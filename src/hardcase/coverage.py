@@ -14,7 +14,7 @@ from hardcase.criteria.catalogue import Spec, names, parse, parse_list
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.measure import Measure
 from hardcase.criteria.profile import Needs, Profile, fit_profile
-from hardcase.criteria.units import join_taps
+from hardcase.criteria.taps import join_taps
 from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, Tap

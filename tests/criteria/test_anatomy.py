@@ -7,7 +7,8 @@ from worlds import World, small_net
 
 from hardcase.criteria import survey
 from hardcase.criteria.anatomy import Layer
-from hardcase.criteria.units import Means, MeansAndRange, Selection, Whole, activated, join_taps, select
+from hardcase.criteria.taps import Means, MeansAndRange, Whole, join_taps
+from hardcase.criteria.units import Selection, activated, select
 from hardcase.errors import Problem
 from hardcase.subject import Subject
 

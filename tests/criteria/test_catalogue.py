@@ -8,7 +8,7 @@ from worlds import World
 
 from hardcase.criteria.catalogue import CRITERIA, Spec, listing, names, parse, parse_list, resolve
 from hardcase.criteria.conventions import CONVENTIONS
-from hardcase.criteria.table import LAWS
+from hardcase.criteria.entry import LAWS
 from hardcase.errors import Problem
 
 

@@ -8,7 +8,7 @@ from worlds import World, small_net
 from hardcase.criteria import build
 from hardcase.criteria.catalogue import CRITERIA
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.profile import Range
+from hardcase.criteria.ranges import Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
 from hardcase.criteria.traces import Traces
 from hardcase.errors import Problem

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hardcase.criteria import build, fit_profile, requirements, survey
-from hardcase.criteria.units import join_taps
+from hardcase.criteria.taps import join_taps
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Probe, Seeds

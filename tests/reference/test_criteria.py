@@ -19,12 +19,13 @@ from hardcase.criteria.measure import Measure
 from hardcase.criteria.neighbour import Novelty
 from hardcase.criteria.neuron import Activated, SuiteActivated
 from hardcase.criteria.nlc import Spread
-from hardcase.criteria.profile import Range
+from hardcase.criteria.ranges import Range
 from hardcase.criteria.sections import Sections
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
 from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
+from hardcase.criteria.taps import Whole
 from hardcase.criteria.traces import Traces
-from hardcase.criteria.units import Scaling, Selection, Whole
+from hardcase.criteria.units import Scaling, Selection
 
 WIDTHS = (6, 3, 9)
 

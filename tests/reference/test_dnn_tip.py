@@ -9,7 +9,7 @@ from worlds import World
 
 from hardcase.criteria import build
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.units import join_taps
+from hardcase.criteria.taps import join_taps
 from hardcase.tensors import from_bytes
 
 tip = pytest.importorskip(
@@ -69,7 +69,7 @@ def peers(train):
 def test_the_same_cells_are_covered(world, shown, spec):
     from dataclasses import replace
 
-    from hardcase.criteria.profile import Range
+    from hardcase.criteria.ranges import Range
 
     train, test = shown
     measure = build(spec, world.anatomy, world.profile(spec, convention="dnn-tip"), convention="dnn-tip")

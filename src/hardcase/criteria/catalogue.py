@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hardcase.criteria.conventions import Options, convention
-from hardcase.criteria.table import Entry, entries
+from hardcase.criteria.entry import Entry
+from hardcase.criteria.table import entries
 from hardcase.errors import Problem, choice
 
 CRITERIA: Mapping[str, Entry] = {entry.name: entry for entry in entries()}

@@ -20,7 +20,7 @@ from hardcase.criteria.bits import Bits
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.measure import Tally
 from hardcase.criteria.memory import Counted, Folded, summed
-from hardcase.criteria.profile import Range
+from hardcase.criteria.ranges import Range
 from hardcase.criteria.units import Selection
 
 

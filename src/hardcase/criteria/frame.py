@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.criteria.strongest import WIDE, strongest
 from hardcase.criteria.units import Scaling, Selection
 from hardcase.tensors import chunks
 from hardcase.types import Probe
-
-WIDE = 1024
-"""Layers with more units are handled one by one; narrower ones together."""
 
 CHUNK = 2**18
 """Values worked on at a time, so that they stay in a core's cache."""
@@ -66,6 +64,20 @@ class Frame:
         same = (probe.x.detach() == probe.origin.x).flatten(1).all(1) if probe.x.shape == probe.origin.x.shape else None
         return Frame(probe.activations, probe.logits, labels=probe.origin.y, ids=probe.origin.id, are_seeds=same)
 
+    @staticmethod
+    def join(frames: Sequence[Frame]) -> Frame:
+        """The rows of several frames as one; all of them know the same things."""
+        names = frames[0].activations
+        activations = {name: torch.cat([frame.activations[name] for frame in frames]) for name in names}
+        known = {what: [getattr(frame, what) for frame in frames] for what in ("labels", "ids", "are_seeds")}
+        joined = {what: None if parts[0] is None else torch.cat(parts) for what, parts in known.items()}
+        return Frame(activations, torch.cat([frame.logits for frame in frames]), **joined)
+
+    def only(self, selections: Iterable[Selection]) -> Frame:
+        """This frame with nothing but what the selections read."""
+        kept = {name: value for s in selections for name, value in s.reduced(self.activations).items()}
+        return Frame(kept, self.logits, labels=self.labels, ids=self.ids, are_seeds=self.are_seeds)
+
     def __len__(self) -> int:
         return len(self.logits)
 
@@ -107,7 +119,7 @@ class Frame:
 
     def _top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         clean = not bool(self.extremes(selection).broken.any())
-        return _top(selection, self.layers(selection), k, clean)
+        return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         """The units scaled to [0, 1] by the extremes of their layer in the same row; a constant layer gives 0."""
@@ -154,62 +166,3 @@ def _extremes(blocks: list[Block]) -> Extremes:
 def _pieces(values: Float[Tensor, "m u"]) -> list[Float[Tensor, "m p"]]:
     """Some units at a time, so that a second pass over them finds them in the cache."""
     return [values[:, part] for part in chunks(values.shape[1], max(1, CHUNK // max(1, len(values))))]
-
-
-def _top(selection: Selection, layers: list[Tensor], k: int, clean: bool) -> Int[Tensor, "m l k"]:
-    found: list[Tensor | None] = [None] * len(layers)
-    layers = [
-        values.detach() if clean else values.detach().masked_fill(values.isnan(), -torch.inf) for values in layers
-    ]
-    narrow = [i for i, values in enumerate(layers) if values.shape[1] <= WIDE]
-    if narrow:
-        together = _greatest(_padded([layers[i] for i in narrow], k), k)
-        for position, i in enumerate(narrow):
-            found[i] = together[:, position]
-    for i, values in enumerate(layers):
-        if values.shape[1] > WIDE:
-            found[i] = _greatest_of_many(values, k)
-    starts = torch.tensor(selection.starts, device=layers[0].device)[:, None]
-    index = torch.stack([f for f in found if f is not None], 1)
-    return torch.where(index < 0, index, index + starts)
-
-
-def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
-    """Layers of different widths side by side, filled up with -inf."""
-    width = max(k, *(values.shape[1] for values in layers))
-    padded = layers[0].new_full((len(layers[0]), len(layers), width), -torch.inf)
-    for i, values in enumerate(layers):
-        padded[:, i, : values.shape[1]] = values
-    return padded
-
-
-def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
-    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf is left. Writes over `values`."""
-    if k > 4:
-        best, index = (part[..., :k] for part in values.sort(dim=2, descending=True, stable=True))
-        return torch.where(best > -torch.inf, index, -1)
-    found = []
-    for _ in range(k):
-        best, index = values.max(2, keepdim=True)
-        values.scatter_(2, index, -torch.inf)
-        found.append(torch.where(best > -torch.inf, index, -1))
-    return torch.cat(found, 2)
-
-
-def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
-    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest values."""
-    width, spare = values.shape[1], values.shape[1] % block
-    whole = values[:, : width - spare]
-    if values.stride(0) == 1:  # units lie together: reduce along them
-        most = torch.unflatten(whole.t(), 0, (-1, block)).amax(1).t().contiguous()
-    else:
-        most = torch.unflatten(whole, 1, (-1, block)).amax(2)
-    if spare:
-        most = torch.cat([most, values[:, width - spare :].amax(1, keepdim=True)], 1)
-    blocks = _greatest(most[:, None], min(k, most.shape[1])).squeeze(1).sort(1).values
-    places = (blocks[:, :, None] * block + torch.arange(block, device=values.device)).flatten(1)
-    picked = values.gather(1, places.clamp(0, width - 1))
-    if spare or bool((blocks < 0).any()):
-        picked.masked_fill_((places < 0) | (places >= width), -torch.inf)
-    index = _greatest(picked[:, None], k).squeeze(1)
-    return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))

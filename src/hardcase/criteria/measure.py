@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Memory
-from hardcase.criteria.units import Selection, join_taps
+from hardcase.criteria.taps import join_taps
+from hardcase.criteria.units import Selection
 from hardcase.errors import Problem
 from hardcase.types import Aim, Probe, State, Tap
 
@@ -29,7 +30,10 @@ class Tally:
 
 @runtime_checkable
 class Rule(Protocol):
-    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in `gain` and `pull`."""
+    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in `gain` and `pull`.
+
+    A rule may also have `patience`: the number of rows that are better observed together.
+    """
 
     @property
     def selections(self) -> tuple[Selection, ...]: ...
@@ -62,7 +66,8 @@ class Measure:
     ) -> None:
         self.name, self.rule, self.laws, self.profiled = name, rule, laws, profiled
         self.convention = dict(convention or {})
-        self.memory: Any = rule.memory() if memory is None else memory
+        self._memory: Any = rule.memory() if memory is None else memory
+        self._waiting = list[Frame]()
         self._seen: tuple[Probe, Frame] | None = None
 
     @property
@@ -84,8 +89,25 @@ class Measure:
         self.observe(seen[1] if seen is not None and seen[0] is probe else Frame.of(probe))
 
     def observe(self, frame: Frame) -> None:
-        with torch.no_grad():
-            self.rule.observe(frame, self.memory)
+        patience = getattr(self.rule, "patience", 0)
+        if not patience:
+            with torch.no_grad():
+                return self.rule.observe(frame, self._memory)
+        self._waiting.append(frame.only(self.rule.selections))
+        if sum(map(len, self._waiting)) >= patience:
+            self._settle()
+
+    @property
+    def memory(self) -> Any:
+        """What was observed so far, all of it."""
+        self._settle()
+        return self._memory
+
+    def _settle(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            with torch.no_grad():
+                self.rule.observe(Frame.join(waiting), self._memory)
 
     def pull(self, probe: Probe) -> Float[Tensor, " m"]:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""

@@ -10,7 +10,8 @@ from hardcase.criteria.building import Plan
 from hardcase.criteria.corners import Corners, LayerCorners
 from hardcase.criteria.layer import Combinations, Strongest
 from hardcase.criteria.neuron import Activated, SuiteActivated
-from hardcase.criteria.profile import Profile, Range
+from hardcase.criteria.profile import Profile
+from hardcase.criteria.ranges import Range
 from hardcase.criteria.sections import Sections
 from hardcase.criteria.units import Scaling, Selection, select
 from hardcase.errors import Problem

@@ -6,39 +6,25 @@ Both come from one streaming pass. A profile knows the model and the data it was
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.frame import CHUNK, Frame
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.ranges import Range, Running
+from hardcase.criteria.taps import join_taps
 from hardcase.criteria.traces import Traces
-from hardcase.criteria.units import Selection, join_taps
+from hardcase.criteria.units import Selection
 from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model
 
 FORMAT = "hardcase profile 1"
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Least, greatest, mean and variance of each unit over training data, not-a-number apart."""
-
-    low: Float[Tensor, " u"]
-    high: Float[Tensor, " u"]
-    mean: Float[Tensor, " u"]
-    variance: Float[Tensor, " u"]
-
-    @staticmethod
-    def join(parts: Iterable[Range]) -> Range:
-        columns = list(zip(*((p.low, p.high, p.mean, p.variance) for p in parts), strict=True))
-        return Range(*(torch.cat(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +129,7 @@ def fit_profile(
     if not len(images):
         raise Problem("there are no images to make a profile from.", fix="the train split of the data")
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
-    running, kept = {s: _Running(s.units) for s in needs.ranges}, {s: list[Tensor]() for s in needs.traces}
+    running, kept = {s: Running(s.units) for s in needs.ranges}, {s: list[Tensor]() for s in needs.traces}
     predicted, device = list[Tensor](), getattr(subject, "device", torch.device("cpu"))
     for part in chunks(len(images), batch):
         with torch.inference_mode():
@@ -161,40 +147,6 @@ def fit_profile(
     traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
     seen = {_trace_key(s): t.measured() if s in needs.distances else t for s, t in traces.items()}
     return Profile(subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen)
-
-
-class _Running:
-    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub, LeVeque, 1979)."""
-
-    def __init__(self, units: int) -> None:
-        self.low, self.high = torch.full((units,), torch.inf), torch.full((units,), -torch.inf)
-        self.count, self.mean, self.spread = (torch.zeros(units, dtype=torch.float64) for _ in range(3))
-
-    def add(self, frame: Frame, selection: Selection) -> None:
-        extremes = frame.extremes(selection)
-        self.low, self.high = torch.minimum(self.low, extremes.low.cpu()), torch.maximum(self.high, extremes.high.cpu())
-        for block in frame.blocks(selection):
-            for part in chunks(block.values.shape[1], max(1, CHUNK // len(frame))):
-                values = block.values[:, part].double().cpu()
-                self._moments(slice(block.start + part.start, block.start + part.stop), values)
-
-    def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
-        numbers = values.isfinite()
-        count = numbers.sum(0).double()
-        mean = values.where(numbers, 0).sum(0) / count.clamp_min(1)
-        spread = (values - mean).where(numbers, 0).square().sum(0)
-        total, shift = self.count[part] + count, mean - self.mean[part]
-        share = count / total.clamp_min(1)
-        self.spread[part] += spread + shift.square() * self.count[part] * share
-        self.mean[part] += shift * share
-        self.count[part] = total
-
-    def range(self) -> Range:
-        """A unit that never showed a number has the range 0 to 0: constant."""
-        dead = self.low > self.high
-        low, high = self.low.masked_fill(dead, 0), self.high.masked_fill(dead, 0)
-        variance = self.spread / self.count.clamp_min(1)
-        return Range(low, high, self.mean.float(), variance.float())
 
 
 def _key(name: str, selection: Selection) -> str:

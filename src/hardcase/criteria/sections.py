@@ -18,7 +18,7 @@ from torch import Tensor
 from hardcase.criteria.bits import Bits
 from hardcase.criteria.frame import CHUNK, Extremes, Frame
 from hardcase.criteria.measure import Tally
-from hardcase.criteria.profile import Range
+from hardcase.criteria.ranges import Range
 from hardcase.criteria.units import Selection
 from hardcase.tensors import chunks
 

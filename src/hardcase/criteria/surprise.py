@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.criteria.bells import Bell
 from hardcase.criteria.nearest import Searchable, searchable
 from hardcase.criteria.traces import Traces
 from hardcase.errors import Problem
@@ -34,40 +35,6 @@ class SurpriseModel(Protocol):
     def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]: ...
 
     def training(self) -> Float[Tensor, " n"]: ...
-
-
-@dataclass(frozen=True)
-class Bell:
-    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and whitened traces."""
-
-    centre: Float[Tensor, " d"]
-    whiten: Float[Tensor, "d d"]
-    size: float
-    ridged: bool
-    traces: Float[Tensor, "n d"]
-
-    @staticmethod
-    def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
-        """The shape of some traces, its spread times `factor`."""
-        exact, count = values.double(), len(values)
-        centre = exact.mean(0)
-        covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
-        root, ridged = _root(covariance * factor**2)
-        whiten = torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=torch.float64), upper=False)
-        traces = (exact - centre) @ whiten.t()
-        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces.float())
-
-    def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
-        """Values in whitened coordinates: where the spread is 1 in every direction."""
-        return ((values.double() - self.centre.to(values.device)) @ self.whiten.to(values.device).t()).float()
-
-
-def _root(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], bool]:
-    """The Cholesky factor. Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance."""
-    least = 1e-7 * max(float(covariance.diagonal().mean()), 1e-12)
-    ridged = float(torch.linalg.eigvalsh(covariance)[0]) < least
-    ridge = least * torch.eye(len(covariance), dtype=covariance.dtype)
-    return torch.linalg.cholesky(covariance + ridge * ridged), ridged
 
 
 def _per_class(models: Mapping[int, object], predicted: Int[Tensor, " m"]) -> list[tuple[int, Int[Tensor, " r"]]]:

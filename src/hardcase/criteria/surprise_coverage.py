@@ -23,6 +23,9 @@ from hardcase.criteria.surprise import SurpriseModel
 from hardcase.criteria.units import Selection
 from hardcase.types import State
 
+PATIENCE = 2048
+"""Rows that are compared with training data together: a product of matrices pays off."""
+
 
 def surprise_of(frame: Frame, selection: Selection, model: SurpriseModel) -> Float[Tensor, " m"]:
     """Each row's surprise, computed once a frame."""
@@ -34,6 +37,7 @@ def surprise_of(frame: Frame, selection: Selection, model: SurpriseModel) -> Flo
 class MeanSurprise:
     """The mean surprise of the inputs. Not a ratio, not monotone: it says how far a suite is from training data."""
 
+    patience = PATIENCE
     selection: Selection
     model: SurpriseModel
 
@@ -94,6 +98,7 @@ class SurpriseBuckets:
     Buckets are right-open, the last one closed. `overflow` makes the last one hold everything above the others.
     """
 
+    patience = PATIENCE
     selection: Selection
     model: SurpriseModel
     lower: float

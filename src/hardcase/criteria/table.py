@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-LAWS = {
-    "ratio": "its value lies in [0, 1]",
-    "monotone": "more inputs never lower it",
-    "order-free": "the order of the inputs does not matter",
-    "idempotent": "seeing the same inputs again changes nothing",
-    "mergeable": "any cut of the inputs into batches and shards gives the same result",
-    "to rounding": "the last two hold up to the last digits of a sum",
-}
+from hardcase.criteria.entry import Entry, Option
 
-_SET = ("ratio", "monotone", "order-free", "idempotent", "mergeable")
 _COUNT = ("monotone", "order-free", "idempotent", "mergeable")
 _SUM = ("order-free", "mergeable", "to rounding")
 
@@ -23,27 +14,6 @@ _DEEPGAUGE = "Ma et al.: DeepGauge, ASE 2018"
 _MCDC = "Sun, Huang, Kroening, Sharp, Hill, Ashmore: Structural test coverage criteria for DNNs, TECS 2019"
 _SURPRISE = "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    default: str | int | float | bool
-    help: str
-    choices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A criterion. `where` is the factory, ``module:function``."""
-
-    name: str
-    summary: str
-    definition: str
-    paper: str
-    where: str
-    needs: str = "activations"
-    laws: tuple[str, ...] = _SET
-    options: Mapping[str, Option] = field(default_factory=dict)
 
 
 _GROUPS = "a group (conv-linear, conv, dense, hidden, hidden-dense, activated, activated-softmax, last-hidden, last) or names joined by +"

@@ -1,12 +1,8 @@
-"""Which units count: the layers chosen, every unit or the mean of every channel, and how values are scaled.
-
-A tap reduces a layer's output while the layer runs. Taps are values: equal ones are interchangeable, and of two
-different ones on the same layer the richer one serves both readers (`join_taps`).
-"""
+"""Which units count: the layers chosen, every unit or the mean of every channel, and how values are scaled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,63 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.criteria.anatomy import Anatomy, Layer
+from hardcase.criteria.taps import Means, MeansAndRange, Whole, channel_means
 from hardcase.errors import Problem
 from hardcase.types import Tap
 
 Mode = Literal["unit", "channel"]
 Order = Literal["mean-scale", "scale-mean"]
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Every unit, one row per image. Units lie together in memory, which is what counting per unit wants."""
-
-    layer: Layer
-
-    def __call__(self, output: Tensor) -> Float[Tensor, "m u"]:
-        return self.layer.arranged(output).flatten(1).float().t().clone(memory_format=torch.contiguous_format).t()
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """The mean of every channel."""
-
-    layer: Layer
-
-    def __call__(self, output: Tensor) -> Float[Tensor, "m c"]:
-        return _means(self.layer, self.layer.arranged(output)).float()
-
-
-@dataclass(frozen=True, slots=True)
-class MeansAndRange:
-    """The mean of every channel, then the least and the greatest value of the whole layer."""
-
-    layer: Layer
-
-    def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
-        output = self.layer.arranged(output)
-        least, most = (f(output.flatten(1), 1)[:, None] for f in (torch.amin, torch.amax))
-        return torch.cat([_means(self.layer, output), least, most], 1).float()
-
-
-_RICHER = (Means, MeansAndRange, Whole)
-
-
-def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """One tap per layer that serves every reader: the richest of ours, a whole copy where others take part."""
-    joined = dict[str, Tap]()
-    for mapping in taps:
-        for name, tap in mapping.items():
-            joined[name] = _richer(joined[name], tap) if name in joined else tap
-    return joined
-
-
-def _richer(a: Tap, b: Tap) -> Tap:
-    if a == b:
-        return a
-    if isinstance(a, _RICHER) and isinstance(b, _RICHER):
-        return max(a, b, key=lambda tap: _RICHER.index(type(tap)))
-    return torch.clone
 
 
 @dataclass(frozen=True)
@@ -119,8 +64,12 @@ class Selection:
 
     def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
         """The chosen units of each layer, from what our own or a richer tap kept."""
-        values = [self._reduce(layer, _shown(activations, layer)) for layer in self.layers]
+        values = list(self.reduced(activations).values())
         return [*values, values[-1].softmax(1)] if self.softmax else values
+
+    def reduced(self, activations: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "m w"]]:
+        """The same by name; it can be read again."""
+        return {layer.name: self._reduce(layer, _shown(activations, layer)) for layer in self.layers}
 
     def ranges(self, activations: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The least and the greatest value of each layer, row by row, before channels are averaged or after it."""
@@ -138,13 +87,13 @@ class Selection:
         if shown.shape[1] == wanted:
             return shown
         if shown.shape[1] == layer.units:
-            return _means(layer, torch.unflatten(shown, 1, layer.shape))
+            return channel_means(layer, torch.unflatten(shown, 1, layer.shape))
         if self.mode == "channel" and shown.shape[1] == wanted + 2:
             return shown[:, :wanted]
         raise Problem(
             f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in {self.mode} mode were expected.",
             "Another reader of the same layer reduced it further.",
-            fix="criteria.units.join_taps over all readers",
+            fix="criteria.taps.join_taps over all readers",
         )
 
 
@@ -153,12 +102,6 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
         raise Problem(f"layer {layer.name!r} is not among the activations shown: {', '.join(activations) or 'none'}.")
     value = activations[layer.name]
     return value if value.ndim == 2 else layer.arranged(value).flatten(1).float()
-
-
-def _means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
-    """Channel means, to the last bit the same whichever tap the values come through: laid out alike before they are summed."""
-    others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
-    return values.contiguous().mean(others) if others else values.clone()
 
 
 @dataclass(frozen=True, slots=True)
