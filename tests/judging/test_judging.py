@@ -187,3 +187,19 @@ def test_fingerprints_and_parts():
     assert len(held_out) == 16
     assert not {*taught.id} & {*held_out.id}
     assert held_out.y.bincount().max() - held_out.y.bincount().min() <= 1
+
+
+def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
+    from hardcase.judging import asking
+
+    said = []
+    monkeypatch.setattr(choosing, "for_run", lambda run, **given: judge)
+    monkeypatch.setattr(choosing, "is_ready", lambda run: False)
+    run = test_run(tmp_path / "run")
+    assert asking.finish(run, say=said.append).verdicts is None
+    assert "hardcase judge" in said[0]
+    assert asking.finish(run, say=said.append, train=True).verdicts is not None
+    train, _ = splits()
+    known = made_run(tmp_path / "known", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
+    assert asking.finish(known, say=said.append, train=True).verdicts is None
+    assert "learned from 6" in said[1]
