@@ -87,7 +87,7 @@ def accuracy(panel: Panel, test: Images, device: str) -> float:
 
 
 def quality(
-    people: People, train: Images, test: Images, schooling: Schooling, seed: int, device: str
+    people: People, train: Images, test: Images, schooling: Schooling, seed: int, device: str, out: Path
 ) -> dict[str, Any]:
     panel, card, held_out = taught(train, schooling, seed=seed, device=device)
     rules = made_rules(panel, held_out, seed=seed, device=device)
