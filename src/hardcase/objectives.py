@@ -124,3 +124,34 @@ class Sum:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.stack([weight * term(probe) for weight, term in self.terms]).sum(0)
+
+
+@dataclass(frozen=True, slots=True)
+class NearestSplit:
+    """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer the less the first peer
+    keeps the label; elsewhere `-unfit` (SINVAD's search between two networks)."""
+
+    unfit: float = 999.0
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        label = probe.origin.y[:, None]
+        own, peer = (logits.softmax(1).gather(1, label).squeeze(1) for logits in (probe.logits, probe.peers[0]))
+        distance = flat(probe.z - probe.origin.z).abs().sum(1)
+        return torch.where(own <= 0.5, -distance * (2 + own - peer), torch.full_like(distance, -self.unfit))
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """How surprising the outputs of `layer` are: the more the better, or the nearer to `goal` the better.
+
+    `surprise` takes traces and predicted classes; what has no surprise (not a number) scores -inf.
+    """
+
+    surprise: Callable[[Tensor, Tensor], Tensor]
+    layer: str
+    goal: float | None = None
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        value = self.surprise(probe.activations[self.layer], probe.logits.argmax(1))
+        score = value if self.goal is None else -(value - self.goal).abs()
+        return score.nan_to_num(-torch.inf, torch.inf, -torch.inf)

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.tensors import margin
-from hardcase.types import Kind, Probe
+from hardcase.types import Kind, Objective, Probe
 
 MARGIN = 1e-4
 """By how much a wrong class must lead in probability: boundary images otherwise flip with the batch they are in."""
@@ -74,3 +74,28 @@ class NonFinite:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         return ~probe.logits.isfinite().all(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The subject leaves the seed's label, and every peer keeps it."""
+
+    lead: float = MARGIN
+    kind: Kind = "disagreement"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
+        right = [margin(peer.softmax(1), probe.origin.y) <= -self.lead for peer in probe.peers]
+        return wrong & torch.stack(right).all(0) if right else torch.zeros_like(wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Surprising:
+    """An objective about surprise scores `least` or more."""
+
+    objective: Objective
+    least: float
+    kind: Kind = "surprise"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return self.objective(probe) >= self.least

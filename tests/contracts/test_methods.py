@@ -36,6 +36,9 @@ SPACES = {
 OPTIONS = {
     "feature-perturbation": {"stride": 0.05},
     "sinvad@paper": {"spread": 1.5, "generations": 20},
+    "sinvad-between@code": {"spread": 1.5, "generations": 20},
+    "sinvad-surprise": {"passes": 2},
+    "sinvad-surprise@paper": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "stride": 2.0},
     "cw": {"steps": 20, "rounds": 3},
     "deepxplore": {"gradients": 150},
     "deepxplore@code": {"size": 6},

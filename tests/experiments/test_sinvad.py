@@ -41,9 +41,10 @@ def test_rq3_measures_each_pair_at_each_share(bench):
     ready = bench(pairs=[[0, 1]], shares=[0.05, 0.1, 0.4, 0.5], attempts=8, walks=5)
     outcome = sinvad_rq3.run(ready)
     correlations, rates = outcome.tables
-    assert [row[0] for row in correlations.rows] == [sinvad_rq3.OURS, sinvad_rq3.GENETIC, sinvad_rq3.ERROR]
-    assert len(rates.rows) == 3
+    names = [sinvad_rq3.OURS, sinvad_rq3.FLOOR, sinvad_rq3.GENETIC, sinvad_rq3.ERROR]
+    assert [row[0] for row in correlations.rows] == [row[1] for row in rates.rows] == names
     by_name = {row[1]: row[2:] for row in rates.rows}
+    assert by_name[sinvad_rq3.FLOOR] == sorted(by_name[sinvad_rq3.FLOOR])
     assert max(by_name[sinvad_rq3.ERROR]) > 0.1, "half of the labels mixed must show in the test error"
     assert "detection.png" in written(outcome, ready)
 

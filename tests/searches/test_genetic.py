@@ -95,3 +95,9 @@ def test_retired_seeds_are_not_bred():
     look.retire(torch.tensor([1]))
     walk(Genetic(population=20, elite=8), look, 2)
     assert 1 not in look.seen[1][1].tolist()
+
+
+def test_progress_below_the_tolerance_is_no_progress():
+    look = Landscape(torch.ones(D), 3)
+    state, _ = walk(Genetic(population=20, elite=8, reset=0.1, tolerance=1e3), look, 5)
+    assert bool((state["size"] < 0.1).all())

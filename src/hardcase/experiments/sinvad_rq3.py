@@ -16,7 +16,7 @@ from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
-from hardcase.experiments.escape import Escapes, confusion, measure, measure_as_published, ways_out
+from hardcase.experiments.escape import Escapes, confusion, floor, measure, measure_as_published, ways_out
 from hardcase.experiments.pollution import pollute
 from hardcase.experiments.world import World, network, world
 from hardcase.methods.sinvad import sinvad_paper
@@ -32,7 +32,7 @@ PAPER = {
     "cifar10": {"genetic search (paper)": (0.829, 0.911), "test error": (0.454, 0.930)},
 }
 PAPER["mnist5k"] = PAPER["mnist"]
-OURS, GENETIC, ERROR = "ways out (ours)", "genetic search (paper)", "test error"
+OURS, FLOOR, GENETIC, ERROR = "ways out (ours)", "floor (ours, scores)", "genetic search (paper)", "test error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Rates:
 def run(bench: Bench) -> Outcome:
     """Train one network for each pair and share, and see which measure follows the share."""
     here = world(bench)
-    shares = tuple(bench.options.get("shares", FULL if bench.full else QUICK))
+    shares = (0.0, *bench.options.get("shares", FULL if bench.full else QUICK))
     pairs = tuple((int(a), int(b)) for a, b in bench.options.get("pairs", PAIRS))
     if max(max(pair) for pair in pairs) >= len(here.test.classes):
         raise Problem(f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit.")
@@ -61,18 +61,21 @@ def run(bench: Bench) -> Outcome:
 
 
 def _rates(bench: Bench, here: World, pairs: Sequence[tuple[int, int]], shares: Sequence[float], number: int) -> Rates:
-    seed, found = bench.seed + number, {name: torch.zeros(len(pairs), len(shares)) for name in (OURS, GENETIC, ERROR)}
+    seed, found = (
+        bench.seed + number,
+        {name: torch.zeros(len(pairs), len(shares)) for name in (OURS, FLOOR, GENETIC, ERROR)},
+    )
     spent = dict.fromkeys(found, 0.0)
     for p, pair in enumerate(pairs):
         base: dict[str, float] = {}
-        for a, share in enumerate((0.0, *shares)):
+        for a, share in enumerate(shares):
             subject, accuracy = _network(bench, here, pollute(here.train, pair, share, seed=seed), seed)
             said = _measures(bench, here, subject, pair, spent)
             base = base or {**said, ERROR: 0.0}
             bench.say(f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said))
-            for name in found if a else ():
-                found[name][p, a - 1] = said[name] - base[name]
-    networks = len(pairs) * (len(shares) + 1)
+            for name in found:
+                found[name][p, a] = said[name] - base[name]
+    networks = len(pairs) * len(shares)
     return Rates(tuple(shares), tuple(pairs), found, {name: value / networks for name, value in spent.items()})
 
 
@@ -100,9 +103,10 @@ def _measures(
     )
     for name, some in ((OURS, ours), (GENETIC, theirs)):
         spent[name] += some.queries / max(some.seeds, 1)
-    wrong = confusion(subject, both)
+    wrong, kept = confusion(subject, both), floor(subject, both)
     return {
         OURS: _between(ours, pair),
+        FLOOR: float(kept[pair] + kept[pair[::-1]]) / 2,
         GENETIC: _between(theirs, pair),
         ERROR: float(wrong[pair] + wrong[pair[::-1]]) / len(both),
     }
@@ -131,7 +135,12 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
                 continue
             across = shares[part].expand(len(found), -1)
             value = statistics.pearson(across, found[:, part], rng=stream(bench.seed, "rq3", name))
-            cells += [value.value, f"{value.low:.3f} to {value.high:.3f}", published]
+            moved = value.value == value.value
+            cells += [
+                value.value if moved else "never moves",
+                f"{value.low:.3f} to {value.high:.3f}" if moved else "",
+                published,
+            ]
         rows.append([*cells, rates.queries[name] or None])
     columns = ["measure", f"r, shares ≤ {LOW}", "95 % interval", "paper", f"r, shares ≥ {HIGH}", "95 % interval ", "paper ", "questions a seed"]  # fmt: skip
     notes = [
@@ -139,7 +148,9 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
         f"pairs {', '.join(f'{a} and {b}' for a, b in rates.pairs)}, one pair a network; shares {', '.join(map(str, rates.shares))}; "
         f"{bench.repeats or 1} training(s) of each network",
         "detection: rate at that share minus rate without mixing (test error: errors between the two ÷ their images)",
-        "r: Pearson's coefficient averaged over the pairs, interval by resampling the shares inside each pair",
+        "ways out: share of random walks out of one class that enter the other; floor: median probability of the other class on "
+        "test images; genetic search: share of attempts that reach the other class",
+        "r: Pearson's coefficient averaged over the pairs where the measure moves at all, unmixed networks included; interval by resampling the shares inside each pair",
         *_lead(bench, rates),
     ]
     return Table("Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes)
@@ -153,7 +164,7 @@ def _lead(bench: Bench, rates: Rates) -> list[str]:
         return []
     across = shares[part].expand(len(rates.pairs), -1)
     lines = []
-    for name in (OURS, GENETIC):
+    for name in (OURS, FLOOR, GENETIC):
         samples = (across, rates.of[name][:, part], rates.of[ERROR][:, part])
         lead = statistics.bootstrap(_difference, samples, rng=stream(bench.seed, "rq3 lead", name))
         lines.append(f"{name} minus test error, shares ≤ {LOW}: {lead}")

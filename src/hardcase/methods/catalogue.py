@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardcase.methods.sinvad_rows import ROWS as SINVAD
 from hardcase.methods.whitebox import ROWS as WHITEBOX
 
 
@@ -74,28 +75,7 @@ METHODS = {
             cite="carlini2017cw",
             differences="box by clamping instead of tanh; 8-bit rounding inside the loop",
         ),
-        Recipe(
-            name="sinvad",
-            summary="the nearest failing code in a VAE's latent space, along steps between neighbouring classes",
-            needs="label",
-            paper="Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023",
-            where="sinvad:sinvad",
-            budget="123 queries a seed, about 63 used",
-            cite="kang2020sinvad",
-            generator="vae",
-            differences="starts from training codes of other classes and halves instead of breeding; same goal, same black box",
-        ),
-        Recipe(
-            name="sinvad@paper",
-            summary="genetic search for the nearest failing code in a VAE's latent space",
-            needs="label",
-            paper="Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023",
-            where="sinvad:sinvad_paper",
-            budget="15,051 queries a seed, ends after 13 generations without progress",
-            cite="kang2020sinvad",
-            generator="vae",
-            differences="mutation size per seed; failure against the verified label, on the 8-bit image",
-        ),
+        *(Recipe(**row) for row in SINVAD),
         Recipe(
             name="argus",
             summary="every seed mixed with every other-class training image in a VQ-VAE's code, once",

@@ -94,5 +94,12 @@ SEARCHES = {
             needs="label",
             where="exits:Exits",
         ),
+        SearchRow(
+            name="hill-climbing",
+            summary="one coordinate after the other is moved by chance; the move stays if the score rises",
+            needs="whatever the objective needs",
+            where="hill_climbing:HillClimbing",
+            paper="Kang, Feldt and Yoo, SBST 2020",
+        ),
     )
 }

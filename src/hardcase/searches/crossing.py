@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.searches.neighbours import Codes, Directions, directions, span
+from hardcase.searches.neighbours import Codes, Directions, directions, largest, scaled, span
 from hardcase.tensors import flat
 from hardcase.types import Look, Seeds, State
 
@@ -96,7 +96,7 @@ class Crossing:
         else:
             step, shortest = state["step"][tracks, place], state["length"][tracks]
             longest = self.reach * step.abs().sum(1)
-            offset = _scaled(_cut(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
+            offset = scaled(largest(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
         state, hit = self._try(state, look, tracks, offset)
         return self._opened(state, hit)
 
@@ -121,7 +121,7 @@ class Crossing:
     def _shorten(self, state: State, look: Look, rng: torch.Generator) -> State:
         """Leave some coordinates out, let the others grow to a little less than the length so far."""
         kept = torch.rand(state["best"].shape, generator=rng, device=rng.device) > 0.1
-        offset = _scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
+        offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
         state, hit = self._try(state, look, tracks, offset[tracks])
         return {**state, "stride": (state["stride"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)}
@@ -143,15 +143,3 @@ class Crossing:
         length = state["length"].index_copy(0, won, moved[shorter].abs().sum(1))
         hit = torch.zeros_like(state["open"]).index_fill(0, won, True)
         return {**state, "best": best, "length": length}, hit
-
-
-def _cut(step: Float[Tensor, "t d"], share: float) -> Float[Tensor, "t d"]:
-    """Only the largest coordinates: `share` of all, at least one."""
-    count = max(1, round(share * step.shape[1]))
-    least = step.abs().topk(count, dim=1).values[:, -1:]
-    return torch.where(step.abs() >= least, step, torch.zeros_like(step))
-
-
-def _scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[Tensor, "t d"]:
-    """`offset` with this L1 length (0 where it has none)."""
-    return offset * (length / offset.abs().sum(1).clamp_min(1e-12))[:, None].nan_to_num(0, 0, 0)

@@ -18,7 +18,8 @@ class Genetic:
     Each generation keeps the `elite` best and fills up with children of two parents drawn from them: single-point
     crossover, normal mutation of the seed's current size on coordinates that differ from the seed's code, then every
     coordinate is reset to the seed's with probability `reset`. A seed's mutation size shrinks by `decay` while its best
-    does not improve, returns to `mutation` when it does, and the seed retires below `smallest` or after `generations`.
+    does not improve by more than `tolerance`, returns to `mutation` when it does, and the seed retires below `smallest` or
+    after `generations`.
     """
 
     population: int = 50
@@ -29,6 +30,7 @@ class Genetic:
     smallest: float = 1e-3
     reset: float = 0.5
     generations: int = 500
+    tolerance: float = 0.0
 
     def init(self, seeds: Seeds, rng: torch.Generator) -> State:
         device, n = seeds.z.device, len(seeds)
@@ -78,7 +80,7 @@ class Genetic:
 
     def _cool(self, state: State, look: Look, rows: Int[Tensor, " r"], *, first: bool) -> State:
         best = state["score"][rows, 0]
-        stalled = best <= state["best"][rows]
+        stalled = ~(best - state["best"][rows] > self.tolerance)
         size = torch.where(stalled, state["size"][rows] * self.decay, self.mutation)
         size = torch.full_like(size, self.mutation) if first else size
         done = (size < self.smallest) | (int(state["generation"]) > self.generations)

@@ -66,6 +66,18 @@ def span(codes: Codes, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor
     return low, high
 
 
+def largest(step: Float[Tensor, "t d"], share: float) -> Float[Tensor, "t d"]:
+    """Only the largest coordinates: `share` of all, at least one."""
+    count = max(1, round(share * step.shape[1]))
+    least = step.abs().topk(count, dim=1).values[:, -1:]
+    return torch.where(step.abs() >= least, step, torch.zeros_like(step))
+
+
+def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[Tensor, "t d"]:
+    """`offset` with this L1 length (0 where it has none)."""
+    return offset * (length / offset.abs().sum(1).clamp_min(1e-12))[:, None].nan_to_num(0, 0, 0)
+
+
 def _ranked(
     codes: Codes, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
 ) -> tuple[Int[Tensor, "n k c"], Float[Tensor, "n k"]]:

@@ -58,7 +58,8 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     assert torch.equal(stored, found.x.cpu()), "pictures changed when they were stored"
     subject, x = toy_subject(), from_bytes(stored)
     origin = Seeds(x, from_bytes(images.x[found.seed]), images.y[found.seed], found.seed)
-    probe = Probe(x, x, subject(x).logits, origin, tuple(peer(x).logits for peer in peers))
+    answer = subject(x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")})
+    probe = Probe(x, x, answer.logits, origin, tuple(peer(x).logits for peer in peers), answer.activations)
     left, label = probe.logits.argmax(1) != origin.y, found.kind == KINDS.index("label")
     assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), "a stored finding no longer fails"
     assert torch.equal(label, left), (

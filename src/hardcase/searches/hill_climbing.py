@@ -1,0 +1,78 @@
+"""SINVAD's hill climbing: one coordinate after the other is moved by chance, and the move stays if the score rises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from hardcase.tensors import flat
+from hardcase.types import Look, Seeds, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HillClimbing:
+    """`passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's current `stride`.
+
+    It starts from the seed, or from the standard normal prior. After each pass the stride becomes ("accepted") the mean
+    size of the moves that were kept, but at least the share of moves that were kept, or ("halved", or where none was kept)
+    half of what it was.
+    """
+
+    passes: int = 3
+    stride: float = 1.0
+    adapt: Literal["accepted", "halved", "never"] = "accepted"
+    start: Literal["seed", "prior"] = "seed"
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        z = flat(seeds.z)
+        drawn = torch.randn(z.shape, generator=rng, device=z.device)
+        blank = z.new_zeros(len(z))
+        return {
+            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
+            "z": z.clone() if self.start == "seed" else drawn,
+            "score": blank - torch.inf, "stride": blank + self.stride, "kept": blank.clone(), "moved": blank.clone(),
+            "turn": torch.zeros(1, dtype=torch.int64),
+        }  # fmt: skip
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        rows, turn, width = look.live.nonzero().squeeze(1), int(state["turn"]), state["z"].shape[1]
+        z = state["z"][rows]
+        move = torch.randn(len(state["z"]), generator=rng, device=z.device)[rows] * state["stride"][rows]
+        if turn:
+            place = torch.zeros(width, dtype=torch.bool, device=z.device)
+            place[(turn - 1) % width] = True
+            z = torch.where(place, z + move[:, None], z)
+        feedback = look(z.reshape(-1, *state["shape"].tolist()), rows)
+        better = feedback.score > state["score"][rows]
+        state = self._keep(state, rows, flat(feedback.z), feedback.score, better, move.abs() if turn else move * 0)
+        if turn and turn % width == 0:
+            state = self._adapted(state, width)
+        if turn >= self.passes * width:
+            look.retire(rows)
+        return {**state, "turn": state["turn"] + 1}
+
+    def _keep(
+        self, state: State, rows: Int[Tensor, " r"], z: Tensor, score: Tensor, better: Tensor, size: Tensor
+    ) -> State:
+        won = rows[better]
+        return {
+            **state,
+            "z": state["z"].index_copy(0, won, z[better]),
+            "score": state["score"].index_copy(0, won, score[better]),
+            "kept": state["kept"].index_add(0, won, (size[better] > 0).to(size.dtype)),
+            "moved": state["moved"].index_add(0, won, size[better]),
+        }
+
+    def _adapted(self, state: State, width: int) -> State:
+        kept, blank, half = state["kept"], torch.zeros_like(state["kept"]), state["stride"] / 2
+        typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
+        stride = {
+            "accepted": torch.where(kept > 0, typical, half),
+            "halved": half,
+            "never": state["stride"],
+        }[self.adapt]
+        return {**state, "stride": stride, "kept": blank, "moved": blank.clone()}
