@@ -20,7 +20,10 @@ Ask = Callable[[Tensor, Tensor, Aim], Sight]
 
 
 class Door:
-    """Implements `types.Look` for the seeds of one shard: meters, stops finished seeds, keeps findings, feeds guides."""
+    """Implements `types.Look` for the seeds of one shard: meters, stops finished seeds, keeps findings, feeds guides.
+
+    Rows whose aim ``seen`` is true were looked at before: they cost again, but are not counted or kept a second time.
+    """
 
     def __init__(
         self, campaign: Campaign, seeds: Seeds, limits: Limits, guides: Sequence[Guide], rng: torch.Generator
@@ -94,8 +97,9 @@ class Door:
         number = self.counts.queries[rows] + ordinal(rows) + 1
         gain = self._guide(probe)
         self._meter(rows, graded=ask == self.ask.graded)
-        self.counts.failing.index_add_(0, rows, left.long())
-        self.recorder.add(probe, score=score, failed=failed, left=left, number=number)
+        new = ~aim["seen"] if "seen" in aim else torch.ones_like(left)
+        self.counts.failing.index_add_(0, rows, (left & new).long())
+        self.recorder.add(probe, score=score, failed=failed, left=left, new=new, number=number)
         if self.method.until == "first":
             self.retire(rows[failed])
         return Feedback(probe.z, score, failed, probe.logits.argmax(1), gain, torch.ones_like(failed)), sight.slope

@@ -31,11 +31,13 @@ class Recorder:
         score: Float[Tensor, " m"],
         failed: Bool[Tensor, " m"],
         left: Bool[Tensor, " m"],
+        new: Bool[Tensor, " m"],
         number: Int[Tensor, " m"],
     ) -> None:
-        """`left`: the subject has left the seed's label; `number`: the seed's queries when the candidate was looked at."""
+        """`left`: the subject has left the seed's label; `new`: the candidate was not looked at before; `number`: the seed's
+        queries when it was looked at."""
         finite = probe.logits.isfinite().all(1)
-        kept = (failed | ~finite).nonzero().squeeze(1)
+        kept = ((failed | ~finite) & new).nonzero().squeeze(1)
         if not len(kept):
             return
         kind = torch.where(left[kept], LABEL, torch.where(finite[kept], self.own, NON_FINITE))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.guides.features import FEATURES, score
-from hardcase.guides.hits import Hits, Units, row_of
+from hardcase.guides.hits import Hits, Units, row_of, unseen
 from hardcase.guides.pools import Pools
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
@@ -65,13 +65,14 @@ class Adaptive:
         return self._aim(rows, aim[f"{self.name}/vector"])
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        rows = row_of(probe.aim, len(probe.logits), probe.logits.device)
+        rows = row_of(probe)
         return (self.units.active(probe) & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
-        rows, active = row_of(probe.aim, len(probe.logits), probe.logits.device), self.units.active(probe)
+        new = unseen(probe)
+        rows, active, failing = row_of(probe)[new], self.units.active(probe)[new], self.oracle(probe)[new]
         self.hits.add(rows, active)
-        self.failing.add(rows, active & self.oracle(probe)[:, None])
+        self.failing.add(rows, active & failing[:, None])
         if "row" in probe.aim:
             self.pools.cover(rows, active)
 

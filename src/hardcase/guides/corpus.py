@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.guides.plain import take
@@ -61,7 +61,7 @@ class Corpus:
         gain = self._seen[1] if self._seen is not None and self._seen[0] is probe else self.novelty.gain(probe)
         self._seen = None
         sound = ~self.oracle(probe) & probe.logits.isfinite().all(1)
-        kept = (sound & ((gain > 0) | self._seeds(probe))).nonzero().squeeze(1)
+        kept = (sound & ((gain > 0) | self._first(probe))).nonzero().squeeze(1)
         if bool(sound.any()):
             self.novelty.update(probe if bool(sound.all()) else take(probe, sound.nonzero().squeeze(1)))
         if len(kept) and "row" in probe.aim:
@@ -85,9 +85,11 @@ class Corpus:
         if parts:
             self.base = {name: torch.cat([part[name] for part in parts])[-MOST:] for name in ("picture", "seed")}
 
-    def _seeds(self, probe: Probe) -> Tensor:
-        """The seeds themselves always belong to the corpus."""
-        return (probe.z == probe.origin.z).flatten(1).all(1)
+    def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
+        """Whether a row is the first of its seed: the seed itself, which always belongs to the corpus."""
+        rows = probe.aim.get("row", torch.zeros_like(probe.origin.y))
+        known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
+        return (known[rows] == 0) & (_ordinal(rows) == 0)
 
     def _by_age(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m e"]:
         """The slots of each seed's entries: the seed, then from the oldest to the newest."""

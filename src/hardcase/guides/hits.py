@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hardcase.types import Aim, Probe, State, Tap
+from hardcase.types import Probe, State, Tap
 
 
 @runtime_checkable
@@ -66,7 +66,13 @@ class Hits:
         return self.own
 
 
-def row_of(probe_aim: Aim, count: int, device: torch.device) -> Int[Tensor, " m"]:
+def row_of(probe: Probe) -> Int[Tensor, " m"]:
     """The seeds' places in their shard as the search told them; the first one's where it did not."""
-    told = probe_aim.get("row")
-    return torch.zeros(count, dtype=torch.int64, device=device) if told is None else told
+    told = probe.aim.get("row")
+    return torch.zeros_like(probe.origin.y) if told is None else told
+
+
+def unseen(probe: Probe) -> Bool[Tensor, " m"]:
+    """Rows that are looked at for the first time, as far as the search tells."""
+    told = probe.aim.get("seen")
+    return torch.ones_like(probe.origin.y, dtype=torch.bool) if told is None else ~told

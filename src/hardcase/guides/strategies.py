@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-from hardcase.guides.hits import Hits, Units, row_of
+from hardcase.guides.hits import Hits, Units, row_of, unseen
 from hardcase.guides.picks import PICKS, Board
 from hardcase.types import Aim, Probe, State, Tap
 
@@ -73,12 +73,12 @@ class Strategies:
         return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        rows = row_of(probe.aim, len(probe.logits), probe.logits.device)
+        rows = row_of(probe)
         return (self.units.active(probe) & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
-        rows = row_of(probe.aim, len(probe.logits), probe.logits.device)
-        self.hits.add(rows, self.units.active(probe))
+        rows, new = row_of(probe), unseen(probe)
+        self.hits.add(rows[new], self.units.active(probe)[new])
         scaled = getattr(self.units, "scaled", None)
         if scaled is not None and len(rows):
             self.values = _grown(self.values, rows, torch.nan)

@@ -25,7 +25,8 @@ class Worklist:
     seed, relative to the seed's length. When a list is empty its seed starts again if `restart`, else it retires.
 
     `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the seed's number ("seeds").
-    `peek`: an entry is looked at before guides choose for it. Looks carry ``row``, the seed's place, among their aims.
+    `peek`: an entry is looked at before guides choose for it. Looks carry among their aims ``row``, the seed's place, and
+    ``seen``, whether the picture was looked at before (walks start from pictures that were).
     """
 
     stride: float
@@ -57,7 +58,8 @@ class Worklist:
         if phase == 0:
             state = self._next_entry(state, look)
         rows = look.live.nonzero().squeeze(1)
-        z, aim = state["z"][rows], {**aims.held(state, rows), "row": rows}
+        seen = (state["entries"][rows] > 1) | self.peek if phase == 0 else torch.zeros_like(rows, dtype=torch.bool)
+        z, aim = state["z"][rows], {**aims.held(state, rows), "row": rows, "seen": seen}
         if phase < self.steps:
             feedback, slope = look.gradient(z, rows, aim)
             state = {**state, "z": state["z"].index_copy(0, rows, feedback.z + self.stride * self.direction(slope))}
@@ -84,7 +86,7 @@ class Worklist:
             "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
         }
         if self.peek and len(rows):
-            look(z, rows, {**aims.held(state, rows), "row": rows})
+            look(z, rows, {**aims.held(state, rows), "row": rows, "seen": state["entries"][rows] > 1})
         return self._aim(state, look, rows, empty)
 
     def _aim(self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]) -> State:

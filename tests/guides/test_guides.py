@@ -1,0 +1,265 @@
+"""Guides: what shards learn apart equals what one pass learns, and who is picked."""
+
+import pytest
+import torch
+
+from hardcase.guides.adaptive import Adaptive, Learning
+from hardcase.guides.features import score, tenths
+from hardcase.guides.hits import Hits
+from hardcase.guides.picks import PICKS, Board
+from hardcase.guides.plain import Deviating, FailingOnly
+from hardcase.guides.pools import Pools
+from hardcase.guides.schedules import Fading, Recent
+from hardcase.guides.strategies import Facts, Strategies
+from hardcase.oracles import LeavesLabel
+from hardcase.randomness import stream
+from hardcase.types import Probe, Seeds
+
+UNITS = 12
+
+
+class Shown:
+    """Units that are simply shown under one name; active above 0.5."""
+
+    taps, count = {}, UNITS
+
+    def active(self, probe):
+        return probe.activations["units"] > 0.5
+
+    def scaled(self, probe):
+        return probe.activations["units"]
+
+
+def probe(values, *, rows=None, wrong=None, aim=None):
+    count = len(values)
+    label = torch.zeros(count, dtype=torch.int64)
+    logits = torch.zeros(count, 3)
+    logits[:, 0] = 1
+    if wrong is not None:
+        logits[wrong, 1] = 5
+    z = torch.zeros(count, 1, 2, 2)
+    origin = Seeds(z, z, label, torch.arange(count))
+    aim = {**(aim or {}), "row": torch.arange(count) if rows is None else rows}
+    return Probe(z, z, logits, origin, (), {"units": values}, aim)
+
+
+def values(seed, count=8):
+    return torch.rand(count, UNITS, generator=stream(seed, "values"))
+
+
+def facts():
+    heavy = torch.zeros(UNITS, dtype=torch.bool)
+    heavy[3] = True
+    return Facts(heavy=heavy, crossing=torch.ones(UNITS, dtype=torch.bool), threshold=0.5)
+
+
+def strategies(**options):
+    return Strategies("s", Shown(), facts(), ("often", "rarely"), 4, **options)
+
+
+def adaptive(**options):
+    fixed = torch.zeros(UNITS, 17)
+    return Adaptive("a", Shown(), fixed, LeavesLabel(), 3, Learning(parents=4, memory=10, **options))
+
+
+def learn(guide, probes, rng):
+    for one in probes:
+        rows = one.aim["row"]
+        aim = guide.choose(rows, rng)
+        guide.update(probe(one.activations["units"], rows=rows, aim=aim))
+
+
+@pytest.mark.parametrize("make", [strategies, lambda: adaptive(together=True)], ids=["strategies", "adaptive"])
+def test_shards_merged_in_order_know_what_one_pass_knows(make):
+    looks = [probe(values(i)) for i in range(6)]
+    whole, parts = make(), make()
+    learn(whole, looks, stream(0))
+    forks = [parts.fork() for _ in range(3)]
+    for i, fork in enumerate(forks):
+        learn(fork, looks[2 * i : 2 * i + 2], stream(i))
+    parts.merge([fork.delta() for fork in forks])
+    whole.merge([])
+    assert torch.equal(parts.hits.base, whole.hits.base)
+    more = probe(values(9))
+    assert torch.equal(parts.gain(more), whole.gain(more))
+
+
+def test_a_fork_does_not_touch_its_base_and_hands_on_only_its_own():
+    guide = strategies()
+    learn(guide, [probe(values(0))], stream(0))
+    guide.merge([])
+    before = guide.hits.base.clone()
+    fork = guide.fork()
+    learn(fork, [probe(values(1))], stream(0))
+    assert torch.equal(guide.hits.base, before)
+    assert torch.equal(fork.delta()["hits"], (values(1) > 0.5).sum(0))
+
+
+def test_gain_counts_units_never_covered_and_changes_nothing():
+    guide = strategies()
+    first = probe(values(0, 1))
+    assert guide.gain(first).tolist() == [float((values(0, 1) > 0.5).sum())]
+    assert torch.equal(guide.gain(first), guide.gain(first))
+    guide.update(first)
+    assert guide.gain(first).tolist() == [0.0]
+
+
+def test_pictures_seen_before_are_not_counted_twice():
+    guide = strategies()
+    shown = probe(values(0), aim={"seen": torch.ones(8, dtype=torch.bool)})
+    guide.update(shown)
+    assert not guide.hits.own.any()
+
+
+def test_each_seed_can_count_for_itself():
+    hits = Hits(UNITS, each=True)
+    hits.add(torch.tensor([0, 2, 2]), values(0, 3) > 0.5)
+    assert torch.equal(hits.of(torch.tensor([2]))[0], (values(0, 3)[1:] > 0.5).sum(0))
+    assert not hits.of(torch.tensor([1])).any()
+    assert torch.equal(hits.delta()["hits"], (values(0, 3) > 0.5).sum(0))
+
+
+def board(hits, shown=None):
+    shown = torch.full(hits.shape, 0.5) if shown is None else shown
+    return Board(hits, facts().heavy, shown, 0.5, torch.ones(UNITS, dtype=torch.bool))
+
+
+def test_picks_go_where_they_say():
+    hits = torch.arange(UNITS).expand(2000, -1)
+    drawn = {name: PICKS[name](board(hits), 1, stream(7, name))["unit"].flatten() for name in PICKS if name not in ("across", "apart")}  # fmt: skip
+    assert set(drawn["uncovered"].tolist()) == {0}
+    assert set(drawn["heavy"].tolist()) == {3}
+    assert set(drawn["most"].tolist()) == {11}
+    assert set(drawn["least"].tolist()) == {0}
+    share = drawn["often"].bincount(minlength=UNITS) / 2000
+    assert torch.allclose(share, torch.arange(UNITS) / 66, atol=0.03), "in proportion to hits"
+    share = drawn["rarely"].bincount(minlength=UNITS) / 2000
+    assert torch.allclose(share, torch.arange(11, -1, -1) / 66, atol=0.03), "in proportion to what is missing"
+    assert drawn["anything"].unique().numel() == UNITS
+
+
+def test_units_near_the_threshold_are_pushed_across_or_apart():
+    shown = torch.tensor([[0.0, 0.6, 0.55, 0.9, 0.45, 0.35, 0.1, 0.2, 0.74, 0.3, 0.5, 1.0]])
+    for name, sign in (("across", -1.0), ("apart", 1.0)):
+        pick = PICKS[name](board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, stream(0))
+        assert pick["unit"].tolist() == [[1, 2, 4, 5]]
+        assert pick["sign"].tolist() == [[sign, sign, -sign, -sign]]
+    nothing = PICKS["across"](board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, stream(0))
+    assert not nothing["sign"].any()
+
+
+def test_strategies_take_turns_when_a_list_starts_and_stay_while_it_goes_on():
+    guide = Strategies("s", Shown(), facts(), ("most", "least", "heavy"), 1, cycle=True)
+    guide.hits.add(torch.zeros(1, dtype=torch.int64), torch.arange(UNITS)[None] == 7)
+    rows, rng = torch.tensor([0, 1]), stream(0)
+    picked = []
+    for _ in range(4):
+        aim = guide.choose(rows, rng)
+        assert torch.equal(guide.follow(rows, aim, rng)["s/unit"], aim["s/unit"])
+        picked.append(int(aim["s/unit"][0, 0]))
+    assert picked[0] == picked[3] == 7
+    assert picked[1:3] == [0, 3]
+
+
+def test_scores_are_the_product_of_features_and_vector():
+    rng = stream(5)
+    vector, fixed = torch.randn(4, 29, generator=rng), (torch.rand(UNITS, 17, generator=rng) < 0.3).float()
+    hits = torch.randint(0, 4, (4, UNITS), generator=rng)
+    failing = torch.rand(4, UNITS, generator=rng) < 0.5
+    table = torch.zeros(4, UNITS, 29)
+    table[..., :17], table[..., 17], table[..., 18] = fixed, failing, hits == 0
+    place = tenths(hits)
+    for m, u in (place >= 0).nonzero().tolist():
+        table[m, u, 19 + place[m, u]] = 1
+    assert torch.allclose(score(vector, fixed, failing, hits), (table * vector[:, None]).sum(2), atol=1e-5)
+
+
+def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
+    base = {"vector": torch.empty(0, 29), "cover": torch.empty(0, UNITS, dtype=torch.bool)}
+    pools = Pools(base, UNITS, 4, 10, each=False)
+    rows, rng = torch.tensor([0, 1]), stream(0)
+    first = torch.cat([pools.next(rows, rng) for _ in range(4)])
+    assert len(first.unique(dim=0)) == 8
+    pool = pools.pool.clone()
+    pools.cover(rows, torch.ones(2, UNITS, dtype=torch.bool))
+    pools.next(rows, rng)
+    assert not torch.equal(pools.pool, pool)
+    assert int(pools.written) == 8
+    made = pools.made()
+    assert len(made["vector"]) == 8 + 2
+    assert torch.equal(made["vector"][:8], first)
+    assert made["cover"][6:8].all()
+    assert not made["cover"][:6].any()
+
+
+def test_pools_remember_only_the_last_records():
+    base = {"vector": torch.arange(14.0)[:, None].expand(14, 29), "cover": torch.zeros(14, UNITS, dtype=torch.bool)}
+    pools = Pools(base, UNITS, 4, 10, each=False)
+    assert sorted(pools.vectors[0, :, 0].tolist()) == list(map(float, range(4, 14)))
+
+
+def test_every_seed_alone_has_a_pool_of_its_own():
+    base = {"vector": torch.empty(0, 29), "cover": torch.empty(0, UNITS, dtype=torch.bool)}
+    pools = Pools(base, UNITS, 2, 10, each=True)
+    one = pools.next(torch.tensor([0, 1, 2]), stream(0))
+    assert len(one.unique(dim=0)) == 3
+    for _ in range(4):
+        pools.next(torch.tensor([1]), stream(1))
+    assert pools.used.tolist() == [1, 1, 1]
+
+
+def test_a_learnt_pool_prefers_vectors_that_covered_something():
+    """Records of good vectors (all entries 4) breed a pool near them."""
+    covers = torch.zeros(10, UNITS, dtype=torch.bool)
+    covers[:5] = torch.eye(UNITS, dtype=torch.bool)[:5]
+    vectors = torch.full((10, 29), -4.0)
+    vectors[:5] = 4.0
+    pools = Pools({"vector": vectors, "cover": covers}, UNITS, 5, 10, each=False)
+    assert float(pools.next(torch.tensor([0, 1, 2]), stream(0)).mean()) > 3
+
+
+def test_coverage_of_findings_only():
+    guide = FailingOnly(strategies(), LeavesLabel())
+    guide.update(probe(values(0), wrong=torch.tensor([2, 5])))
+    assert torch.equal(guide.delta()["hits"], (values(0)[[2, 5]] > 0.5).sum(0))
+    assert guide.fork().name == guide.name == "s"
+
+
+def test_a_walk_keeps_its_deviating_model():
+    guide, rows, rng = Deviating(3), torch.arange(300), stream(0)
+    aim = guide.choose(rows, rng)
+    assert torch.equal(guide.follow(rows, aim, rng)["deviating"], aim["deviating"])
+    assert aim["deviating"].bincount().tolist() == pytest.approx([100] * 3, abs=25)
+
+
+def picks_of(schedule, size, picks, *, count=4000, energy=None):
+    sizes, table = torch.full((count,), size), torch.tensor(picks).expand(count, -1)
+    energy = torch.ones(table.shape) if energy is None else torch.tensor(energy).expand(count, -1)
+    chosen, cursor = schedule(sizes, table, torch.zeros(count, dtype=torch.int64), energy, stream(0))
+    return chosen.bincount(minlength=table.shape[1]) / count, chosen, cursor
+
+
+def test_recent_entries_are_chosen_five_times_in_six():
+    share, _, _ = picks_of(Recent(), 9, [0] * 12)
+    assert share[9:].sum() == 0
+    assert torch.allclose(share[4:9], torch.full((5,), (1 + 1 / 9) / 6), atol=0.02)
+    assert torch.allclose(share[:4], torch.full((4,), 1 / 54), atol=0.01)
+
+
+def test_the_only_entry_is_chosen():
+    assert picks_of(Recent(), 1, [0, 0])[0].tolist() == [1, 0]
+
+
+def test_entries_take_turns_and_fade():
+    share, chosen, cursor = picks_of(Fading(), 3, [0, 0, 0, 0])
+    assert share.tolist() == [1, 0, 0, 0], "a fresh entry is always accepted"
+    assert torch.equal(cursor, (chosen + 1) % 3)
+    share, _, _ = picks_of(Fading(), 2, [10, 0])
+    assert share[:2].tolist() == pytest.approx([0.5, 0.5], abs=0.03), "1 - 10 / 20"
+    share, _, _ = picks_of(Fading(5.0, 0.2, 0.8), 2, [9, 0])
+    assert share[0] == pytest.approx(0.2 / (1 - 0.8 * 0.2), abs=0.03), "the code's chance ends at 0.2"
+
+
+def test_power_prefers_entries_that_can_still_change():
+    share, _, _ = picks_of(Fading(power=True), 2, [0, 0], energy=[1.0, 4.0])
+    assert share[0] == pytest.approx(0.25, abs=0.03)

@@ -1,0 +1,78 @@
+"""MaXplore against its loops written out: filter by filter, or layer by layer, or unit by unit."""
+
+import pytest
+import torch
+from whitebox import ONE, SUBJECT, TWO, grid, layers, profiles, run, seeds
+
+from hardcase.methods.maxplore import maxplore_code, maxplore_paper
+from hardcase.tensors import from_bytes
+
+STRIDE, STEPS, K = 1.0, 6, 3
+
+
+def targets(form, per, picture):
+    """Groups of (layer, channel, row, column): what each walk pushes."""
+    seen = layers(SUBJECT, grid(picture))
+    chosen = ["relu1"] if form == "one" else ["relu1", "relu2"]
+    groups = []
+    for name in chosen:
+        places = [(name, *map(int, place)) for place in (seen[name] * 0 + 1).nonzero()]
+        value = lambda place: float(seen[place[0]][place[1:]])  # noqa: E731
+        if form == "one":
+            groups += [[place] for place in places]
+        elif per == "layer":
+            groups.append(sorted(places, key=lambda p: -value(p))[:K])
+        else:
+            for channel in range(len(seen[name])):
+                inside = [place for place in places if place[1] == channel]
+                groups.append(sorted(inside, key=lambda p: -value(p))[:K])
+    return groups
+
+
+def gradient(x, label, group, form):
+    shown = grid(x).requires_grad_()
+    seen = layers(SUBJECT, shown)
+    total = sum(seen[place[0]][place[1:]] for place in group)
+    if form == "multi":
+        others = layers(ONE, shown)["logits"][label] + layers(TWO, shown)["logits"][label]
+        total = total - 1.5 * seen["logits"][label] + others
+    return torch.autograd.grad(total, shown)[0]
+
+
+def differ(x):
+    return len({int(layers(model, grid(x))["logits"].argmax()) for model in (SUBJECT, ONE, TWO)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "form", "per", "walks"),
+    [
+        (maxplore_code, "multi", "filter", 7),
+        (maxplore_paper, "multi", "layer", 2),
+        (maxplore_code, "topk", "filter", 7),
+        (maxplore_code, "one", "unit", 20),
+    ],
+)
+def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
+    images = seeds(4, SUBJECT, ONE, TWO)
+    method = recipe(
+        subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), form=form, k=K, walks=20, stride=STRIDE, steps=STEPS
+    )
+    assert method.search.walks == walks
+    spy, found, _ = run(method, images, (ONE, TWO))
+    stopped = 0
+    for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
+        theirs = [picture]
+        for group in targets(form, per, picture)[:walks]:
+            x = picture
+            for step in range(STEPS + 1):
+                theirs.append(x)
+                if form == "multi" and differ(x):
+                    stopped += 1
+                    break
+                if step < STEPS:
+                    x = x + STRIDE * gradient(x, label, group, form)
+        ours = sorted(look[0].flatten().tolist() for look in spy.of(seed))
+        assert len(ours) == len(theirs)
+        assert torch.allclose(torch.tensor(ours), torch.tensor(sorted(x.flatten().tolist() for x in theirs)), atol=1e-3)
+    if form == "multi":
+        assert sum(map(len, found)) == stopped > 0

@@ -1,0 +1,142 @@
+"""A small world for slow transcriptions of white-box methods: tiny networks, and a record of every look."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from hardcase.campaign import Campaign, limits, parse_keep, run_shard
+from hardcase.methods.watching import Profiles
+from hardcase.randomness import stream
+from hardcase.subject import Subject
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
+
+CLASSES = 4
+
+
+def network(number):
+    """Conv, pool, conv, dense, dense; all networks are variants of one."""
+    net = nn.Sequential()
+    net.add_module("conv1", nn.Conv2d(1, 3, 3, padding=1))
+    net.add_module("relu1", nn.ReLU())
+    net.add_module("pool1", nn.MaxPool2d(2))
+    net.add_module("conv2", nn.Conv2d(3, 4, 3, padding=1))
+    net.add_module("relu2", nn.ReLU())
+    net.add_module("flatten", nn.Flatten())
+    net.add_module("dense1", nn.Linear(64, 6))
+    net.add_module("relu3", nn.ReLU())
+    net.add_module("logits", nn.Linear(6, CLASSES))
+    base, own = stream(0, "network"), stream(number, "twin")
+    for value in net.parameters():
+        drawn = [torch.randn(value.shape, generator=rng) for rng in (base, own)]
+        value.data = 2 * (drawn[0] + 0.15 * drawn[1]) / value[0].numel() ** 0.5 if value.ndim > 1 else value.data * 0
+    pictures = torch.rand(64, 1, 8, 8, generator=stream(4, "balance"))
+    net.logits.bias.data = -net(pictures).detach().mean(0)  # no class is everybody's favourite
+    return net
+
+
+SUBJECT, ONE, TWO = (Subject(network(i), name=f"net{i}") for i in range(3))
+
+
+def seeds(count, *models):
+    """Pictures on which all models give one label, which is theirs."""
+    x = (torch.rand(400, 1, 8, 8, generator=stream(5, "pictures")) * 255).to(torch.uint8)
+    answers = torch.stack([model(from_bytes(x)).logits.argmax(1) for model in models])
+    agreed = (answers == answers[:1]).all(0).nonzero().squeeze(1)[:count]
+    names = tuple(f"picture-{i}" for i in range(count))
+    return Images(x[agreed], answers[0][agreed], names, tuple(map(str, range(CLASSES))))
+
+
+def profiles():
+    training = Images(
+        (torch.rand(64, 1, 8, 8, generator=stream(6, "training")) * 255).to(torch.uint8),
+        torch.arange(64) % CLASSES,
+        tuple(f"train-{i}" for i in range(64)),
+        tuple(map(str, range(CLASSES))),
+        split="train",
+    )
+    return Profiles(from_bytes(training.x[:1]), lambda: training)
+
+
+@dataclass
+class Recording:
+    """An objective that notes every row it scores: seed, code, picture and aim."""
+
+    objective: object
+    looks: list = field(default_factory=list)
+    calls: list = field(default_factory=list)
+
+    def __call__(self, probe):
+        first = len(self.looks)
+        for i in range(len(probe.logits)):
+            aim = {name: value[i].clone() for name, value in probe.aim.items()}
+            self.looks.append((int(probe.origin.id[i]), probe.z[i].detach().clone(), probe.x[i].detach().clone(), aim))
+        self.calls.append(self.looks[first:])
+        return self.objective(probe)
+
+    def of(self, seed):
+        return [look[1:] for look in self.looks if look[0] == seed]
+
+
+def run(method, images, peers=(), *, one_by_one=False):
+    """The method on the subject, with its looks; one by one, every seed is a shard and a round of its own."""
+    spy = Recording(method.objective)
+    method = replace(method, objective=spy)
+    campaign = Campaign(subject=SUBJECT, method=method, peers=peers, keep=parse_keep(method.keep))
+    bounds, size = limits(method.budget, len(images)), 1 if one_by_one else len(images)
+    found = []
+    for number, first in enumerate(range(0, len(images), size)):
+        part = images.take(torch.arange(first, first + size))
+        shard = run_shard(
+            campaign, part, bounds.take(slice(first, first + size)), number=number, first=first, guides=method.guides
+        )
+        for guide in method.guides:
+            guide.merge([shard.deltas[guide.name]])
+        found.append(shard.findings)
+    return spy, found, method
+
+
+def grid(x):
+    """What a network is shown of a code."""
+    return (x.clamp(0, 1) * 255).round() / 255
+
+
+def layers(model, x):
+    """The outputs of the layers that count, one picture at a time, softmax last; `x` may want a gradient."""
+    seen, value = {}, x[None]
+    for name, module in model.net.named_children():
+        value = module(value)
+        if name in ("relu1", "pool1", "relu2", "relu3", "logits"):
+            seen[name] = value[0]
+    seen["softmax"] = value[0].softmax(0)
+    return seen
+
+
+def scale_then_mean(seen):
+    """DeepXplore's neurons: each layer scaled by its own extremes, then averaged over the plane."""
+    out = []
+    for value in seen.values():
+        width = value.max() - value.min()
+        scaled = (value - value.min()) / width if width > 0 else value * 0
+        out += [float(channel.mean()) for channel in scaled]
+    return out
+
+
+def mean_then_scale(seen, epsilon=1e-6):
+    """ADAPT's neurons: channel means, scaled by the extremes of their layer; no softmax."""
+    out = []
+    for name, value in seen.items():
+        if name != "softmax":
+            means = [channel.mean() for channel in value]
+            low, high = min(means), max(means)
+            out += [float((m - low) / (high - low + epsilon)) for m in means]
+    return out
+
+
+def channel_means(seen):
+    return torch.cat([torch.stack([channel.mean() for channel in value]) for value in seen.values()])
+
+
+def rms(gradient):
+    return gradient / (gradient.square().mean().sqrt() + 1e-5)

@@ -1,0 +1,118 @@
+"""Lower-precision copies: what is rounded, to what, and that neighbours never matter."""
+
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase import precision
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.subject import Subject
+
+IMAGES = torch.rand(40, 1, 8, 8, generator=stream(0, "images"))
+
+
+def net():
+    layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+    for value in layers.parameters():
+        value.data = torch.randn(value.shape, generator=stream(value.numel())) * 0.3
+    return layers
+
+
+SUBJECT = Subject(net(), name="net")
+
+
+def copy(name):
+    return precision.lowered(SUBJECT, name, IMAGES)
+
+
+@pytest.mark.parametrize("name", precision.PRECISIONS)
+def test_a_copy_answers_nearly_alike_and_says_what_it_is(name):
+    small = copy(name)
+    own, other = SUBJECT(IMAGES).logits, small(IMAGES).logits
+    error = float((own - other).abs().max() / own.abs().max())
+    assert 0 < error < 0.05
+    assert small.name == f"net@{name}"
+    assert small.hash != SUBJECT.hash
+    assert small.hash == copy(name).hash
+
+
+@pytest.mark.parametrize("name", precision.PRECISIONS)
+def test_a_row_does_not_depend_on_its_neighbours(name):
+    small = copy(name)
+    whole = small(IMAGES).logits
+    bright = torch.cat([IMAGES[:1], torch.full_like(IMAGES[:3], 1.0)])
+    assert torch.equal(small(bright).logits[0], whole[0])
+
+
+@pytest.mark.parametrize("name", precision.PRECISIONS)
+def test_the_original_stays_as_it_was(name):
+    before, hooks = (
+        SUBJECT(IMAGES).logits,
+        [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in SUBJECT.modules()],
+    )
+    copy(name)
+    assert torch.equal(SUBJECT(IMAGES).logits, before)
+    assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in SUBJECT.modules()] == hooks
+
+
+@pytest.mark.parametrize("name", precision.PRECISIONS)
+def test_gradients_pass_and_do_not_change_the_answer(name):
+    small, x = copy(name), IMAGES.clone().requires_grad_()
+    logits = small(x).logits
+    assert torch.equal(logits.detach(), small(IMAGES).logits)
+    (slope,) = torch.autograd.grad(logits.sum(), x)
+    (own,) = torch.autograd.grad(SUBJECT(x).logits.sum(), x)
+    assert float(torch.nn.functional.cosine_similarity(slope.flatten(), own.flatten(), dim=0)) > 0.95
+
+
+def test_half_precision_is_what_casting_gives():
+    small = copy("float16").net
+    x = (IMAGES[:2]).half().float()
+    conv = nn.functional.conv2d(x, net()[0].weight.half().float(), net()[0].bias.half().float()).half().float()
+    assert torch.equal(small[0](IMAGES[:2]), conv)
+
+
+def test_eight_bit_weights_have_a_scale_for_each_channel():
+    weight = copy("int8").net[3].weight
+    for row, own in zip(weight, net()[3].weight.detach(), strict=True):
+        scale = own.abs().max() / 127
+        assert len(row.unique()) <= 255
+        assert float((row - own).abs().max()) <= scale / 2 + 1e-7
+        assert torch.allclose(row / scale, (row / scale).round(), atol=1e-3)
+
+
+def test_eight_bit_inputs_are_clipped_to_the_calibrated_range():
+    small = precision.int8(net(), IMAGES * 0.5)
+    assert torch.equal(small(torch.full_like(IMAGES[:1], 0.9)), small(torch.full_like(IMAGES[:1], 5.0)))
+
+
+def test_four_bits_are_coarser_than_eight():
+    own = SUBJECT(IMAGES).logits
+    errors = [float((precision.int8(SUBJECT, IMAGES, bits=bits)(IMAGES).logits - own).abs().mean()) for bits in (4, 8)]
+    assert errors[0] > 4 * errors[1]
+
+
+def test_infinities_and_nan_stay():
+    x = IMAGES[:2].clone()
+    x[0, 0, 0, 0] = torch.nan
+    assert copy("int8")(x).logits[0].isnan().any()
+    large = precision.float16(nn.Linear(2, 1))
+    large.weight.data.fill_(6e4)
+    assert large(torch.full((1, 2), 6e4)).isinf().all(), "float16 ends at 65504"
+
+
+def test_copies_travel_to_other_processes():
+    small = pickle.loads(pickle.dumps(copy("int8")))
+    assert torch.equal(small(IMAGES).logits, copy("int8")(IMAGES).logits)
+
+
+def test_what_cannot_be_made_is_refused():
+    with pytest.raises(Problem, match="nothing to quantise"):
+        precision.int8(nn.Sequential(nn.Flatten()), IMAGES)
+    with pytest.raises(Problem, match="no copy"):
+        precision.int8(SUBJECT, IMAGES[:0])
+    with pytest.raises(Problem, match="no precision 'int4'"):
+        precision.lowered(SUBJECT, "int4", IMAGES)
