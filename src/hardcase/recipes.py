@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,7 +21,8 @@ from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import stream
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vae import Latent
+from hardcase.spaces.pixel import Pixels
+from hardcase.spaces.vae import Labelled, latent
 from hardcase.spaces.vqvae import Grid
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
@@ -28,6 +30,9 @@ from hardcase.training import Progress
 from hardcase.types import OFFERS, Images, Method, Model, Oracle, Space
 
 GIVEN = ("space", "partners", "subject", "peers", "profile", "target")
+_log = logging.getLogger(__name__)
+LOST = 0.1
+"""Share of labels that reconstruction may lose before a generator is warned about."""
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
 
@@ -39,7 +44,7 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
 
 
 _SPACES: Mapping[str, Callable[[Any], Space]] = {
-    "vae": Latent,
+    "vae": latent,
     "vqvae": Grid,
     "gan": lambda net: Activations(net, early_places(net)),
 }
@@ -118,7 +123,7 @@ def build(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
     training = {"mix": typed.get("mix", wanted["mix"].default)} if row.joint else {}
     space, card = _space(row, bench, training) if "space" in wanted else (None, None)
     made: dict[str, Any] = {} if space is None else {"space": space}
-    if space is not None and "partners" in wanted:
+    if space is not None and "partners" in wanted and not isinstance(space, Labelled):
         made["partners"] = _partners(space, bench)
     try:
         method: Method = _function(row)(**given, **typed, **made)
@@ -169,14 +174,16 @@ def _offered(row: Recipe, subject: Model) -> None:
     )
 
 
-def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Space, dict[str, Any]]:
+def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Space, dict[str, Any] | None]:
     """The latent space of the generator that was named, or of the recipe's own, trained on the seeds' data if missing."""
     family, _, rest = (bench.generator or row.generator).partition(":")
     source = bench.data or bench.images.name
     train = data.load(source, split="train")
     path = Path(rest).expanduser()
+    if family == "pixels":
+        return Pixels(), None
     if family not in _SPACES:
-        raise choice("generator", family, list(_SPACES))
+        raise choice("generator", family, ["pixels", *_SPACES])
     if rest and (path / "card.json").is_file():
         net, card = generators.load(path, family, data=train.hash)
     else:
@@ -192,7 +199,18 @@ def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Spac
             device=bench.subject.device,
             **training,
         )
+    _warn(card)
     return _SPACES[family](net.to(bench.subject.device)), card
+
+
+def _warn(card: Mapping[str, Any]) -> None:
+    """Say so if the generator's reconstructions lose the label: failures then say more of it than of the subject."""
+    before, after = card.get("judge_accuracy"), card.get("reconstruction_accuracy")
+    if before is not None and after is not None and before - after > LOST:
+        _log.warning(
+            "the generator's reconstructions lose the label: the model gets %.1f %% of test images right, %.1f %% of their "
+            "reconstructions; train it longer or with a larger code", 100 * before, 100 * after,
+        )  # fmt: skip
 
 
 def _partners(space: Space, bench: Bench) -> Library:

@@ -10,6 +10,9 @@ from hardcase.searches.genetic import Genetic
 from hardcase.searches.neighbours import Codes
 from hardcase.types import Budget, Method, Space
 
+DRAWS = 24
+"""Codes drawn from the prior where there are no partners."""
+
 
 def sinvad(
     *,
@@ -33,13 +36,14 @@ def sinvad(
     minimises the same L1 distance of codes, but starts along the steps between neighbouring classes, taken from codes of
     training images (`partners`), instead of from random codes, and ends with halvings that put the image on the boundary.
     Codes stay within the range of training codes. Labels of partners come with the data; no question is spent on them.
-    With `every`, each other class is a goal of its own, and the nearest code that reaches it is kept.
+    Without them, steps are drawn from the prior. With `every`, each other class is a goal of its own, and the nearest code
+    that reaches it is kept.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     if every and (target is not None or partners is None):
         raise Problem("every class as a goal needs partners and no target.", fix="every=False, or no target")
     classes = classes if partners is None or not every else int(partners.label.max())
-    goals = classes if target is None else 1
+    goals = DRAWS if partners is None else classes if target is None else 1
     once = shorten + closing
     return Method(
         name="sinvad",

@@ -34,6 +34,13 @@ SPACES = {
             paper="Kang, Feldt and Yoo, SBST 2020",
         ),
         SpaceRow(
+            name="conditional vae",
+            summary="the mean code of a conditional VAE, always decoded as the seed's own class",
+            needs="a conditional VAE trained on the same data",
+            where="vae:Labelled",
+            paper="Sohn, Lee and Yan, NeurIPS 2015",
+        ),
+        SpaceRow(
             name="vqvae",
             summary="the continuous code grid of a VQ-VAE, quantised when it is decoded, with L2 distances",
             needs="a VQ-VAE trained on the same data",
