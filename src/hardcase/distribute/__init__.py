@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from hardcase import cache
 from hardcase.campaign import Campaign, Limits
@@ -19,16 +22,32 @@ from hardcase.store import Store
 from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
 
-Round = Callable[[list[Task], tuple[Guide, ...]], Iterator[Outcome]]
+Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[Outcome]]
 """Searches the tasks of a round, all from the same guides."""
 
 
-def tasks(images: Images, limits: Limits, *, shard: int) -> list[Task]:
-    """Cut the usable seeds into shards of `shard` seeds."""
-    return [
-        Task(number, part.start, images.take(torch.arange(part.start, part.stop)), limits.take(part))
-        for number, part in enumerate(chunks(len(images), shard))
-    ]
+@dataclass(frozen=True, slots=True)
+class Tasks(Sequence[Task]):
+    """The seeds at `rows` of `images`, cut into shards of `shard` seeds; a task is made when it is asked for."""
+
+    images: Images
+    rows: Int[Tensor, " u"]
+    limits: Limits
+    shard: int
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.shard)
+
+    def __getitem__(self, number: Any) -> Any:
+        part = slice(number * self.shard, min((number + 1) * self.shard, len(self.rows)))
+        if not 0 <= part.start < len(self.rows):
+            raise IndexError(number)
+        return Task(number, part.start, self.images.take(self.rows[part]), self.limits.take(part))
+
+
+def tasks(images: Images, limits: Limits, *, shard: int) -> Tasks:
+    """Cut all of `images` into shards of `shard` seeds."""
+    return Tasks(images, torch.arange(len(images)), limits, shard)
 
 
 def execute(
@@ -46,7 +65,7 @@ def execute(
     pulse: Pulse = lambda counts: None,
     stopped: Stopped = lambda: False,
 ) -> tuple[Guide, ...]:
-    """Run the tasks that the store does not have yet, round by round, and store each shard when it is finished.
+    """Run the tasks (the one at place `i` is number `i`) that the store does not have yet, round by round, and store each shard when it is finished.
 
     `campaign` is what `source` builds; worker processes build their own from `source`, a cluster is sent `campaign`.
 
@@ -62,17 +81,18 @@ def execute(
     kept = sum(int(entry.summary.get("findings", 0)) for n, entry in store.ledger.read().items() if n in done)
     with _runner(source, campaign, workers, cluster, pulse, stopped) as run:
         for part in chunks(len(todo), size):
-            fresh = [replace(task, deadline=deadline) for task in todo[part] if task.number not in done]
-            for outcome in run(fresh, guides):
+            numbers = range(part.start, part.stop)
+            missing = [number for number in numbers if number not in done]
+            for outcome in run((replace(todo[number], deadline=deadline) for number in missing), guides):
                 store.put(outcome.number, outcome.packed, outcome.summary)
                 done.add(outcome.number)
                 total, kept = total + Progress.of(outcome.summary), kept + int(outcome.summary["findings"])
                 watch(total)
-            if not {task.number for task in todo[part]} <= done:
+            if not done.issuperset(numbers):
                 break
             cache.step("merge", store.folder)
             for guide in guides:
-                guide.merge([store.deltas(task.number).get(guide.name, {}) for task in todo[part]])
+                guide.merge([store.deltas(number).get(guide.name, {}) for number in numbers])
             if findings is not None and kept >= findings:
                 break
     return guides
@@ -92,7 +112,7 @@ def _runner(
 
 @contextmanager
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
-    def run(todo: list[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+    def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
         for task in todo:
             if stopped():
                 return
@@ -105,11 +125,11 @@ def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]
 def _with(make: Callable[[], AbstractContextManager[Hands]], stopped: Stopped, pulse: Pulse) -> Iterator[Round]:
     with make() as hands:
 
-        def run(todo: list[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+        def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
             hands.begin(guides)
             return drive(hands, todo, stopped, pulse)
 
         yield run
 
 
-__all__ = ["Outcome", "Progress", "Source", "Task", "execute", "run_task", "tasks"]
+__all__ = ["Outcome", "Progress", "Source", "Task", "Tasks", "execute", "run_task", "tasks"]

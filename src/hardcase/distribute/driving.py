@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -51,24 +51,24 @@ class Hands(Protocol):
         ...
 
 
-def drive(hands: Hands, todo: Sequence[Task], stopped: Stopped, pulse: Pulse) -> Iterator[Outcome]:
+def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) -> Iterator[Outcome]:
     """The outcomes of `todo` in the order they finish. An error ends it when the shards that are under way are home."""
-    waiting, running = deque(todo), dict[Hashable, Task]()
+    fresh, lost, running = iter(todo), deque[Task](), dict[Hashable, Task]()
     error: Exception | None = None
     losses = 0
-    while waiting or running:
-        if stopped() or error is not None:
-            waiting.clear()
-        while waiting and len(running) < hands.slots:
-            task = waiting.popleft()
-            running[hands.submit(task)] = task
+    while True:
+        slots = hands.slots if error is None and not stopped() else 0
+        while len(running) < slots and (new := lost.popleft() if lost else next(fresh, None)) is not None:
+            running[hands.submit(new)] = new
+        if not running:
+            break
         for handle in hands.wait(list(running), OFTEN):
             task = running.pop(handle)
             try:
                 outcome = hands.result(handle)
             except Lost as loss:
                 losses += 1
-                waiting.appendleft(task)
+                lost.append(task)
                 if losses > PATIENCE * hands.slots:
                     error = _gone(task, loss)
             except Exception as problem:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hardcase.campaign import Campaign, Counts, limits, overlay, seconds
-from hardcase.distribute import Progress, Source, Task, execute, tasks
+from hardcase.distribute import Progress, Source, Tasks, execute
 from hardcase.distribute.cluster import check_place
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.health import answers, check
@@ -118,14 +118,14 @@ def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -
 def _go(plan: Plan, campaign: Campaign, store: Store, rows: pa.Table, record: dict[str, Any], watcher: Watcher) -> Run:
     todo, budget = _tasks(plan, campaign, rows)
     with logged(store.folder):
-        watcher.begin(record, sum(len(task.images) for task in todo))
+        watcher.begin(record, len(todo.rows))
         while _round_trip(plan, campaign, store, todo, budget, record, watcher):
             pass
     return Run(store.folder)
 
 
 def _round_trip(
-    plan: Plan, campaign: Campaign, store: Store, todo: list[Task], budget: Budget, record: dict[str, Any], watcher: Watcher
+    plan: Plan, campaign: Campaign, store: Store, todo: Tasks, budget: Budget, record: dict[str, Any], watcher: Watcher
 ) -> bool:  # fmt: skip
     """Search what is missing and close the books; whether shards turned out to be damaged then and are missing again."""
     book, limit = Logbook(store, record, len(todo), watcher, plan.metrics), seconds(budget.time)
@@ -150,7 +150,7 @@ def _again(number: int) -> str:
     return f"shard {number} was damaged; it is set aside and searched again"
 
 
-def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[list[Task], Budget]:
+def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:
     """The shards of the usable seeds, and the budget they share; what is wrong with either is said before any folder is made."""
     chosen = usable(rows)
     if not len(chosen):
@@ -160,7 +160,7 @@ def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[list[Task], 
         )  # fmt: skip
     budget = overlay(plan.budget, campaign.method.budget)
     seconds(budget.time)
-    return tasks(plan.images.take(chosen), limits(budget, len(chosen)), shard=plan.shard), budget
+    return Tasks(plan.images, chosen, limits(budget, len(chosen)), plan.shard), budget
 
 
 __all__ = ["Plan", "Watcher", "reopen", "resume", "start", "strict_arithmetic"]

@@ -13,8 +13,8 @@ from torch import Tensor
 from hardcase.campaign import Campaign
 from hardcase.errors import Problem
 from hardcase.health import answers
-from hardcase.store import Store, seeds_table, to_parquet
-from hardcase.store.mending import set_aside
+from hardcase.store import Store, seeds_table
+from hardcase.store.mending import seeds_are_whole, set_aside
 from hardcase.store.tables import read
 from hardcase.types import Images
 
@@ -46,14 +46,14 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     """The seeds' names and states as they are stored; if they are damaged, the subject is asked again. Also notes."""
     path = store.folder / "seeds.parquet"
     try:
-        rows = read(path)
+        rows = read(path, ["id", "status"] if seeds_are_whole(store) else None)
         if rows["id"].combine_chunks().equals(pa.array(images.id, pa.string())):
             return rows, []
     except Problem:
         pass
     place = set_aside(path)
     rows = seed_rows(images, answers(campaign.subject, images, campaign.batch))
-    store.write("seeds.parquet", to_parquet(rows))
+    store.write_seeds(rows)
     why = f"was damaged and is set aside as {place.name}" if place else "was missing"
     return rows, [f"seeds.parquet {why}; the subject was asked again"]
 

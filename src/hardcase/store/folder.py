@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,12 @@ from hardcase.cache import is_temporary, make_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.store import tables
 from hardcase.store.deltas import unpack_deltas
-from hardcase.store.ledger import Entry, Ledger
+from hardcase.store.ledger import SEEDS, Entry, Ledger
 from hardcase.store.lock import NAME as LOCK
 from hardcase.types import State
 
 SCHEMA = 1
+_PART = re.compile(r"part-(\d+)\.parquet")
 FOLDERS = ("findings", "verdicts", "state")
 _BEGINNING = {LOCK, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
 
@@ -57,7 +60,7 @@ class Store:
         for name in FOLDERS:
             make_folder(folder / name)
         store.write("config.toml", config.encode())
-        store.write("seeds.parquet", tables.to_parquet(seeds))
+        store.write_seeds(seeds)
         store.write("state/begun.json", _sealed({"record": record, "config": config}))
         store.write_record(record)
         return store
@@ -78,6 +81,12 @@ class Store:
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         self.write("run.json", json.dumps(record, indent=2).encode())
+
+    def write_seeds(self, seeds: pa.Table) -> None:
+        """The table of all seeds, and its checksum: with it, going on need not read the whole table."""
+        data = tables.to_parquet(seeds)
+        self.write("seeds.parquet", data)
+        self.ledger.add(SEEDS, Entry.of({"seeds.parquet": data}, {}))
 
     def record(self) -> dict[str, Any]:
         path = self.folder / "run.json"
@@ -105,7 +114,9 @@ class Store:
         self.ledger.add(number, Entry.of(files, summary or {}))
 
     def done(self) -> set[int]:
-        return {int(path.stem.removeprefix("part-")) for path in (self.folder / "findings").glob("part-*.parquet")}
+        """The numbers of the shards whose part is there."""
+        names = (_PART.fullmatch(name) for name in os.listdir(self.folder / "findings"))
+        return {int(name[1]) for name in names if name}
 
     def deltas(self, number: int) -> dict[str, State]:
         """What the guides of a finished shard have learned."""
@@ -126,8 +137,8 @@ class Store:
 
     def settle(self) -> None:
         """Write what is known of the seeds into `seeds.parquet`, and make all that was stored outlive a power cut."""
+        self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet")))
         self.ledger.flush()
-        self.write("seeds.parquet", tables.to_parquet(self._with_spent(tables.read(self.folder / "seeds.parquet"))))
 
     def _with_spent(self, base: pa.Table) -> pa.Table:
         spent = [

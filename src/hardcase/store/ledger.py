@@ -22,6 +22,10 @@ OFTEN = 1.0
 """Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
 
 
+SEEDS = -1
+"""The line that speaks of ``seeds.parquet`` instead of a shard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """`files`: size and checksum of each file of a shard by its name in the run folder; `summary`: its counts."""
@@ -41,17 +45,22 @@ class Ledger:
         self.folder, self.path = folder, folder / "state" / "ledger.jsonl"
         self.pending: set[Path] = set()
         self.flushed = monotonic()
+        self.known: dict[int, Entry] | None = None
 
     def read(self) -> dict[int, Entry]:
-        """Every entry that is whole; the last one of a shard counts."""
-        try:
-            lines = self.path.read_bytes().split(b"\n")
-        except FileNotFoundError:
-            return {}
-        return dict(entry for line in lines if (entry := _parse(line)) is not None)
+        """Every entry that is whole; the last one of a shard counts. The file is read once: a folder has one writer."""
+        if self.known is None:
+            try:
+                lines = self.path.read_bytes().split(b"\n")
+            except FileNotFoundError:
+                lines = []
+            whole = b",".join(body for line in lines if (body := _body(line)) is not None)
+            self.known = {said["shard"]: _entry(said) for said in json.loads(b"[" + whole + b"]")}
+        return self.known
 
     def add(self, number: int, entry: Entry) -> None:
         """Enter a stored shard."""
+        self.read()[number] = entry
         body = json.dumps({"shard": number, "files": entry.files, "summary": entry.summary}, separators=(",", ":"))
         line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
         try:
@@ -81,11 +90,11 @@ class Ledger:
             return file.read(1)
 
 
-def _parse(line: bytes) -> tuple[int, Entry] | None:
+def _body(line: bytes) -> bytes | None:
+    """What a line says, if its checksum is right."""
     body, tab, check = line.rpartition(b"\t")
-    if not tab or check != f"{crc32(body):08x}".encode():
-        return None
-    said = json.loads(body)
-    return int(said["shard"]), Entry(
-        {name: (size, crc) for name, (size, crc) in said["files"].items()}, said["summary"]
-    )
+    return body if tab and check == b"%08x" % crc32(body) else None
+
+
+def _entry(said: Mapping[str, Any]) -> Entry:
+    return Entry({name: (size, crc) for name, (size, crc) in said["files"].items()}, said["summary"])

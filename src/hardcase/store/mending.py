@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -14,7 +14,7 @@ from hardcase.cache import is_temporary
 from hardcase.errors import Problem
 from hardcase.store import tables
 from hardcase.store.folder import FOLDERS, Store
-from hardcase.store.ledger import Entry
+from hardcase.store.ledger import SEEDS, Entry
 
 CHANGING = ("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings", "kinds")
 """What a record says anew each time a run stops."""
@@ -49,20 +49,27 @@ def mend_shards(store: Store, deep: Callable[[str], bool] = lambda name: True) -
 
     Files are compared with the ledger by size, and by content where `deep` says so of their names.
     """
-    entries = store.ledger.read()
-    done = store.done()
-    damaged = [number for number in entries if number not in done]
+    entries, done, sizes = store.ledger.read(), store.done(), _sizes(store)
+
+    def whole(name: str, size: int, check: int) -> bool:
+        return sizes.get(name) == size and (not deep(name) or _checksum(store.folder / name) == check)
+
+    damaged = [number for number in entries if number not in done and number != SEEDS]
     for number in sorted(done):
         entry = entries.get(number) or _examined(store, number)
-        if entry is None or not all(
-            _same(store.folder / name, *seal, deep(name)) for name, seal in entry.files.items()
-        ):
+        if entry is None or not all(whole(name, *seal) for name, seal in entry.files.items()):
             for path in _files(store, number):
                 set_aside(path)
             damaged.append(number)
         elif number not in entries:
             store.ledger.add(number, entry)
     return sorted(damaged)
+
+
+def seeds_are_whole(store: Store) -> bool:
+    """Whether ``seeds.parquet`` is known to be what was stored."""
+    entry = store.ledger.read().get(SEEDS)
+    return entry is not None and _checksum(store.folder / "seeds.parquet") == entry.files["seeds.parquet"][1]
 
 
 def set_aside(path: Path) -> Path | None:
@@ -123,11 +130,17 @@ def _examined(store: Store, number: int) -> Entry | None:
     return Entry.of(content, tables.summarise(findings, spent))
 
 
-def _same(path: Path, size: int, check: int, deep: bool) -> bool:
+def _sizes(store: Store) -> dict[str, int]:
+    """The size of every file of a shard, by its name in the run folder."""
+    entries = ((name, entry) for name in ("findings", "state") for entry in os.scandir(store.folder / name))
+    return {f"{name}/{entry.name}": entry.stat().st_size for name, entry in entries}
+
+
+def _checksum(path: Path) -> int | None:
     try:
-        return path.stat().st_size == size and (not deep or crc32(path.read_bytes()) == check)
+        return crc32(path.read_bytes())
     except OSError:
-        return False
+        return None
 
 
 def _files(store: Store, number: int) -> list[Path]:
@@ -137,12 +150,3 @@ def _files(store: Store, number: int) -> list[Path]:
         f"findings/part-{number:05d}.parquet",
     )
     return [store.folder / name for name in names if (store.folder / name).exists()]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON object, or nothing where it cannot be read: such files are only hints."""
-    try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
