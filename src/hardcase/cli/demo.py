@@ -34,7 +34,7 @@ def demo(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Fool LeNet-5 on handwritten digits with three methods and write one report; trains what is missing."""
+    """Fool LeNet-5 on handwritten digits with three methods, judge what was found, write one report; trains what is missing."""
     from hardcase.cli.closing import closing, logging_to
     from hardcase.cli.settings import free
     from hardcase.report import write
@@ -45,6 +45,7 @@ def demo(
     refuse_used(home)
     base = {**WORLD, "seeds": seeds, "seed": seed or 0, "device": device or "cpu"}
     runs = [_one({**base, "method": method}, home / method["name"], progress, quiet) for method in METHODS]
+    runs = _judged(runs, device or "cpu", progress, quiet)
     page = write(runs, home / "report")
     if format == "json":
         as_json({"page": str(page), "runs": [{"folder": str(run.folder), **run.record} for run in runs]})
@@ -68,6 +69,15 @@ def _one(values: dict[str, Any], folder: Path, progress: str, quiet: bool) -> Ru
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
         raise typer.Exit(INTERRUPTED)
     return run
+
+
+def _judged(runs: list[Run], device: str, progress: str, quiet: bool) -> list[Run]:
+    """The runs with verdicts, by a judge that learned from the training digits and took no part in the search."""
+    from hardcase.cli.watching import front
+    from hardcase.judging.asking import finish
+
+    with front(progress, quiet=quiet) as screen:
+        return [finish(run, say=note, device=device, progress=screen.train, train=True) for run in runs]
 
 
 def _without_advice(text: str) -> str:
