@@ -22,7 +22,6 @@ from hardcase.tensors import from_bytes
 from hardcase.training.loop import Goal
 from hardcase.types import Images
 
-
 FEW = 4
 """A codebook of which fewer codes are in use has collapsed."""
 
