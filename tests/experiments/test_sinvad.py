@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.experiments import quadruples, ratings, sinvad_rq1, sinvad_rq2, sinvad_rq3, sinvad_rq4
+from hardcase.experiments import feasibility, quadruples, ratings, sinvad_rq1, sinvad_rq2, sinvad_rq3, sinvad_rq4
 from hardcase.experiments.world import world
 from hardcase.methods.pgd import cw
 
@@ -144,3 +144,21 @@ def test_bad_ratings_are_told(tmp_path, text, words):
         ratings.read(tmp_path / "r.csv")
     with pytest.raises(Problem, match="cannot be read"):
         ratings.read(tmp_path / "missing.csv")
+
+
+def test_feasibility_climbs_and_mixes_in_both_spaces(bench):
+    ready = bench(seeds=6, climbers=2, passes=1)
+    outcome = feasibility.run(ready)
+    climbs, ambiguous = outcome.tables
+    assert [row[0] for row in climbs.rows] == [name for name, _ in feasibility.CLIMBS]
+    assert all(row[3] > 1 for row in climbs.rows)
+    assert len(ambiguous.rows) == 2
+    written(outcome, ready)
+
+
+def test_interpolation_begins_and_ends_with_the_images(bench):
+    here = world(bench())
+    rows = feasibility.interpolations(here, here.test.first(2))
+    assert torch.equal((rows["pixels 1"][[0, -1]] * 255).round().to(torch.uint8), here.test.x[:2])
+    middle = rows["latent 1"][4]
+    assert not torch.allclose(middle, rows["pixels 1"][4], atol=0.02)

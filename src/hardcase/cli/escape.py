@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def escape(
-    context: typer.Context,
     config: o.ConfigFile = None,
     model: o.Model = None,
     data: o.Data = None,
@@ -36,13 +35,14 @@ def escape(
     verbose: o.Verbose = False,
 ) -> None:
     """Which classes border on which, as the model sees them; names pairs that look mislabelled or under-trained."""
+    flags = dict(locals())
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import free, resolve
     from hardcase.config import MethodConfig
     from hardcase.experiments import escaping
 
     logging_to(verbose=verbose, quiet=quiet)
-    wanted = resolve(context.params, {"method": "sinvad", "seeds": 200}).model_copy(
+    wanted = resolve(flags, {"method": "sinvad", "seeds": 200}).model_copy(
         update={"method": MethodConfig(name="sinvad")}
     )
     folder = out or free(Path("runs") / "escape")
@@ -92,7 +92,7 @@ def _paint(space: Space, codes: Any, device: str) -> Any:
 
     with torch.no_grad():
         z = codes.to(existing(device))
-        nobody = Seeds(z, z, torch.zeros(len(z), dtype=torch.int64), torch.arange(len(z)))
+        nobody = Seeds(z, z.new_zeros(len(z), 1, 1, 1), torch.zeros(len(z), dtype=torch.int64), torch.arange(len(z)))
         return space.decode(z, nobody).cpu()
 
 

@@ -15,15 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.campaign import Campaign, Door, enter, limits
-from hardcase.experiments.searching import probabilities, search, usable
+from hardcase.experiments.searching import probabilities, search, usable, walk
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.randomness import stream
 from hardcase.searches.exits import Exits, lengths
 from hardcase.searches.neighbours import Codes
 from hardcase.tensors import chunks
-from hardcase.types import OFFERS, Budget, Images, Method, Model, Space
+from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, State
 
 SHARD = 64
 
@@ -51,7 +49,7 @@ class Walks:
     seed: Int[Tensor, " w"]
     entered: Int[Tensor, " w"]
     length: Float[Tensor, " w"]
-    code: Float[Tensor, "w d"]
+    code: Float[Tensor, "w *code"]
 
 
 def ways_out(space: Space, codes: Codes | None, *, walks: int = 10, halvings: int = 6) -> Method:
@@ -73,11 +71,11 @@ def measure(subject: Model, method: Method, images: Images, *, seed: int = 0) ->
     seeds, kinds = usable(subject, images), len(images.classes)
     parts, spent = [_nowhere()], 0
     for number, rows in enumerate(chunks(len(seeds), SHARD)):
-        walks, queries = _walk(subject, method, seeds.take(torch.arange(len(seeds))[rows]), rows.start, number, seed)
-        parts.append(walks)
-        spent += queries
-    width = parts[-1].code.shape[1]
-    parts[0] = replace(parts[0], code=torch.zeros(0, width))
+        some = seeds.take(torch.arange(len(seeds))[rows])
+        state, queries = walk(subject, method, some, seed=seed, number=number)
+        parts.append(_walks(state, rows.start))
+        spent += int(queries.sum())
+    parts[0] = replace(parts[0], code=parts[-1].code[:0])
     joined = Walks(*(torch.cat([getattr(p, name) for p in parts]) for name in Walks.__dataclass_fields__))
     out = joined.entered >= 0
     own = seeds.y[joined.seed]
@@ -90,18 +88,10 @@ def _nowhere() -> Walks:
     return Walks(whole, whole, torch.zeros(0), torch.zeros(0, 0))
 
 
-def _walk(subject: Model, method: Method, seeds: Images, first: int, number: int, seed: int) -> tuple[Walks, int]:
-    campaign = Campaign(subject=subject, method=method, seed=seed)
-    rng = stream(seed, "escape", number, device=subject.device)
-    entered = enter(campaign, seeds, 0, rng)
-    look = Door(campaign, entered, limits(method.budget, len(seeds)).to(subject.device), (), rng)
-    look.reconstruct()
-    state = method.search.init(entered, rng)
-    while bool(look.live.any()):
-        state = method.search.step(state, look, rng)
+def _walks(state: State, first: int) -> Walks:
     code = state["seed"][state["row"]] + state["end"][:, None] * state["far"]
-    walks = Walks((state["row"] + first).cpu(), state["entered"].cpu(), lengths(state).cpu(), code.cpu())
-    return walks, int(look.counts.queries.sum())
+    code = code.reshape(-1, *state["shape"].tolist())
+    return Walks((state["row"] + first).cpu(), state["entered"].cpu(), lengths(state).cpu(), code.cpu())
 
 
 def measure_as_published(

@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign import Campaign, Shard, limits, overlay, parse_keep, run_shard
+from hardcase.campaign import Campaign, Door, Shard, enter, limits, overlay, parse_keep, run_shard
 from hardcase.health import answers
+from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Budget, Findings, Images, Method, Model
+from hardcase.types import Budget, Findings, Images, Method, Model, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,22 @@ def search(
         ~torch.cat([count.lost for count in counts]).cpu(),
         spent,
     )
+
+
+def walk(
+    subject: Model, method: Method, seeds: Images, *, seed: int = 0, number: int = 0
+) -> tuple[State, Int[Tensor, " n"]]:
+    """The state in which the search of one shard ends, and what each seed was asked."""
+    campaign = Campaign(subject=subject, method=method, seed=seed)
+    rng = stream(seed, "walk", number, device=subject.device)
+    entered = enter(campaign, seeds, 0, rng)
+    look = Door(campaign, entered, limits(method.budget, len(seeds)).to(subject.device), (), rng)
+    if method.space.keeps_code:
+        look.reconstruct()
+    state = method.search.init(entered, rng)
+    while bool(look.live.any()):
+        state = method.search.step(state, look, rng)
+    return state, look.counts.queries
 
 
 @torch.no_grad()
