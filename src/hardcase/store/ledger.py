@@ -7,7 +7,6 @@ know is examined in full and entered again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from zlib import crc32
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
 
-OFTEN = 1.0
+OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
 
 
@@ -39,13 +38,14 @@ class Entry:
 
 
 class Ledger:
-    """The file ``state/ledger.jsonl`` of a run folder."""
+    """The file ``state/ledger.jsonl`` of a run folder. `torn`: its last line may be half a line, so a new one is begun."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "state" / "ledger.jsonl"
         self.pending: set[Path] = set()
         self.flushed = monotonic()
         self.known: dict[int, Entry] | None = None
+        self.torn = True
 
     def read(self) -> dict[int, Entry]:
         """Every entry that is whole; the last one of a shard counts. The file is read once: a folder has one writer."""
@@ -64,14 +64,15 @@ class Ledger:
         body = json.dumps({"shard": number, "files": entry.files, "summary": entry.summary}, separators=(",", ":"))
         line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
         try:
-            with self.path.open("ab") as file:
-                torn = file.tell() and self._last_byte() != b"\n"
+            with open(self.path, "ab") as file:
                 cache.step("begin", self.path)
-                file.write(b"\n" + line[:20] if torn else line[:20])
+                file.write(b"\n" + line[:20] if self.torn else line[:20])
                 file.flush()
                 cache.step("half", self.path)
                 file.write(line[20:])
+            self.torn = False
         except OSError as error:
+            self.torn = True
             raise unwritable(self.path, error) from error
         cache.step("written", self.path)
         self.pending |= {self.path, *(self.folder / name for name in entry.files)}
@@ -80,14 +81,9 @@ class Ledger:
 
     def flush(self) -> None:
         """Make everything that was entered outlive a power cut; files first, then the lines that speak of them."""
-        flush_files(sorted(self.pending - {self.path}))
-        flush_files(sorted(self.pending & {self.path}))
+        flush_files(self.pending - {self.path})
+        flush_files(self.pending & {self.path})
         self.pending, self.flushed = set(), monotonic()
-
-    def _last_byte(self) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1)
 
 
 def _body(line: bytes) -> bytes | None:
