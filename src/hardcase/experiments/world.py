@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardcase import data, generators, zoo
 from hardcase.experiments.bench import Bench
-from hardcase.generators.vae import Vae
 from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vae import Latent
+from hardcase.spaces.vae import Labelled, Latent
+from hardcase.spaces.vae import latent as latent_space
 from hardcase.subject import Subject
 from hardcase.types import Images
 
@@ -28,9 +28,9 @@ class World:
     test: Images
     subject: Subject
     subject_card: dict[str, Any]
-    vae: Vae
+    vae: nn.Module
     vae_card: dict[str, Any]
-    space: Latent
+    space: Latent | Labelled
     codes: Library
 
     @property
@@ -59,11 +59,10 @@ def world(bench: Bench, *, model: str | None = None, kind: str | None = None, la
         judge=lambda x: subject(x).logits,
         device=bench.device,
     )
-    assert isinstance(vae, Vae)
     lost = vae_card["judge_accuracy"] - vae_card["reconstruction_accuracy"]
     if lost > LOST:
         bench.say(f"warning: reconstructions lose {lost:.1%} of the labels; what is found says more of the VAE")
-    space = Latent(vae)
+    space = latent_space(vae)
     return World(train, test, subject, card, vae, vae_card, space, library(space, train, bench.device))
 
 
@@ -89,7 +88,7 @@ def network(
     return Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device), card
 
 
-def library(space: Latent, train: Images, device: str) -> Library:
+def library(space: Latent | Labelled, train: Images, device: str) -> Library:
     """Codes of training images in `space`."""
 
     def encode(x: Tensor) -> Tensor:

@@ -65,6 +65,16 @@ GENERATORS = {
             recipe=Recipe(epochs=10, steps=1500, batch=64, lr=1e-3),
         ),
         Generator(
+            family="vae",
+            kind="hierarchical",
+            summary="codes at several sizes of the picture, in the manner of VDVAE; train it on a GPU",
+            needs="square images whose side can be halved twice",
+            paper="Child, ICLR 2021; as SINVAD uses it, Kang, Feldt and Yoo, TOSEM 2024",
+            where="hierarchical:hierarchical",
+            latent=1024,
+            recipe=Recipe(epochs=60, steps=3000, batch=128, lr=1e-3, schedule="warm"),
+        ),
+        Generator(
             family="vqvae",
             kind="ema",
             summary="discrete codes on a grid of a quarter of the picture; codes follow their users",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase.generators import gan, vae, vqvae
+from hardcase.generators import gan, hierarchical, vae, vqvae
 from hardcase.generators.joint import train_jointly
 from hardcase.generators.quality import measure, measure_samples
 from hardcase.training.loop import History, Progress, fit
@@ -45,8 +45,8 @@ class Lesson:
 
 
 def _train_vae(course: Course) -> History:
-    goal = vae.reconstruct(course.images, beta=course.options["beta"])
-    return _fit(course, goal)
+    made = hierarchical.reconstruct if isinstance(course.net, hierarchical.Hierarchical) else vae.reconstruct
+    return _fit(course, made(course.images, beta=course.options["beta"]))
 
 
 def _train_vqvae(course: Course) -> History:
