@@ -1,5 +1,7 @@
 """Rules: fitted as they should be, answering in three words."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -40,14 +42,20 @@ def test_a_strong_prior_holds():
     assert logistic(values, truth, tight=1e6, prior=(0.7, 0.0)).tolist()[0] == pytest.approx(0.7, abs=1e-2)
 
 
-def test_no_signal_speaks_against_itself():
+def test_votes_are_in_units_of_spread_and_are_not_fitted():
     given, truth = signals()
-    rule = learned(("classifiers", "something", "neighbours"), given, truth)
-    assert rule.weights[0] > 0.5
-    assert min(rule.weights) >= 0
-    assert rule.weights[1] == 0
+    votes = {"classifiers": 1.0, "neighbours": 0.5, "contrast": 0.25}
+    rule = learned(votes, given, truth)
+    spread = given.of(rule.signals).double().std(0)
+    counted = torch.tensor(rule.weights, dtype=torch.float64) * spread
+    assert (counted / counted[0]).tolist() == pytest.approx([1.0, 0.5, 0.25])
     right = (rule.evidence(given) > 0) == truth
-    assert float(right.float().mean()) > 0.8
+    assert float(right.float().mean()) > 0.75
+    wider = learned(votes, replace(given, neighbours=1000 * given.neighbours + 7), truth)
+    assert wider.weights[1] == pytest.approx(rule.weights[1] / 1000)
+    assert torch.allclose(
+        wider.evidence(replace(given, neighbours=1000 * given.neighbours + 7)), rule.evidence(given), atol=1e-4
+    )
 
 
 def test_three_answers():

@@ -22,8 +22,9 @@ from hardcase.judges.people import People
 from hardcase.judges.rules import Rule, agreeing
 from hardcase.judges.scoring import auroc, auroc_interval, error_rates, precision, reliability
 
-PRECISION, MISSED = 0.95, 0.05
-"""Yes is said from the threshold at which this share of them is right; no where at most this share of the right ones fall."""
+PRECISION, DOUBTED, MISSED = 0.95, 0.05, 0.02
+"""Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED` of the right ones; no is
+said where only `MISSED` of the right ones fall."""
 FOLDS = 5
 Rules = Mapping[str, Rule]
 Answers = tuple[bool | None, ...]
@@ -115,9 +116,9 @@ def _thresholds(
     order = probability.argsort(descending=True)
     right = strict[order].double().cumsum(0) / torch.arange(1, len(order) + 1)
     good = (right >= PRECISION).nonzero()
-    high = float(probability[order][int(good.max())]) if len(good) else 1.0
-    low = float(probability[truth == 1].quantile(MISSED))
-    return replace(rule, low=min(low, high), high=high)
+    precise = float(probability[order][int(good.max())]) if len(good) else 1.0
+    low, doubted = (float(probability[truth == 1].quantile(share)) for share in (MISSED, DOUBTED))
+    return replace(rule, low=low, high=max(precise, doubted))
 
 
 def _measured(

@@ -49,23 +49,19 @@ class Rule:
         return Rule(**{**card, "signals": tuple(card["signals"]), "weights": tuple(card["weights"])})
 
 
-def learned(names: Sequence[str], signals: Signals, truth: Bool[Tensor, " m"], *, tight: float = 1.0) -> Rule:
-    """The rule that best tells made images apart, its weights kept from below 0: no signal speaks against itself."""
-    values = signals.of(names).double()
+def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+    """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell those images apart.
+
+    The votes are fixed and not fitted: made images are what the members were taught on, so a fit would trust the members
+    alone.
+    """
+    values = signals.of(tuple(votes)).double()
     centre, width = values.mean(0), values.std(0).clamp_min(1e-6)
-    scaled = (values - centre) / width
-    used = torch.ones(len(names), dtype=torch.bool, device=values.device)
-    weights = torch.zeros(len(names), dtype=torch.float64, device=values.device)
-    bias = torch.zeros((), dtype=torch.float64)
-    for _ in names:
-        fitted = logistic(scaled[:, used], truth, tight=tight)
-        weights = weights.new_zeros(len(names)).masked_scatter(used, fitted[:-1])
-        bias = fitted[-1]
-        if bool((weights >= 0).all()):
-            break
-        used = used & (weights > 0)
-    plain = weights.clamp_min(0) / width
-    return Rule(signals=tuple(names), weights=tuple(plain.tolist()), bias=float(bias - (plain * centre).sum()))
+    weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=values.device) / width
+    total = (values - centre) @ weights
+    slope, bias = logistic(total[:, None], truth).tolist()
+    weights = max(slope, 1e-3) * weights
+    return Rule(signals=tuple(votes), weights=tuple(weights.tolist()), bias=bias - float(weights @ centre))
 
 
 def logistic(
@@ -74,16 +70,18 @@ def logistic(
     *,
     tight: float = 1.0,
     prior: Sequence[float] = (),
+    alike: bool = True,
     steps: int = 50,
 ) -> Float[Tensor, " s1"]:
     """Weights and (last) bias of a logistic regression by Newton's method.
 
-    Both answers count alike, however many there are of each. `tight` pulls the weights towards `prior` (0 if not given),
-    and the bias a hundredth as hard.
+    If `alike`, both answers count alike, however many there are of each. `tight` pulls the weights towards `prior` (0 if
+    not given), and the bias a hundredth as hard.
     """
     design = torch.cat([values, torch.ones_like(values[:, :1])], 1)
     y = truth.double()
-    balance = torch.where(truth, 0.5 / y.mean().clamp(1e-9, 1), 0.5 / (1 - y).mean().clamp(1e-9, 1))
+    equal = torch.where(truth, 0.5 / y.mean().clamp(1e-9, 1), 0.5 / (1 - y).mean().clamp(1e-9, 1))
+    balance = equal if alike else torch.ones_like(y)
     pull = torch.full((design.shape[1],), tight, dtype=torch.float64, device=values.device)
     pull[-1] = tight / 100
     centre = torch.tensor(list(prior) or [0.0] * design.shape[1], dtype=torch.float64, device=values.device)
@@ -108,5 +106,6 @@ def logistic(
 
 def agreeing(rule: Rule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> Rule:
     """`rule` scaled and shifted to what people said; with few labels it stays near what it was."""
-    scale, offset = logistic(evidence[:, None].double(), truth, tight=4.0, prior=(rule.scale, rule.offset)).tolist()
+    values, prior = evidence[:, None].double(), (rule.scale, rule.offset)
+    scale, offset = logistic(values, truth, tight=4.0, prior=prior, alike=False).tolist()
     return replace(rule, scale=max(scale, 1e-3), offset=offset)

@@ -25,7 +25,11 @@ from hardcase.tensors import from_bytes
 from hardcase.training import Goal, History, Progress, Recipe, fit
 from hardcase.types import Images
 
-SIGNALS = {"label_kept": ("classifiers", "neighbours"), "valid": ("something", "nearness", "likeness", "contrast")}
+VOTES = {
+    "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
+    "valid": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
+}
+"""How much each signal counts, in units of its spread over made images."""
 GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 Tell = Callable[[Progress], None] | None
 _MEMBERS = Recipe(epochs=8, steps=900, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
@@ -85,10 +89,10 @@ def made_rules(panel: Panel, held_out: Images, *, seed: int, device: torch.devic
     exam = examination(held_out, panel.density, stream(seed, "judge", "examination", device=device), device)
     signals = panel.ask(exam.x, exam.expected)
     rules = {}
-    for name, names in SIGNALS.items():
+    for name, votes in VOTES.items():
         truth: Tensor = getattr(exam, name)
         known = truth >= 0
-        rules[name] = learned(names, signals[known], truth[known] > 0)
+        rules[name] = learned(votes, signals[known], truth[known] > 0)
     return rules
 
 
