@@ -1,5 +1,7 @@
 """The pytest plug-in, run inside pytest: stored tests as items."""
 
+from importlib.metadata import entry_points
+
 import pytest
 from aftermath import verdict, write_run
 
@@ -46,7 +48,8 @@ def world(pytester):
     return pytester
 
 
-PLUGIN = ("-p", "hardcase.pytest_plugin", "-p", "no:cacheprovider")
+INSTALLED = "hardcase.pytest_plugin" in {point.value for point in entry_points(group="pytest11")}
+PLUGIN = ("-p", "no:cacheprovider", *(() if INSTALLED else ("-p", "hardcase.pytest_plugin")))
 
 
 def run(world, *words):
