@@ -149,6 +149,17 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
         (judge.folder / FILE).unlink()
 
 
+def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
+    import shutil
+
+    shutil.copytree(judge.folder, tmp_path / "moved")
+    moved = choosing.read(tmp_path / "moved")
+    fitted = choosing.calibrate(moved, rated_file(tmp_path / "rated.npz"))
+    assert (tmp_path / "moved" / FILE).is_file()
+    assert not (judge.folder / FILE).exists()
+    assert choosing.read(tmp_path / "moved").rules == fitted.rules
+
+
 @pytest.mark.parametrize("content", [None, b"no arrays"])
 def test_bad_files_of_ratings_are_told(judge, tmp_path, content):
     path = tmp_path / "rated.npz"

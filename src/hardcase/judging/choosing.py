@@ -68,7 +68,7 @@ def read(folder: Path) -> Judge:
     """A judge from its folder."""
     net, card = cards.load(folder, training.build, kind=training.KIND)
     assert isinstance(net, Panel)
-    return judge_of(net, card)
+    return judge_of(net, card, folder)
 
 
 def calibrate(judge: Judge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu") -> Judge:

@@ -15,7 +15,6 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.panel import Panel
 from hardcase.judges.rules import Rule
-from hardcase.training.cards import folder_of
 
 FILE = "calibration.json"
 ELSEWHERE: dict[str, dict[str, Any]] = {
@@ -30,10 +29,11 @@ UNCALIBRATED = (
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A panel, its card, the two rules by which it answers, and its calibration (None: nobody was asked)."""
+    """A panel, its card and folder, the two rules by which it answers, and its calibration (None: nobody was asked)."""
 
     panel: Panel
     card: Mapping[str, Any]
+    folder: Path
     label_kept: Rule
     valid: Rule
     calibration: Mapping[str, Any] | None
@@ -41,10 +41,6 @@ class Judge:
     @property
     def rules(self) -> dict[str, Rule]:
         return {"label_kept": self.label_kept, "valid": self.valid}
-
-    @property
-    def folder(self) -> Path:
-        return folder_of(self.card["kind"], self.card["name"], self.card["configuration"], self.card["data"])
 
     @property
     def standing(self) -> str:
@@ -62,12 +58,12 @@ def _value(auroc: Mapping[str, Any]) -> str:
     return f"{auroc['value']:.2f} ({auroc['low']:.2f} to {auroc['high']:.2f})"
 
 
-def judge_of(net: nn.Module, card: Mapping[str, Any]) -> Judge:
-    """The judge that this network and card are, with the calibration that lies beside it."""
+def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> Judge:
+    """The judge that this network and card are, with the calibration that lies beside them in `folder`."""
     assert isinstance(net, Panel)
     made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
-    judge = Judge(net, card, plain["label_kept"], plain["valid"], None)
+    judge = Judge(net, card, folder, plain["label_kept"], plain["valid"], None)
     stored = _read(judge.folder / FILE)
     if stored is None or stored.get("weights") != card["weights"]:
         return judge

@@ -51,7 +51,7 @@ def trained(
         measure=lambda net: _measure(net.to(device), test, device),
         measured_on=test.hash,
     )
-    return judge_of(net.to(device), card)
+    return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))
 
 
 def folder(train: Images, test: Images, *, seed: int = 0, schooling: Schooling = USUAL) -> Path:
