@@ -62,7 +62,9 @@ def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
     stopped = 0
     for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
         theirs = [picture]
-        for group in targets(form, per, picture)[:walks]:
+        groups = targets(form, per, picture)
+        for number in torch.linspace(0, len(groups) - 1, walks).round().int().tolist():
+            group = groups[number]
             x = picture
             for step in range(STEPS + 1):
                 theirs.append(x)

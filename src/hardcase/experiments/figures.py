@@ -46,6 +46,21 @@ def matrices(path: Path, named: Mapping[str, Float[Tensor, "k k"]], classes: Seq
     return _saved(figure, path)
 
 
+def heat(path: Path, values: Float[Tensor, "r c"], *, rows: Sequence[str], columns: Sequence[str], title: str) -> str:
+    """A table as colours with its numbers; each column has a scale of its own."""
+    figure = _figure(1.0 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
+    axis = figure.subplots()
+    low, high = values.amin(0), values.amax(0)
+    shade = (values - low) / (high - low).clamp_min(1e-12)
+    axis.imshow(shade.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    axis.set(title=title, xticks=range(len(columns)), yticks=range(len(rows)))
+    axis.set_xticklabels(columns, rotation=30, ha="right", fontsize=8)
+    axis.set_yticklabels(rows, fontsize=8)
+    for (i, j), value in _cells(values):
+        axis.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=7, color="w" if shade[i, j] < 0.6 else "k")
+    return _saved(figure, path)
+
+
 def curves(path: Path, panels: Mapping[str, Mapping[str, Series]], *, x: str, y: str, log: bool = False) -> str:
     """One panel beside the other, each with named lines."""
     figure = _figure(4.2 * len(panels), 3.4)
@@ -77,6 +92,7 @@ def boxes(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y:
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, groups) in zip(axes, panels.items()):
         axis.boxplot(list(groups.values()), tick_labels=list(groups))
+        axis.tick_params(axis="x", labelrotation=45 if len(groups) > 5 else 0)
         axis.set(title=title, ylabel=y)
         axis.grid(alpha=0.3, axis="y")
     return _saved(figure, path)
@@ -99,5 +115,5 @@ def _shown(image: Tensor) -> Any:
     return values.cpu().permute(1, 2, 0).squeeze(-1).clamp(0, 1).numpy()
 
 
-def _cells(values: Float[Tensor, "k k"]) -> list[tuple[tuple[int, int], float]]:
+def _cells(values: Float[Tensor, "r c"]) -> list[tuple[tuple[int, int], float]]:
     return [((i, j), float(values[i, j])) for i, j in values.isfinite().nonzero().tolist()]

@@ -18,13 +18,15 @@ from hardcase.types import Budget, Findings, Images, Method, Model, State
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What was found, and what it cost. `attempted` marks the usable seeds whose reconstruction keeps its label."""
+    """What was found, and what it cost. `attempted` marks the usable seeds whose reconstruction keeps its label; `failing`
+    counts the candidates of each seed that left it."""
 
     seeds: Images
     findings: Findings
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
     attempted: Bool[Tensor, " n"]
+    failing: Int[Tensor, " n"]
     seconds: float
 
     @property
@@ -72,6 +74,7 @@ def search(
         torch.cat([count.queries for count in counts]).cpu(),
         torch.cat([count.gradients for count in counts]).cpu(),
         ~torch.cat([count.lost for count in counts]).cpu(),
+        torch.cat([count.failing for count in counts]).cpu(),
         spent,
     )
 

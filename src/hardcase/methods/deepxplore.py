@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hardcase.criteria.measure import Measure
-from hardcase.criteria.objectives import toward
 from hardcase.errors import choice
 from hardcase.guides.plain import Deviating, FailingOnly
+from hardcase.methods.pushing import push
 from hardcase.methods.watching import Profiles, Reader
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
@@ -47,10 +47,9 @@ def deepxplore(
     (the code takes probabilities for ImageNet); any criterion with its own gradient takes the place of neuron coverage; all
     seeds are searched at once, so coverage learns from every look, and each walk gets a new target every `renew` steps; the
     subject deviates (paper: a random model); `constraint` is a space, so occlusion and squares have fixed places for each
-    seed. A seed on which the models differ from the start is a finding at distance 0 (the code counts its coverage only).
+    seed. ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit. A seed on which the models differ from the start is a finding at distance 0 (the code counts its coverage only).
     """
-    criteria = profile.criteria(criterion, subject, peers, convention="default")
-    pull = [(cover, toward(one)) for one in criteria]
+    pushed = push(profile, criterion, subject, peers)
     spaces: dict[str, Space] = {
         "none": Pixels(),
         "light": Light(),
@@ -64,8 +63,8 @@ def deepxplore(
         peers,
         space=spaces[constraint],
         search=GradientAscent(stride=stride, direction=rms, renew=renew),
-        objective=Sum(((1.0, Differential(differ)), *pull)),
-        guides=(*_deviating(deviating, peers), *criteria),
+        objective=Sum(((1.0, Differential(differ)), *((cover, score) for score in pushed.scores))),
+        guides=(*_deviating(deviating, peers), *pushed.guides),
         budget=Budget(gradients=gradients),
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hardcase.criteria.objectives import toward
 from hardcase.guides.strategies import Strategies
 from hardcase.methods.neurons import Neurons, deepxplore_neurons, facts
+from hardcase.methods.pushing import Push, push
 from hardcase.methods.watching import Profiles
 from hardcase.objectives import Competitors, Pushed, Sum
 from hardcase.oracles import LeavesLabel
@@ -14,7 +14,7 @@ from hardcase.searches.gradient import rms
 from hardcase.searches.worklist import Worklist
 from hardcase.spaces.constrained import Unclipped
 from hardcase.spaces.pixel import Pixels
-from hardcase.types import Budget, Guide, Method, Model, Objective
+from hardcase.types import Budget, Method, Model
 
 OWN = "strategies"
 
@@ -44,23 +44,21 @@ def dlfuzz(
     label; queue entries are copies (in the code they alias the array that is fuzzed further); any new coverage is enough to
     be queued; the fourth strategy pushes across the threshold as the paper says (the code pushes away from it); the rival
     classes are those of the current picture; all seeds are fuzzed at once and share their coverage. With `criterion`, that
-    criterion and its own gradient take the place of the strategies.
+    criterion and its own gradient take the place of the strategies (``"none"``: no coverage, ``"random"``: any unit).
     """
     if criterion:
-        measure = profile.criterion(criterion, subject)
-        guide: Guide = measure
-        pull: Objective = toward(measure)
+        pushed = push(profile, criterion, subject)
     else:
         units = deepxplore_neurons(profile, subject, threshold)
         guide = Strategies(OWN, units, facts(profile, subject, units), strategies, neurons)
-        pull = Pushed(units.read, OWN)
+        pushed = Push((guide,), (Pushed(units.read, OWN),))
     return Method(
         name="dlfuzz",
         space=Pixels(),
         search=Worklist(stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity),
-        objective=Sum(((1.0, Competitors(rivals)), (cover, pull))),
+        objective=Sum(((1.0, Competitors(rivals)), *((cover, score) for score in pushed.scores))),
         oracle=LeavesLabel(),
-        guides=(guide,),
+        guides=pushed.guides,
         until="budget",
         needs="gradients",
         keep="best-per-label",

@@ -45,7 +45,8 @@ def maxplore(
     2020. Forms: ``one`` (a walk for every unit of the first convolution), ``topk``, ``multi`` (with the models' difference).
 
     Differences from the reference: pictures stay in [0, 1] and 8 bits, gradients are scaled and steps are in [0, 1] units, so
-    the weight of the units (`cover`) is smaller; failing walks stop; `walks` limits how many filters, or units, get a walk.
+    the weight of the units (`cover`) is smaller; failing walks stop; `walks` limits how many filters, or units, get a walk, evenly
+    spaced.
     Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
     """
     return _method(
@@ -143,7 +144,8 @@ def _guide(subject: Model, profile: Profiles, form: str, per: str, k: int, convo
     if k < 1 or walks < 1:
         raise Problem(f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16")
     selection = _convolutions(profile, subject, convolutions)
-    groups = _groups(selection, "unit" if form == "one" else per)[:walks]
+    groups = _groups(selection, "unit" if form == "one" else per)
+    groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
     return Strongest(OWN, Reader(selection), selection.taps, groups, k)
 
 

@@ -18,7 +18,7 @@ class Fan:
     """`walks` walks of `steps` steps from each seed, `width` of them at a time; a walk that fails stops if `stop`.
 
     The seed is looked at first, so that guides know it. A walk's aim is chosen by its number: guides that `follow` are told
-    ``walk`` and ``row``.
+    ``walk`` and ``row``, and so is every look.
     """
 
     walks: int
@@ -44,7 +44,7 @@ class Fan:
             look(state["seed"][rows], rows, {"row": rows})
             return self._next_wave(state, look)
         places, rows = self._walking(state, look)
-        z, aim = state["z"][places], {**aims.held(state, places), "row": rows}
+        z, aim = state["z"][places], {**aims.held(state, places), "row": rows, "walk": self._number(state, places)}
         if int(state["step"]) == self.steps:
             look(z, rows, aim)
             return self._next_wave(state, look)
@@ -74,5 +74,9 @@ class Fan:
             look.retire(look.live.nonzero().squeeze(1))
             return state
         places, rows = self._walking(state, look)
-        walk = places % width + int(state["wave"]) * width
-        return aims.keep(state, places, look.choose(rows, {"walk": walk, "row": rows}), len(state["z"]))
+        asked = look.choose(rows, {"walk": self._number(state, places), "row": rows})
+        return aims.keep(state, places, asked, len(state["z"]))
+
+    def _number(self, state: State, places: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+        width = len(state["z"]) // len(state["seed"])
+        return places % width + int(state["wave"]) * width
