@@ -84,7 +84,7 @@ def profile_for(
     if needs == Needs():
         return Profile(subject.hash, training.hash, f"{training.name}/{training.split}", 0)
     taps = join_taps(selection.taps for selection in (*needs.ranges, *needs.traces))
-    return fit_profile(subject, training, needs, batch=_batch(subject, training, taps), progress=progress)
+    return fit_profile(subject, training, needs, batch=batch_for(subject, training, taps), progress=progress)
 
 
 def observe(
@@ -98,7 +98,7 @@ def observe(
 ) -> list[float]:
     """Show all images to all criteria in one pass; returns the seconds that each took beside the forward pass."""
     taps = join_taps(m.taps for m in measures)
-    batch, seconds = batch or _batch(subject, images, taps), [0.0] * len(measures)
+    batch, seconds = batch or batch_for(subject, images, taps), [0.0] * len(measures)
     for start, shown, are_seeds in _passes(images, seeds):
         for part in chunks(len(shown), batch):
             frame = _look(subject, shown, part, taps, are_seeds)
@@ -130,7 +130,7 @@ def _look(subject: Model, images: Images, part: slice, taps: dict[str, Tap], are
     return Frame(answer.activations, answer.logits, labels=images.y[part].to(device), ids=ids, are_seeds=flags)
 
 
-def _batch(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
+def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
     """Rows at a time: 256, or fewer where many activations are kept; a multiple of 16."""
     frame = _look(subject, images, slice(0, 1), taps, False)
     kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in frame.activations.values())

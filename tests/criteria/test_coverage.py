@@ -125,7 +125,7 @@ def test_progress_reaches_the_end(world):
 
 
 def test_few_activations_large_batches(world, monkeypatch):
-    assert coverage._batch(world.subject, world.images, {}) == 256
+    assert coverage.batch_for(world.subject, world.images, {}) == 256
     monkeypatch.setattr(coverage, "KEPT", 40 * 600)
     taps = world.make("nc:mode=unit")().taps
-    assert coverage._batch(world.subject, world.images, taps) == 32
+    assert coverage.batch_for(world.subject, world.images, taps) == 32

@@ -11,13 +11,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Bell:
-    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and whitened traces."""
+    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and whitened traces.
+
+    `half` is half the squared length of each trace.
+    """
 
     centre: Float[Tensor, " d"]
     whiten: Float[Tensor, "d d"]
     size: float
     ridged: bool
     traces: Float[Tensor, "n d"]
+    half: Float[Tensor, " n"]
 
     @staticmethod
     def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
@@ -27,8 +31,9 @@ class Bell:
         covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
         root, ridged = _root(covariance * factor**2)
         whiten = torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=torch.float64), upper=False)
-        traces = (exact - centre) @ whiten.t()
-        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces.float())
+        traces = ((exact - centre) @ whiten.t()).float()
+        half = traces.square().sum(1) / 2
+        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces, half)
 
     def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
         """Values in whitened coordinates: where the spread is 1 in every direction."""

@@ -86,7 +86,7 @@ class Likelihood:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.bells, predicted if self.per_class else torch.zeros_like(predicted)):
             bell = self.bells[label]
-            density = _log_kernels(bell.standard(pad_rows(values[rows])), bell.traces.to(values.device))[: len(rows)]
+            density = _log_kernels(bell.standard(pad_rows(values[rows])), bell)[: len(rows)]
             surprise = surprise.index_put((rows,), self._size(bell, len(bell.traces)) - density)
         return surprise.where(values.isfinite().all(1), torch.nan)
 
@@ -95,7 +95,7 @@ class Likelihood:
         parts = []
         for bell in self.bells.values():
             for rows in torch.split(torch.arange(len(bell.traces)), 1024):
-                density = _log_kernels(bell.traces[rows], bell.traces, skip=rows)
+                density = _log_kernels(bell.traces[rows], bell, skip=rows)
                 parts.append(self._size(bell, len(bell.traces) - 1) - density)
         return torch.cat(parts)
 
@@ -103,10 +103,13 @@ class Likelihood:
         return math.log(count) + bell.size + len(self.columns) * math.log(2 * math.pi) / 2
 
 
-def _log_kernels(points: Tensor, traces: Tensor, skip: Int[Tensor, " m"] | None = None) -> Float[Tensor, " m"]:
-    """The logarithm of the sum of unit normal kernels at `traces`, all in whitened coordinates and up to their size."""
+def _log_kernels(
+    points: Float[Tensor, "m d"], bell: Bell, skip: Int[Tensor, " m"] | None = None
+) -> Float[Tensor, " m"]:
+    """The logarithm of the sum of unit normal kernels at a bell's traces, all in whitened coordinates and up to their size."""
     lengths = points.square().sum(1, keepdim=True) / 2
-    exponent = torch.addmm(-traces.square().sum(1) / 2, points, traces.t())  # half a squared distance, up to `lengths`
+    traces, half = bell.traces.to(points.device), bell.half.to(points.device)
+    exponent = torch.addmm(-half, points, traces.t())  # minus half a squared distance, up to `lengths`
     if skip is not None:
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
     if exponent.requires_grad:
