@@ -21,6 +21,13 @@ class SubjectConfig(_Section):
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     outputs: Literal["auto", "logits", "probabilities"] = "auto"
+    batch: int = Field(32, ge=1)
+    concurrency: int = Field(4, ge=1)
+    rate: float | None = Field(None, gt=0)
+    timeout: float | None = Field(None, gt=0)
+    retries: int = Field(5, ge=0)
+    cache: int = Field(100_000, ge=0)
+    label_only: bool = False
 
     @field_validator("mean", "std", mode="before")
     @classmethod

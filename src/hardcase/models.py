@@ -1,23 +1,40 @@
-"""Names become subjects: ``zoo:NAME``, ``file.py:factory``, ``weights@file.py:factory``, ``torchvision:NAME``."""
+"""Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files; addresses of servers."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from hardcase import zoo
+from hardcase import blackbox, zoo
 from hardcase.errors import Problem
 from hardcase.health import answers, looks_like_probabilities
 from hardcase.subject import Subject
 from hardcase.training import Progress
-from hardcase.types import Images
+from hardcase.types import Images, Model
 
-FORMS = "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME"
+FORMS = (
+    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME, onnx:FILE.onnx, "
+    "http://HOST/v2/models/NAME/infer"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a model is asked that may be slow, far away or dear; `timeout` of None: 30 s for servers, none for others."""
+
+    batch: int = 32
+    concurrency: int = 4
+    rate: float | None = None
+    timeout: float | None = None
+    retries: int = 5
+    cache: int = 100_000
+    label_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +50,39 @@ class Loading:
     trust_pickle: bool = False
     seed: int = 0
     progress: Callable[[Progress], None] | None = None
+    offline: bool = False
+    asking: Asking = field(default_factory=Asking)
 
 
-def load(spec: str, how: Loading) -> Subject:
-    """The subject that `spec` names."""
+def load(spec: str, how: Loading) -> Model:
+    """The subject that `spec` names, in the wrappings that `how` asks for."""
+    model = _load(spec, how)
+    if how.asking.timeout is not None and not spec.startswith(("http:", "https:")):
+        model = blackbox.Patient(model, how.asking.timeout)
+    return blackbox.LabelOnly(model) if how.asking.label_only else model
+
+
+def network(model: Model) -> Subject:
+    """`model`, if it is one whose layers can be seen."""
+    if not isinstance(model, Subject):
+        raise Problem(
+            f'this needs the layers of a network; subject "{model.name}" offers {model.offers} only.',
+            fix="a model of the zoo, of a Python file or of torchvision",
+        )
+    return model
+
+
+def _load(spec: str, how: Loading) -> Model:
     form, _, name = spec.partition(":")
+    if form == "onnx":
+        return _black_box(partial(blackbox.Onnx, Path(name), len(how.test.classes), spec, _pixels(how)), how)
+    if form in ("http", "https"):
+        return _server(spec, how)
     if form == "zoo":
         net, _ = zoo.trained(name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress)
         return _subject(net, spec, how)
     if form == "torchvision":
-        return _subject(_torchvision(name), spec, how)
+        return _subject(_torchvision(name, offline=how.offline), spec, how)
     weights, _, code = spec.rpartition("@")
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
@@ -53,14 +93,31 @@ def load(spec: str, how: Loading) -> Subject:
     return net if isinstance(net, Subject) else _subject(net, spec, how)
 
 
-def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
-    """A subject with its kind of output found out on a few images, unless it was said."""
+def _pixels(how: Loading) -> blackbox.Pixels:
+    return blackbox.Pixels(mean=tuple(how.mean), std=tuple(how.std))
 
-    def make(outputs: str) -> Subject:
-        return Subject(
-            net, mean=how.mean, std=how.std, classes=how.test.classes, name=spec, outputs=outputs, device=how.device
+
+def _server(spec: str, how: Loading) -> Model:
+    """A server's model, which is asked patiently and never twice for the same image."""
+    if how.offline and not blackbox.is_here(blackbox.checked_url(spec)):
+        raise Problem(f"{spec} is on another machine, and --offline forbids to ask it.", fix="leave out --offline")
+    ask = how.asking
+    manners = blackbox.Manners(
+        batch=ask.batch, concurrency=ask.concurrency, rate=ask.rate, timeout=ask.timeout or 30.0, retries=ask.retries
+    )
+    channels, height, width = how.test.x.shape[1:]
+
+    def make(outputs: str) -> Model:
+        return blackbox.Http(
+            spec, len(how.test.classes), (channels, height, width), spec, _pixels(how), outputs, manners
         )
 
+    patient = blackbox.Patient(_black_box(make, how), piece=ask.batch)
+    return blackbox.Cached(patient, ask.cache) if ask.cache else patient
+
+
+def _black_box(make: Callable[[str], Model], how: Loading) -> Model:
+    """A model with its kind of output found out on a few images, unless it was said."""
     if how.outputs != "auto" or not len(how.test):
         return make("logits" if how.outputs == "auto" else how.outputs)
     plain = make("logits")
@@ -69,6 +126,19 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
     return make("probabilities") if looks_like_probabilities(some) else plain
+
+
+def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
+    """A subject with its kind of output found out on a few images, unless it was said."""
+
+    def make(outputs: str) -> Subject:
+        return Subject(
+            net, mean=how.mean, std=how.std, classes=how.test.classes, name=spec, outputs=outputs, device=how.device
+        )
+
+    made = _black_box(make, how)
+    assert isinstance(made, Subject)
+    return made
 
 
 def _from_file(path: Path, factory: str) -> nn.Module:
@@ -127,7 +197,7 @@ def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
         ) from error
 
 
-def _torchvision(name: str) -> nn.Module:
+def _torchvision(name: str, *, offline: bool) -> nn.Module:
     try:
         from torchvision import models
     except Exception as error:  # a mismatched build raises RuntimeError at import
@@ -136,5 +206,12 @@ def _torchvision(name: str) -> nn.Module:
         from hardcase.errors import choice
 
         raise choice("torchvision model", name, models.list_models())
+    url = str(models.get_model_weights(name).DEFAULT.url)
+    kept = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    if offline and not kept.is_file():
+        raise Problem(
+            f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
+            f"Looked for {kept}.",
+        )
     net: nn.Module = models.get_model(name, weights="DEFAULT")
     return net

@@ -16,9 +16,8 @@ from hardcase.generators.gan import Gan
 from hardcase.generators.sampling import fresh
 from hardcase.running import Plan
 from hardcase.spaces.activations import Activations
-from hardcase.subject import Subject
 from hardcase.training import Progress
-from hardcase.types import Budget, Images
+from hardcase.types import Budget, Images, Model
 
 TrainingProgress = Callable[[Progress], None] | None
 
@@ -85,7 +84,7 @@ def made_seeds(config: Config, ready: Campaign) -> Images:
     )  # fmt: skip
 
 
-def subject(config: Config, spec: str, progress: TrainingProgress = None) -> Subject:
+def subject(config: Config, spec: str, progress: TrainingProgress = None) -> Model:
     train, test = (data.load(config.data, split=split, offline=config.offline) for split in ("train", "test"))
     how = models.Loading(
         train=train,
@@ -96,8 +95,25 @@ def subject(config: Config, spec: str, progress: TrainingProgress = None) -> Sub
         outputs=config.subject.outputs,
         trust_pickle=config.trust_pickle,
         progress=progress,
+        offline=config.offline,
+        asking=asking(config),
     )
     return models.load(spec, how)
+
+
+def asking(config: Config) -> models.Asking:
+    """How models are asked; a limit of requests a second is shared out over the worker processes."""
+    own = config.subject
+    rate = None if own.rate is None else own.rate / config.workers
+    return models.Asking(
+        batch=own.batch,
+        concurrency=own.concurrency,
+        rate=rate,
+        timeout=own.timeout,
+        retries=own.retries,
+        cache=own.cache,
+        label_only=own.label_only,
+    )
 
 
 def device(name: str) -> str:

@@ -15,8 +15,8 @@ from hardcase.errors import Problem
 
 if TYPE_CHECKING:
     from hardcase.config import Config
-    from hardcase.subject import Subject
     from hardcase.training import Progress
+    from hardcase.types import Model
 
 OPTIONAL = {
     "onnxruntime": ("onnx", "ONNX models"),
@@ -84,8 +84,7 @@ def _job(config: Config, progress: Callable[[Progress], None]) -> Iterator[Findi
     for text in about["notes"]:
         yield Finding("data", "warning", text)
     model = subject(config, config.model, progress)
-    weights = sum(parameter.numel() for parameter in model.net.parameters())
-    yield Finding("model", "ok", f"{config.model}: {weights:,} weights, returns {model.outputs}, on {model.device}")
+    yield Finding("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
     health = check(model, seeds(config), allow_low_accuracy=config.allow_low_accuracy)
     yield Finding(
         "accuracy",
@@ -100,9 +99,22 @@ def _job(config: Config, progress: Callable[[Progress], None]) -> Iterator[Findi
     yield _smoke(config, progress)
 
 
-def _normalisation(config: Config, model: Subject) -> Finding:
+def _kind(model: Model) -> str:
+    from hardcase.subject import Subject
+
+    if not isinstance(model, Subject):
+        return f"a black box that offers {model.offers}"
+    weights = sum(parameter.numel() for parameter in model.net.parameters())
+    return f"{weights:,} weights, returns {model.outputs}"
+
+
+def _normalisation(config: Config, model: Model) -> Finding:
     """Images come in 0..1; whether the model was trained so shows in its accuracy, whether it was said shows here."""
-    mean, std = model.mean.flatten().tolist(), model.std.flatten().tolist()
+    from hardcase.subject import Subject
+
+    mean, std = list(config.subject.mean), list(config.subject.std)
+    if isinstance(model, Subject):
+        mean, std = model.mean.flatten().tolist(), model.std.flatten().tolist()
     if mean == [0.0] * len(mean) and std == [1.0] * len(std):
         inside = "" if config.model.startswith("zoo:") else "; right if the model was trained on 0..1"
         return Finding("normalisation", "ok", f"none: the model sees 0..1{inside}")

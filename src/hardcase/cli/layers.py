@@ -50,6 +50,7 @@ def _subject(
     """The model as it would be tested; one of the zoo is not trained for that, its layers are known without."""
     from hardcase import zoo
     from hardcase.config import parse
+    from hardcase.models import network
     from hardcase.planning import subject
     from hardcase.subject import Subject
 
@@ -57,4 +58,4 @@ def _subject(
         channels, size, _ = images.x.shape[1:]
         return Subject(zoo.build(model[4:], channels=channels, size=size, classes=len(images.classes)), name=model)
     values = {"model": model, "data": data, "method": "pgd", "offline": offline, "trust_pickle": trust_pickle}
-    return subject(parse({**values, **({"device": device} if device else {})}), model)
+    return network(subject(parse({**values, **({"device": device} if device else {})}), model))

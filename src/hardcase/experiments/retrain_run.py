@@ -13,6 +13,7 @@ from hardcase.config import parse, read
 from hardcase.errors import Problem
 from hardcase.experiments.bench import Outcome
 from hardcase.experiments.retrain import Retraining, compare, tabulated
+from hardcase.models import network
 from hardcase.planning import device, subject
 from hardcase.randomness import stream
 from hardcase.results import Run
@@ -41,7 +42,7 @@ def retrain(
         tests = _tests(Run(other), train)[0]
         held[f"{len(tests)} tests of {other.name}"] = tests
     say(f"{len(learn)} tests to learn from, {how.repeats} repeats of three arms")
-    results = compare(subject(config, config.model), train, learn, held, how)
+    results = compare(network(subject(config, config.model)), train, learn, held, how)
     notes = [f"run {folder.name}: {run.record['method']} on {run.record['model']}, data {run.record['data']}"]
     return Outcome(f"retraining with {folder.name}", [tabulated("accuracy before and after", results, notes)])
 

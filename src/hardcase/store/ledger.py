@@ -71,10 +71,10 @@ class Ledger:
                 cache.step("half", self.path)
                 file.write(line[20:])
             self.torn = False
+            cache.step("written", self.path)
         except OSError as error:
             self.torn = True
             raise unwritable(self.path, error) from error
-        cache.step("written", self.path)
         self.pending |= {self.path, *(self.folder / name for name in entry.files)}
         if monotonic() - self.flushed >= OFTEN:
             self.flush()
