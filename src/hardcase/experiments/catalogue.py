@@ -20,6 +20,18 @@ _SINVAD = "Kang, Feldt and Yoo, TOSEM 2023"
 
 _ROWS: tuple[Experiment, ...] = (
     Experiment(
+        name="coverage-matrix",
+        summary="DeepXplore and DLFuzz under every criterion and three controls, each measured by every criterion",
+        paper="Kim, Cho and Kwon, course project: Adversarial image generation based on various neuron coverage",
+        where="coverage_matrix:run",
+    ),
+    Experiment(
+        name="maxplore",
+        summary="each claim of MaXplore singly: One, Topk and Multi-Topk against DeepXplore by Layer-SNAC; k against validity",
+        paper="Te Wei Lee, report, Singapore Management University, 2020",
+        where="maxplore:run",
+    ),
+    Experiment(
         name="sinvad-rq1",
         summary="images for people to rate: real, FGSM, C&W and SINVAD on the same boundary; with ratings, the analysis",
         paper=_SINVAD,
