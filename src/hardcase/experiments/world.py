@@ -53,7 +53,7 @@ def world(bench: Bench, *, model: str | None = None, kind: str | None = None, la
         "vae",
         train,
         test,
-        kind=str(kind or bench.options.get("kind", "linear")),
+        kind=str(kind or bench.options.get("kind", "hierarchical" if train.x.shape[1] > 1 else "linear")),
         latent=latent or bench.options.get("latent"),
         epochs=bench.options.get("vae_epochs"),
         judge=lambda x: subject(x).logits,
