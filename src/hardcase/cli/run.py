@@ -62,7 +62,7 @@ def run(
     folder = folder_for(wanted, out)
     with front(progress, quiet=quiet) as screen:
         done = campaign(wanted, folder, screen)
-    conclude(judged(done), folder, format=format, quiet=quiet)
+    conclude(judged(done, quiet=quiet), folder, format=format, quiet=quiet)
 
 
 def resume(
@@ -92,16 +92,16 @@ def resume(
         note(f"note: {shown(folder)} is already complete; its files are checked")
     with front(progress, quiet=quiet) as screen:
         done = again(parse(values), folder, screen)
-    conclude(judged(done), folder, format=format, quiet=quiet)
+    conclude(judged(done, quiet=quiet), folder, format=format, quiet=quiet)
 
 
-def judged(run: Run | None) -> Run | None:
+def judged(run: Run | None, *, quiet: bool) -> Run | None:
     """A complete run with verdicts, if the judge of its data is there; else how to get one is said."""
     if run is None or not run.record["complete"]:
         return run
     from hardcase.judging.asking import finish
 
-    return finish(run, say=note, device=run.record["device"])
+    return finish(run, say=(lambda text: None) if quiet else note, device=run.record["device"])
 
 
 def campaign(config: Config, folder: Path, screen: Front) -> Run | None:
