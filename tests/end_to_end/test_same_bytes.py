@@ -27,7 +27,7 @@ def parts(folder):
 def run(world, out, name, **how):
     subject, space, codes, seeds = world
     methods = {
-        "sinvad": lambda: sinvad(space=space, partners=codes),
+        "sinvad": lambda: sinvad(space=space, partners=codes, shorten=6, closing=4),
         "sinvad@paper": lambda: sinvad_paper(space=space, population=30, elite=10, generations=12, spread=1.5),
         "pgd": lambda: pgd(epsilon=0.1),
     }

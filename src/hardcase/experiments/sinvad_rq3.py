@@ -199,4 +199,11 @@ def _matrices(bench: Bench, here: World, subject: Subject) -> str:
     wrong = confusion(subject, here.test)
     share = wrong / wrong.sum(1, keepdim=True).clamp_min(1)
     drawn = {"test images given to, %": share, "ways out that enter, %": ours.rate}
+    if bench.options.get("matrix", bench.full):
+        few = here.test.sample(count=int(bench.options.get("matrix_seeds", 200)), seed=bench.seed)
+        bench.say(f"genetic search from {len(few)} images to every other class")
+        theirs = measure_as_published(
+            subject, lambda target: sinvad_paper(space=here.space, target=target), few, seed=bench.seed
+        )
+        drawn["genetic search arrives, %"] = theirs.rate
     return figures.matrices(bench.out / "escape.png", drawn, here.test.classes)
