@@ -1,0 +1,64 @@
+"""SINVAD's recipes on the toy world: budgets that hold, every class reached, one class reached, what is refused."""
+
+import pytest
+import torch
+
+from hardcase.errors import Problem
+from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_paper
+from hardcase.spaces.library import collect
+from hardcase.spaces.vae import Latent
+from hardcase.testing.methods import search
+from hardcase.testing.toys import ToyAutoencoder, toy_images
+
+SPACE = Latent(ToyAutoencoder())
+
+
+@pytest.fixture(scope="module")
+def codes():
+    return collect(toy_images(60, seed=3), lambda x: SPACE.vae.encode(x)[0], device=torch.device("cpu"))
+
+
+def test_the_budget_is_never_the_limit(codes):
+    for options in ({}, {"every": True}, {"target": 2}, {"cuts": (0.1,), "halvings": 3}):
+        method = sinvad(space=SPACE, partners=codes, **options)
+        spent = search(method, images=toy_images(8)).counts.queries
+        assert int(spent.max()) < method.budget.queries, options
+
+
+def test_every_class_is_reached_from_every_seed(codes):
+    found = search(sinvad(space=SPACE, partners=codes, every=True), images=toy_images(8)).findings
+    pairs = set(zip(found.seed.tolist(), found.predicted.tolist()))
+    wanted = {(seed, c) for seed, label in enumerate(toy_images(8).y.tolist()) for c in range(4) if c != label}
+    assert pairs == wanted
+
+
+def test_a_target_is_reached_and_nothing_else(codes):
+    for method in (
+        sinvad(space=SPACE, partners=codes, target=2),
+        sinvad_paper(space=SPACE, target=2, spread=1.5, generations=10),
+    ):
+        found = search(method, images=toy_images(8)).findings
+        assert set(found.predicted.tolist()) == {2}
+        assert 2 not in found.expected.tolist()
+
+
+def test_ours_is_nearer_than_the_published_search(codes):
+    ours = search(sinvad(space=SPACE, partners=codes), images=toy_images(8)).findings
+    theirs = search(sinvad_paper(space=SPACE, spread=1.5, generations=40), images=toy_images(8)).findings
+    assert len(ours) == 8
+    assert float(ours.distance.mean()) < float(theirs.distance.mean())
+
+
+def test_the_published_constants():
+    plain, targeted = sinvad_paper(space=SPACE).search, sinvad_paper(space=SPACE, target=1).search
+    assert (plain.population, plain.elite, plain.spread, plain.generations) == (50, 20, 0.7, 500)
+    assert (plain.mutation, plain.decay, plain.smallest, plain.reset) == (0.1, 0.7, 1e-3, 0.5)
+    assert (targeted.spread, targeted.generations) == (1.0, 100)
+
+
+def test_without_partners_steps_are_drawn_and_every_class_is_refused(codes):
+    assert sinvad(space=SPACE).search.classes == DRAWS
+    with pytest.raises(Problem, match="needs partners"):
+        sinvad(space=SPACE, every=True)
+    with pytest.raises(Problem, match="no target"):
+        sinvad(space=SPACE, partners=codes, every=True, target=1)
