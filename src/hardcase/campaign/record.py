@@ -39,10 +39,10 @@ class Campaign:
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
-        wanted = {
-            **self.method.taps,
-            **{n: t for guide in (*self.method.guides, *self.criteria) for n, t in guide.taps.items()},
-        }
+        readers = (self.method.taps, *(guide.taps for guide in (*self.method.guides, *self.criteria)))
+        wanted = dict[str, Tap]()
+        for name, tap in (pair for taps in readers for pair in taps.items()):
+            wanted[name] = tap if wanted.get(name, tap) == tap else torch.clone  # readers that differ get it whole
         own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {name.removeprefix(f"peer{i}/"): tap for name, tap in wanted.items() if name.startswith(f"peer{i}/")}

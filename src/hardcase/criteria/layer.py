@@ -44,7 +44,8 @@ class Strongest:
         memory.cover(found[:-1])
 
     def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
-        fresh = torch.cat([~memory.covered(), torch.zeros(1, memory.columns, dtype=torch.bool)]).to(frame.device)
+        free = ~memory.covered().to(frame.device)
+        fresh = torch.cat([free, torch.zeros_like(free[:1])])  # the spare last row is -1, no unit
         top = frame.top(self.selection, self.k)
         rank = torch.arange(self.k, device=frame.device).expand_as(top) if self.ranked else torch.zeros_like(top)
         return fresh[top, rank].flatten(1).sum(1).float()

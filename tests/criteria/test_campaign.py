@@ -1,0 +1,55 @@
+"""Criteria inside a campaign: as guides, beside each other, and the same whatever the cut into shards."""
+
+import pytest
+import torch
+from worlds import World
+
+from hardcase.campaign.record import Campaign
+from hardcase.criteria import toward
+from hardcase.criteria.measure import Measure
+from hardcase.methods import pgd
+from hardcase.tensors import from_bytes
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World()
+
+
+def test_readers_of_one_layer_that_want_different_things(world):
+    specs = ("kmnc", "nc:scale=input,order=scale-mean,layers=conv-linear", "nbc:mode=unit")
+    criteria = [world.make(spec)() for spec in specs]
+    (taps,) = Campaign(subject=world.subject, method=pgd(), criteria=tuple(criteria)).taps()
+    x = from_bytes(world.images.x)
+    with torch.no_grad():
+        shared = world.subject(x, taps).activations
+    for spec, criterion in zip(specs, criteria, strict=True):
+        alone = world.make(spec)()
+        probe = world.look(x, alone)
+        alone.update(probe)
+        criterion.update(type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=shared))
+        assert criterion.value() == alone.value() > 0
+
+
+@pytest.mark.parametrize("spec", ["snac", "nbc:mode=unit", "kmnc:k=50", "tknc:k=1", "dsc:n=50", "ssc:pairs=seed-test"])
+def test_following_a_criterion_covers_more_than_walking_at_random(world, spec):
+    """Twenty small steps along the gradient against twenty at random, from the same images."""
+    make = world.make(spec)
+    assert _walk(world, make(), guided=True) > _walk(world, make(), guided=False)
+
+
+def _walk(world, criterion: Measure, *, guided):
+    x0, rng = from_bytes(world.images.x[:20]), torch.Generator().manual_seed(0)
+    rows, x, pull = torch.arange(20), from_bytes(world.images.x[:20]), toward(criterion)
+    criterion.update(world.look(x, criterion, seeds=x0, ids=rows))
+    for step in range(20):
+        if step % 5 == 0:
+            aim = criterion.choose(rows, rng)
+        x = x.detach().requires_grad_()
+        probe = world.look(x, criterion, seeds=x0, ids=rows)
+        score = pull(type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=probe.activations, aim=aim))
+        (slope,) = torch.autograd.grad(score.sum(), x)
+        slope = slope if guided else torch.randn(x.shape, generator=rng)
+        x = (x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]).clamp(0, 1)
+        criterion.update(world.look(x.detach(), criterion, seeds=x0, ids=rows))
+    return criterion.value()
