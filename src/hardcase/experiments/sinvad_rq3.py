@@ -127,21 +127,18 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
     shares = torch.tensor(rates.shares)
     rows: list[list[Cell]] = []
     for name, found in rates.of.items():
-        paper = PAPER.get(here.test.name, {}).get(name, (None, None))
+        paper = PAPER.get(here.test.name, {}).get(name, ("", ""))
         cells: list[Cell] = [name]
         for part, published in ((shares <= LOW, paper[0]), (shares >= HIGH, paper[1])):
             if int(part.sum()) < 2:
                 cells += ["not enough shares", "", published]
                 continue
             across = shares[part].expand(len(found), -1)
-            value = statistics.pearson(across, found[:, part], rng=stream(bench.seed, "rq3", name))
-            moved = value.value == value.value
-            cells += [
-                value.value if moved else "never moves",
-                f"{value.low:.3f} to {value.high:.3f}" if moved else "",
-                published,
-            ]
-        rows.append([*cells, rates.queries[name] or None])
+            value = statistics.bootstrap(_follows, (across, found[:, part]), rng=stream(bench.seed, "rq3", name))
+            moved = bool((found[:, part] != found[:, part][:, :1]).any())
+            said = f"{value.low:.3f} to {value.high:.3f}"
+            cells += [value.value, said, published] if moved else ["never moves", "", published]
+        rows.append([*cells, rates.queries[name] or ""])
     columns = ["measure", f"r, shares ≤ {LOW}", "95 % interval", "paper", f"r, shares ≥ {HIGH}", "95 % interval ", "paper ", "questions a seed"]  # fmt: skip
     notes = [
         *here.notes,
@@ -150,7 +147,7 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
         "detection: rate at that share minus rate without mixing (test error: errors between the two ÷ their images)",
         "ways out: share of random walks out of one class that enter the other; floor: median probability of the other class on "
         "test images; genetic search: share of attempts that reach the other class",
-        "r: Pearson's coefficient averaged over the pairs where the measure moves at all, unmixed networks included; interval by resampling the shares inside each pair",
+        "r: Pearson's coefficient averaged over the pairs (0 where a measure never moves), unmixed networks included; interval by resampling the shares inside each pair",
         *_lead(bench, rates),
     ]
     return Table("Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes)
@@ -171,9 +168,14 @@ def _lead(bench: Bench, rates: Rates) -> list[str]:
     return lines
 
 
+def _follows(share: Tensor, rate: Tensor) -> Tensor:
+    """Pearson's coefficient; 0 for a rate that never moves."""
+    still = (rate == rate[..., :1]).all(-1) & (share != share[..., :1]).any(-1)
+    return torch.where(still, 0.0, statistics.correlation(share, rate))
+
+
 def _difference(share: Tensor, one: Tensor, two: Tensor) -> Tensor:
-    """A test error that never moves follows nothing: its correlation counts as 0."""
-    return statistics.correlation(share, one).nan_to_num(0) - statistics.correlation(share, two).nan_to_num(0)
+    return _follows(share, one) - _follows(share, two)
 
 
 def _detection(rates: Rates) -> Table:
