@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.running import Plan, Watcher, resume, start
 from hardcase.spaces.pixel import Linf, Pixels
-from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import Budget, Method
 
 torch.set_num_threads(1)
@@ -77,6 +79,68 @@ def campaign(subject=None):
         until="budget", budget=Budget(queries=6), keep="all",
     )  # fmt: skip
     return Campaign(subject=subject or toy_subject(), method=method, keep=parse_keep("all"))
+
+
+class Dangerous(Counting):
+    """A model that ends any process but `owner`: at its `after`-th call, `times` times in all (as files in `folder` tell)."""
+
+    def __init__(self, folder, owner, after=4, times=1):
+        super().__init__(toy_subject())
+        self.folder, self.owner, self.after, self.times = folder, owner, after, times
+
+    def __call__(self, x, taps=None):
+        if os.getpid() != self.owner and self.calls >= self.after:
+            for number in range(self.times):
+                try:
+                    (self.folder / f"death-{number}").touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(x, taps)
+
+
+class Failing(Counting):
+    """A model that raises in any process but `owner`."""
+
+    def __init__(self, owner):
+        super().__init__(toy_subject())
+        self.owner = owner
+
+    def __call__(self, x, taps=None):
+        if os.getpid() != self.owner and self.calls >= 8:
+            raise UnsendableError("of no use", 3)
+        return super().__call__(x, taps)
+
+
+class Slow(Counting):
+    """A model that takes its time."""
+
+    def __init__(self, seconds):
+        super().__init__(toy_subject())
+        self.seconds = seconds
+
+    def __call__(self, x, taps=None):
+        time.sleep(self.seconds)
+        return super().__call__(x, taps)
+
+
+class UnsendableError(Exception):
+    """An exception that no other process can rebuild."""
+
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+def dangerous(*how):
+    return campaign(Dangerous(*how))
+
+
+def failing(owner):
+    return campaign(Failing(owner))
+
+
+def slow(seconds):
+    return campaign(Slow(seconds))
 
 
 def plan(source=campaign, **changes):

@@ -174,7 +174,7 @@ def _ray() -> Any:
 
 def check_place(where: str) -> None:
     """Raise if `where` does not name a cluster, or if Ray is missing; said before anything is searched."""
-    if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|[^:/]+:\d+", where):
+    if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|(?!local:)[^:/]+:\d+", where):
         raise Problem(f"cluster is {where!r}; it is auto, ray://HOST:PORT or local:N.", fix="--cluster local:2")
     _ray()
 

@@ -1,0 +1,159 @@
+"""Several processes: the same bytes, lost workers replaced, errors told, nobody left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import world
+
+from hardcase.errors import INTERNAL, Problem
+from hardcase.running import resume, start
+from hardcase.store import Store
+
+
+class Listening(world.Notes):
+    def __init__(self):
+        super().__init__()
+        self.pulses, self.shards = [], []
+
+    def pulse(self, counts):
+        self.pulses.append(int(counts.queries.sum()))
+
+    def shard(self, progress):
+        self.shards.append(progress)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    start(world.plan(), folder)
+    return world.left(folder)
+
+
+def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whole):
+    told = Listening()
+    start(world.plan(partial(world.slow, 0.12), workers=2), tmp_path / "run", told)
+    assert world.left(tmp_path / "run") == whole
+    assert len(told.pulses) >= 2, "nothing was heard of the workers between two shards"
+    assert max(told.pulses) <= 8 * 6, "pulses are about the shards under way"
+    assert [progress.done for progress in told.shards] == list(range(7))
+
+
+def test_a_killed_workers_shard_is_run_again(tmp_path, whole):
+    deadly = partial(world.dangerous, tmp_path, os.getpid(), 4, 2)
+    start(world.plan(deadly, workers=2), tmp_path / "run")
+    assert len(list(tmp_path.glob("death-*"))) == 2
+    assert world.left(tmp_path / "run") == whole
+
+
+def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("hardcase.distribute.driving.PATIENCE", 1)
+    deadly = partial(world.dangerous, tmp_path, os.getpid(), 2, 10**6)
+    with pytest.raises(Problem, match="again and again") as caught:
+        start(world.plan(deadly, workers=2), tmp_path / "run")
+    assert caught.value.code == INTERNAL
+    resume(world.plan(), tmp_path / "run")
+    assert world.left(tmp_path / "run") == whole
+
+
+def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
+    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no use"):
+        start(world.plan(partial(world.failing, os.getpid()), workers=2), tmp_path / "run")
+    assert len(Store.open(tmp_path / "run").done()) >= 1
+    assert "UnsendableError" in (tmp_path / "run/log.txt").read_text()
+    resume(world.plan(), tmp_path / "run")
+    assert world.left(tmp_path / "run") == whole
+
+
+def test_what_cannot_be_sent_is_told_before_anything_is_searched(tmp_path):
+    with pytest.raises(Problem, match="cannot be sent to worker processes"):
+        start(world.plan(lambda: world.campaign(), workers=2), tmp_path / "run")
+
+
+def script(folder, *, workers, seconds):
+    """A run in a process of its own, of which its workers are children."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import world, pathlib; from functools import partial\n"
+        "if __name__ == '__main__':\n"
+        f"    world.start(world.plan(partial(world.slow, {seconds}), workers={workers}), pathlib.Path(sys.argv[2]))\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)])
+
+
+def children(number):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == number:
+            found.append(int(path.parent.name))
+    return found
+
+
+def alive(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_workers_end_with_their_owner(tmp_path, whole):
+    process = script(tmp_path / "run", workers=2, seconds=0.1)
+    late = time.monotonic() + 60
+    while time.monotonic() < late and not (tmp_path / "run/findings/part-00000.parquet").exists():
+        time.sleep(0.05)
+    workers = children(process.pid)
+    assert len(workers) >= 2
+    process.kill()
+    process.wait()
+    late = time.monotonic() + 20
+    while any(map(alive, workers)) and time.monotonic() < late:
+        time.sleep(0.1)
+    assert not any(map(alive, workers)), "orphans are left"
+    resume(world.plan(), tmp_path / "run")
+    assert world.left(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
+    """A service manager tells every process at once; the owner finishes its shards, saves, and leaves with 130."""
+    import numpy as np
+
+    from hardcase.testing.toys import toy_images
+
+    images = toy_images(120)
+    np.savez(tmp_path / "toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
+    (tmp_path / "model.py").write_text(
+        "import time\nfrom hardcase.testing.toys import Quarters\n"
+        "class Slow(Quarters):\n"
+        "    def forward(self, x):\n        time.sleep(0.03)\n        return super().forward(x)\n"
+        "def make(): return Slow()\n"
+    )
+    command = [
+        sys.executable, "-m", "hardcase", "run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "cw",
+        "--seeds", "24", "--set", "campaign.shard=2", "method.steps=15", "method.rounds=2", "--workers", str(workers),
+        "--out", "run", "--progress", "none", "--allow-low-accuracy",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    late = time.monotonic() + 90
+    while time.monotonic() < late and not (tmp_path / "run/findings/part-00000.parquet").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    done = len(Store.open(tmp_path / "run").done())
+    assert not record["complete"]
+    assert 0 < done < 12
+    assert json.loads((tmp_path / "run/status.json").read_text())["phase"] == "stopped"
