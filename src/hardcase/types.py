@@ -117,7 +117,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything that one look revealed about its candidates. `origin` is the seed of each row."""
+    """Everything that one look revealed about its candidates. `origin` is the seed of each row, `guides` are those of the
+    shard by name, as they were before the look."""
 
     z: Float[Tensor, "m *code"]
     x: Float[Tensor, "m c h w"]
@@ -126,6 +127,7 @@ class Probe:
     peers: tuple[Float[Tensor, "m k"], ...] = ()
     activations: Mapping[str, Tensor] = field(default_factory=dict)
     aim: Aim = field(default_factory=dict)
+    guides: Mapping[str, Guide] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Shown:
 
     taps, count = {}, UNITS
 
-    def active(self, probe):
+    def active(self, probe, scaled=None):
         return probe.activations["units"] > 0.5
 
     def scaled(self, probe):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardcase.campaign.record import Campaign
 from hardcase.tensors import TILE, chunks, to_grid
-from hardcase.types import Aim, Probe, Seeds
+from hardcase.types import Aim, Guide, Probe, Seeds
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,9 @@ class Sight:
 class Asking:
     """Asks about the seeds of one shard. The result never depends on how the rows were cut into calls."""
 
-    def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
+    def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
         self.campaign, self.seeds, self.taps = campaign, seeds, campaign.taps()
+        self.guides = {guide.name: guide for guide in guides}
         self.batch = max(TILE, campaign.batch // TILE * TILE)
 
     def plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
@@ -57,7 +58,8 @@ class Asking:
         x = to_grid(self.campaign.method.space.decode(z, origin))
         own, *others = [model(x, taps) for model, taps in zip((self.campaign.subject, *self.campaign.peers), self.taps)]
         seen = {f"peer{i}/{name}": value for i, peer in enumerate(others) for name, value in peer.activations.items()}
-        return Probe(z, x, own.logits, origin, tuple(p.logits for p in others), {**own.activations, **seen}, aim)
+        peers = tuple(peer.logits for peer in others)
+        return Probe(z, x, own.logits, origin, peers, {**own.activations, **seen}, aim, self.guides)
 
     def _in_parts(
         self, ask: Callable[[Tensor, Tensor, Aim], Sight], z: Tensor, rows: Int[Tensor, " m"], aim: Aim

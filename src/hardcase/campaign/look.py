@@ -32,7 +32,7 @@ class Door:
         self.guides, self.steering = tuple(guides), tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
-        self.ask, self.recorder = Asking(campaign, seeds), Recorder(campaign, seeds)
+        self.ask, self.recorder = Asking(campaign, seeds, self.guides), Recorder(campaign, seeds)
 
     @property
     def live(self) -> Bool[Tensor, " n"]:

@@ -10,6 +10,8 @@ from hardcase.campaign.record import Campaign
 from hardcase.tensors import flat, to_bytes
 from hardcase.types import KINDS, Findings, Probe, Seeds
 
+PENDING = 512
+"""Findings that may wait before the rule of keeping is applied to them."""
 LABEL, NON_FINITE = KINDS.index("label"), KINDS.index("non_finite")
 
 
@@ -59,7 +61,7 @@ class Recorder:
             code=flat(probe.z[rows]) if self.space.keeps_code else probe.logits.new_empty(len(rows), 0),
         )
         self.found.append(found)
-        if self.keep.bounded:
+        if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
             self.found = [self.findings()]
 
 

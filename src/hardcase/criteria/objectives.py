@@ -21,13 +21,17 @@ from hardcase.types import Probe
 
 @dataclass(frozen=True, slots=True)
 class Toward:
-    """An `Objective`: how near each row is to what its aim asks for, times `weight`."""
+    """An `Objective`: how near each row is to what its aim asks for, times `weight`.
+
+    In a campaign the memory is the shard's own, under the criterion's name, wherever the shard is searched.
+    """
 
     criterion: Measure
     weight: float = 1.0
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        return self.weight * self.criterion.pull(probe)
+        live = probe.guides.get(self.criterion.name)
+        return self.weight * (live if isinstance(live, Measure) else self.criterion).pull(probe)
 
 
 def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:

@@ -33,10 +33,10 @@ def run(bench: Bench) -> Outcome:
     """``--set seeds=… units=… models=…`` choose other sizes and networks."""
     here = trio(bench, NETWORKS)
     bounds = Bounds.of(here)
-    few = here.seeds(_count(bench, "one_seeds", 4, 10), bench.seed)
-    many = here.seeds(_count(bench, "seeds", 30, 50), bench.seed)
+    few = here.seeds(_count(bench, "one_seeds", 5, 20), bench.seed)
+    many = here.seeds(_count(bench, "seeds", 50, 200), bench.seed)
     bench.say("One-MaXplore on the first convolution")
-    one = ends_of(here, few, bench, form="one", walks=_count(bench, "units", 784, 10**9))
+    one = ends_of(here, few, bench, form="one", walks=_count(bench, "units", 10**9, 10**9))
     bench.say("Topk-MaXplore")
     top = {per: ends_of(here, few, bench, form="topk", per=per) for per in ("filter", "layer")}
     bench.say("Multi-Topk-MaXplore and DeepXplore")

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.guides.features import FEATURES, score
-from hardcase.guides.hits import Hits, Units, row_of, unseen
+from hardcase.guides.hits import Hits, Sight, Units, row_of, unseen
 from hardcase.guides.pools import Pools
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
@@ -45,7 +45,7 @@ class Adaptive:
         records: State | None = None,
     ) -> None:
         self.name, self.units, self.fixed, self.oracle, self.learning = name, units, fixed, oracle, learning
-        self.count = min(count, units.count)
+        self.count, self.sight = min(count, units.count), Sight(units)
         self.hits, self.failing = (table or Hits(units.count, each=not learning.together) for table in (hits, failing))
         self.base = records or {
             "vector": torch.empty(0, FEATURES),
@@ -66,11 +66,12 @@ class Adaptive:
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         rows = row_of(probe)
-        return (self.units.active(probe) & (self.hits.of(rows) == 0)).sum(1).float()
+        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
         new = unseen(probe)
-        rows, active, failing = row_of(probe)[new], self.units.active(probe)[new], self.oracle(probe)[new]
+        rows, active, failing = row_of(probe)[new], self.sight.of(probe)[1][new], self.oracle(probe)[new]
+        self.sight.forget()
         self.hits.add(rows, active)
         self.failing.add(rows, active & failing[:, None])
         if "row" in probe.aim:

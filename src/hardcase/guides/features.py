@@ -57,6 +57,7 @@ def score(
 
 def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     """In which tenth of the covered units each one is by its hits, the most hit in 0; -1 where it was never covered."""
-    rank = hits.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    order = hits.argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(hits.shape[1], device=hits.device).expand_as(order))
     covered = (hits > 0).sum(1, keepdim=True)
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)

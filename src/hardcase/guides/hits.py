@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.types import Probe, State, Tap
@@ -14,7 +14,7 @@ from hardcase.types import Probe, State, Tap
 
 @runtime_checkable
 class Units(Protocol):
-    """The units of a network, and which of them a look covers."""
+    """The units of a network: their values scaled to [0, 1], and which of them a look covers."""
 
     @property
     def taps(self) -> Mapping[str, Tap]: ...
@@ -22,7 +22,27 @@ class Units(Protocol):
     @property
     def count(self) -> int: ...
 
-    def active(self, probe: Probe) -> Bool[Tensor, "m u"]: ...
+    def scaled(self, probe: Probe) -> Float[Tensor, "m u"]: ...
+
+    def active(self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None) -> Bool[Tensor, "m u"]: ...
+
+
+class Sight:
+    """What a look covers, worked out once for a gain and the update that follows it."""
+
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self._last: tuple[Probe, Tensor, Tensor] | None = None
+
+    def of(self, probe: Probe) -> tuple[Float[Tensor, "m u"], Bool[Tensor, "m u"]]:
+        """The units' scaled values, and which of them are covered."""
+        if self._last is None or self._last[0] is not probe:
+            scaled = self.units.scaled(probe)
+            self._last = (probe, scaled, self.units.active(probe, scaled))
+        return self._last[1], self._last[2]
+
+    def forget(self) -> None:
+        self._last = None
 
 
 class Hits:

@@ -81,7 +81,8 @@ def _drawn(weight: Float[Tensor, "m u"], count: int, rng: torch.Generator) -> Ai
     """`count` different units a row, one after the other in proportion to the weights; those without weight come last."""
     noise = torch.rand(weight.shape, generator=rng, device=rng.device).to(weight.device)
     keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
-    return _first(keys, count)
+    unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
+    return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
 
 
 def _first(keys: Tensor, count: int) -> Aim:

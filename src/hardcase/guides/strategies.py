@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-from hardcase.guides.hits import Hits, Units, row_of, unseen
+from hardcase.guides.hits import Hits, Sight, Units, row_of, unseen
 from hardcase.guides.picks import PICKS, Board
 from hardcase.types import Aim, Probe, State, Tap
 
@@ -52,7 +52,7 @@ class Strategies:
             raise Problem(f"{count} units cannot be shared out between {len(strategies)} strategies.")
         self.name, self.units, self.facts, self.strategies = name, units, facts, tuple(strategies)
         self.count, self.cycle, self.each = min(count, units.count), cycle, each
-        self.hits = hits or Hits(units.count, each=each)
+        self.hits, self.sight = hits or Hits(units.count, each=each), Sight(units)
         self.values, self.turns = torch.empty(0, units.count), torch.empty(0, dtype=torch.int64)
 
     @property
@@ -74,15 +74,16 @@ class Strategies:
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         rows = row_of(probe)
-        return (self.units.active(probe) & (self.hits.of(rows) == 0)).sum(1).float()
+        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
         rows, new = row_of(probe), unseen(probe)
-        self.hits.add(rows[new], self.units.active(probe)[new])
-        scaled = getattr(self.units, "scaled", None)
-        if scaled is not None and len(rows):
+        scaled, active = self.sight.of(probe)
+        self.sight.forget()
+        self.hits.add(rows[new], active[new])
+        if len(rows):
             self.values = _grown(self.values, rows, torch.nan)
-            self.values[rows] = scaled(probe)
+            self.values[rows] = scaled
 
     def fork(self) -> Strategies:
         parts = (self.name, self.units, self.facts, self.strategies, self.count)

@@ -12,10 +12,24 @@ from torch import Tensor
 
 from hardcase.criteria.anatomy import Anatomy, Layer, Layered
 from hardcase.criteria.frame import Frame
+from hardcase.criteria.taps import Means, MeansAndRange
 from hardcase.criteria.units import Scaling, Selection, select
 from hardcase.guides.strategies import Facts
 from hardcase.methods.watching import Profiles
 from hardcase.types import Model, Probe, Tap
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRange:
+    """Channel means with the extremes of their layer, through which no gradient goes: what is pushed are the means."""
+
+    layer: Layer
+
+    def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
+        with torch.no_grad():
+            whole = self.layer.arranged(output).flatten(1)
+            extremes = torch.stack([whole.amin(1), whole.amax(1)], 1).float()
+        return torch.cat([Means(self.layer)(output), extremes], 1)
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,8 @@ class Neurons:
 
     @property
     def taps(self) -> Mapping[str, Tap]:
-        return self.selection.taps
+        taps = self.selection.taps
+        return {name: FixedRange(tap.layer) if isinstance(tap, MeansAndRange) else tap for name, tap in taps.items()}
 
     @property
     def count(self) -> int:
@@ -44,9 +59,10 @@ class Neurons:
         frame = Frame(probe.activations, probe.logits)
         return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
 
-    def active(self, probe: Probe) -> Bool[Tensor, "m u"]:
+    def active(self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None) -> Bool[Tensor, "m u"]:
+        """Which units the look covers; `scaled` spares scaling them once more."""
         if not self.top:
-            return self.scaled(probe) > self.threshold
+            return (self.scaled(probe) if scaled is None else scaled) > self.threshold
         strongest = Frame(probe.activations, probe.logits).top(self.selection, self.top).flatten(1)
         found = torch.zeros(len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device)
         return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]  # -1, no unit, falls on the spare column

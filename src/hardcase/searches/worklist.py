@@ -43,6 +43,7 @@ class Worklist:
         count = torch.zeros(len(seeds), dtype=torch.int64, device=seeds.z.device)
         return {
             "seed": seeds.z.clone(),
+            "length": flat(seeds.z).norm(dim=1),
             "z": seeds.z.clone(),
             "queue": torch.zeros(len(seeds), self.capacity, *seeds.z.shape[1:], device=seeds.z.device),
             "first": count,
@@ -100,7 +101,7 @@ class Worklist:
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
         """Append copies of the candidates that are new and near; a full list takes no more."""
         seed, size = state["seed"][rows], state["size"][rows]
-        near = flat(feedback.z - seed).norm(dim=1) < self.radius * flat(seed).norm(dim=1)
+        near = flat(feedback.z - seed).norm(dim=1) < self.radius * state["length"][rows]
         new = feedback.looked & near & (feedback.gain > self._asked(state, rows)) & (size < self.capacity)
         slot = (state["first"][rows] + size) % self.capacity
         state["queue"][rows[new], slot[new]] = feedback.z[new]

@@ -35,6 +35,8 @@ class L2:
     radius: float
 
     def pull(self, z: Tensor, centre: Tensor) -> Tensor:
+        if math.isinf(self.radius):
+            return z
         change = z - centre
         length = per_row(self.size(change), change)
         return torch.where(length > self.radius, centre + change * (self.radius / length.clamp_min(1e-12)), z)
