@@ -15,12 +15,12 @@ TILE = 16
 
 def to_grid(x: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """The nearest 8-bit image, straight-through for gradients over rounding and clamping alike."""
-    grid = (x.detach().clamp(0, 1) * 255).round() / 255
+    grid = x.detach().clamp(0, 1).mul_(255).round_().div_(255)
     return x + (grid - x).detach() if x.requires_grad else grid
 
 
 def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:
-    return (x.detach().clamp(0, 1) * 255).round().to(torch.uint8)
+    return x.detach().clamp(0, 1).mul_(255).round_().to(torch.uint8)
 
 
 def from_bytes(x: UInt8[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:

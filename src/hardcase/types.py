@@ -104,7 +104,8 @@ class Seeds:
 
     def take(self, rows: Int[Tensor, " m"]) -> Seeds:
         context = {name: value[rows] for name, value in self.context.items()}
-        return Seeds(self.z[rows], self.x[rows], self.y[rows], self.id[rows], context)
+        z, x = self.z.index_select(0, rows), self.x.index_select(0, rows)
+        return Seeds(z, x, self.y[rows], self.id[rows], context)
 
 
 @dataclass(frozen=True, slots=True)

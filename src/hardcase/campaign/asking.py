@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -41,20 +41,23 @@ class Asking:
         return self._in_parts(self._graded, z, rows, aim)
 
     def _plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        origin = self.seeds.take(rows)
         with torch.no_grad():
-            probe = self._probe(z, rows, aim)
+            z = self.campaign.method.space.project(z, origin)
+            probe = self._probe(z, origin, aim)
             return Sight(probe, self.campaign.method.objective(probe), torch.zeros_like(z))
 
     def _graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        origin = self.seeds.take(rows)
+        z = self.campaign.method.space.project(z.detach(), origin)
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            probe = self._probe(z, rows, aim)
+            probe = self._probe(z, origin, aim)
             score = self.campaign.method.objective(probe)
             (slope,) = torch.autograd.grad(score.sum(), z)
         return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
 
-    def _probe(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Probe:
-        origin = self.seeds.take(rows)
+    def _probe(self, z: Tensor, origin: Seeds, aim: Aim) -> Probe:
         x = to_grid(self.campaign.method.space.decode(z, origin))
         own, *others = [model(x, taps) for model, taps in zip((self.campaign.subject, *self.campaign.peers), self.taps)]
         seen = {f"peer{i}/{name}": value for i, peer in enumerate(others) for name, value in peer.activations.items()}
@@ -83,7 +86,8 @@ def rows_of(aim: Aim, part: slice | Tensor) -> Aim:
 def _detached(probe: Probe) -> Probe:
     seen = {name: value.detach() for name, value in probe.activations.items()}
     peers = tuple(peer.detach() for peer in probe.peers)
-    return Probe(probe.z.detach(), probe.x.detach(), probe.logits.detach(), probe.origin, peers, seen, probe.aim)
+    z, x, logits = probe.z.detach(), probe.x.detach(), probe.logits.detach()
+    return replace(probe, z=z, x=x, logits=logits, peers=peers, activations=seen)
 
 
 def _join(parts: Sequence[Sight]) -> Sight:
@@ -93,7 +97,8 @@ def _join(parts: Sequence[Sight]) -> Sight:
     origin = Seeds(_cat(origins, "z"), _cat(origins, "x"), _cat(origins, "y"), _cat(origins, "id"), context)
     peers = tuple(torch.cat(peers) for peers in zip(*(probe.peers for probe in probes)))
     seen, aim = _cat_maps([p.activations for p in probes]), _cat_maps([p.aim for p in probes])
-    probe = Probe(_cat(probes, "z"), _cat(probes, "x"), _cat(probes, "logits"), origin, peers, seen, aim)
+    z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
+    probe = replace(probes[0], z=z, x=x, logits=logits, origin=origin, peers=peers, activations=seen, aim=aim)
     return Sight(probe, _cat(parts, "score"), _cat(parts, "slope"))
 
 

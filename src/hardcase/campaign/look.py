@@ -88,8 +88,7 @@ class Door:
         return unseen, slope
 
     def _seen(self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> tuple[Feedback, Tensor]:
-        z = self.method.space.project(z.detach(), self.seeds.take(rows))
-        sight = ask(z, rows, aim)
+        sight = ask(z.detach(), rows, aim)
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
         score, failed = torch.where(finite, sight.score, -torch.inf), self.method.oracle(probe)

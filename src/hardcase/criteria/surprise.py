@@ -114,8 +114,8 @@ def _log_kernels(
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
     if exponent.requires_grad:
         return exponent.logsumexp(1) - lengths.squeeze(1)
-    most = exponent.amax(1, keepdim=True)
-    return (exponent.sub_(most).exp_().sum(1).log() + (most - lengths).squeeze(1)).clone()
+    most = exponent.amax(1, keepdim=True)  # below, terms too small to count are kept out of the slow denormal range
+    return (exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log() + (most - lengths).squeeze(1)).clone()
 
 
 def _one_class(traces: Traces) -> Traces:

@@ -131,9 +131,10 @@ class Crossing:
     ) -> tuple[State, Bool[Tensor, " t"]]:
         """Look at one candidate of each of these tracks; those that fail and are shorter become the best of theirs."""
         alive = look.live[state["row"][tracks]]
-        tracks, offset = tracks[alive], offset[alive]
-        seed, row = state["seed"][tracks], state["row"][tracks]
-        z = torch.minimum(torch.maximum(seed + offset, state["low"][tracks]), state["high"][tracks])
+        if not bool(alive.all()):
+            tracks, offset = tracks[alive], offset[alive]
+        seed, low, high, row = (state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row"))
+        z = torch.minimum(torch.maximum(seed + offset, low), high)
         feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
         moved = flat(feedback.z) - seed
         failed = feedback.failed & (feedback.predicted == state["goal"][tracks, 0]) if self.apart else feedback.failed

@@ -14,12 +14,14 @@ from hardcase.types import Seeds
 
 @runtime_checkable
 class Codes(Protocol):
-    """Codes of labelled images; `take` copies the rows asked for."""
+    """Codes of labelled images; `take` copies the rows asked for, `mean` averages each line of rows without copying them."""
 
     @property
     def label(self) -> Tensor: ...
 
     def take(self, rows: Tensor) -> Tensor: ...
+
+    def mean(self, rows: Tensor) -> Tensor: ...
 
 
 LIMIT = 10_000
@@ -49,8 +51,8 @@ def directions(codes: Codes, seeds: Seeds, *, classes: int, neighbours: int, tow
         others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
     goal = others.argsort(dim=1, stable=True)[:, :classes]  # n c
     there = others.gather(1, goal).isfinite()[..., None]
-    own = torch.where(_at(distance, y[:, None]).isfinite(), _mean(codes, _at(rows, y[:, None]).squeeze(1)), z)
-    step = torch.stack([_mean(codes, _at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1)
+    own = torch.where(_at(distance, y[:, None]).isfinite(), codes.mean(_at(rows, y[:, None]).squeeze(1)), z)
+    step = torch.stack([codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1)
     first = codes.take(_at(rows, goal)[..., 0]).flatten(2) - z[:, None]
     return Directions(torch.where(there.squeeze(2), goal, -1), step * there, first * there)
 
@@ -87,14 +89,10 @@ def _ranked(
     for c in sorted(set(label.tolist())):
         members = (label == c).nonzero().squeeze(1)
         apart = torch.cdist(z, flat(codes.take(members)))
-        order = apart.argsort(dim=1, stable=True)[:, :count]
-        distance[:, c] = apart.gather(1, order[:, :1]).squeeze(1)
+        near, order = apart.topk(min(count, len(members)), dim=1, largest=False)
+        distance[:, c] = near[:, 0]
         rows[:, c] = members[order[:, torch.arange(count, device=z.device).clamp_max(order.shape[1] - 1)]]
     return rows, distance
-
-
-def _mean(codes: Codes, rows: Int[Tensor, "n c"]) -> Float[Tensor, "n d"]:
-    return codes.take(rows).flatten(2).mean(1)
 
 
 def _at(values: Tensor, column: Int[Tensor, "n c"]) -> Tensor:

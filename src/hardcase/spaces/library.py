@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images
 
 
@@ -26,8 +27,12 @@ class Library:
     label: Int[Tensor, " l"]
 
     def take(self, rows: Int[Tensor, " *shape"]) -> Tensor:
-        picked = self.codes[rows.reshape(-1).cpu()].to(rows.device)
+        picked = self.codes.index_select(0, rows.reshape(-1).cpu()).to(rows.device)
         return picked.reshape(*rows.shape, *self.codes.shape[1:])
+
+    def mean(self, rows: Int[Tensor, "n c"]) -> Float[Tensor, "n d"]:
+        """The mean code of each line of rows."""
+        return embedding_bag(rows.cpu(), flat(self.codes), mode="mean").to(rows.device)
 
     @cached_property
     def by_class(self) -> tuple[Int[Tensor, " o"], ...]:
