@@ -1,0 +1,97 @@
+"""Features of pictures that were drawn with known ones."""
+
+import pytest
+import torch
+
+from hardcase.semantics import FEATURES, measured, moved
+
+NAMES = [feature.name for feature in FEATURES]
+
+
+def bar(*, width=4, level=1.0, ground=0.0, right=0, down=0, lean=0.0, length=16, colour=(1.0, 1.0, 1.0), size=32):
+    """An upright bar on an even ground; `lean` columns to the right for each row up."""
+    x = torch.full((size, size), float(ground))
+    for row in range((size - length) // 2, (size + length) // 2):
+        shift = round(lean * (size / 2 - row))
+        first = size // 2 - width // 2 + right + shift
+        x[row + down, first : first + width] = level
+    return (x[None] * torch.tensor(colour)[:, None, None])[None]
+
+
+def change(name, seed, test):
+    return float(moved(seed, test)[0, NAMES.index(name)])
+
+
+def value(name, image):
+    return float(measured(image)[0, NAMES.index(name)])
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "test"),
+    [
+        ("brightness", bar(level=0.5), bar(level=0.9)),
+        ("contrast", bar(level=0.5), bar(level=0.9)),
+        ("background", bar(), bar(ground=0.3)),
+        ("figure", bar(level=0.5), bar(level=0.9)),
+        ("saturation", bar(), bar(colour=(1.0, 0.5, 0.5))),
+        ("stroke", bar(width=2), bar(width=6)),
+        ("slant", bar(), bar(lean=0.5)),
+        ("x", bar(), bar(right=5)),
+        ("y", bar(), bar(down=5)),
+        ("scale", bar(length=10), bar(length=24)),
+    ],
+)
+def test_a_feature_that_rises_is_seen_to_rise_and_back_to_fall(name, seed, test):
+    assert change(name, seed, test) > 0.01
+    assert change(name, test, seed) == pytest.approx(-change(name, seed, test), abs=1e-6)
+
+
+def test_lengths_are_shares_of_the_side():
+    assert change("x", bar(), bar(right=8)) == pytest.approx(0.25, abs=0.01)
+    assert change("y", bar(), bar(down=-4)) == pytest.approx(-0.125, abs=0.01)
+    assert value("stroke", bar(width=4, length=28)) == pytest.approx(4 / 32, rel=0.2)
+    assert value("slant", bar(lean=0.5)) == pytest.approx(0.5, rel=0.1)
+    assert value("background", bar(ground=0.3)) == pytest.approx(0.3, abs=1e-6)
+
+
+def test_moving_a_figure_changes_only_its_place():
+    change = moved(bar(), bar(right=5, down=2))[0]
+    still = [i for i, name in enumerate(NAMES) if name not in ("x", "y")]
+    assert change[still].abs().max() < 1e-3
+
+
+def test_dark_figures_on_light_ground_are_measured_alike():
+    light, dark = bar(level=0.8, right=3, lean=0.25), 1 - bar(level=0.8, right=3, lean=0.25)
+    for name in ("x", "y", "slant", "stroke", "scale"):
+        assert value(name, dark) == pytest.approx(value(name, light), abs=1e-3)
+
+
+def test_hue_is_an_angle_and_takes_the_shorter_way():
+    red, green, blue = (bar(colour=c) for c in ((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)))
+    assert change("hue", red, green) == pytest.approx(1 / 3, abs=1e-3)
+    assert change("hue", red, blue) == pytest.approx(-1 / 3, abs=1e-3)
+    assert value("hue", bar()) == 0
+    assert value("saturation", red) == pytest.approx(1, abs=1e-3)
+
+
+def test_grey_images_have_neither_hue_nor_saturation():
+    grey = torch.rand(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    found = measured(grey)
+    assert found.shape == (4, len(FEATURES))
+    assert not found[:, [NAMES.index("hue"), NAMES.index("saturation")]].any()
+
+
+def test_detail_is_the_energy_of_short_waves():
+    place = torch.arange(32).float()
+    wave = {period: (0.5 + 0.4 * torch.sin(2 * torch.pi * place / period)).expand(1, 1, 32, 32) for period in (16, 3.2)}
+    assert value("detail", wave[16]) < 0.01
+    assert value("detail", wave[3.2]) > 0.99
+
+
+def test_an_even_picture_gives_finite_numbers():
+    assert measured(torch.zeros(2, 3, 8, 8)).isfinite().all()
+
+
+def test_rows_do_not_know_each_other():
+    x = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(measured(x)[2:3], measured(x[2:3]))
