@@ -47,12 +47,12 @@ def reproduce(
         device=existing(device or "cpu"), options=assign({} if ratings is None else {"ratings": str(ratings)}, settings or []), say=(lambda text: None) if quiet else note,
     )  # fmt: skip
     outcome = perform(name, bench)
-    page = outcome.write(bench.out)
+    page = outcome.write(bench.out, bench.command(name))
     if format == "json":
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
     _show(outcome)
-    tell(f"written to {shown(page)}")
+    tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
 
 
 def perform(name: str, bench: Bench) -> Outcome:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase.cache import make_folder, write_atomically
+from hardcase.experiments.pages import page
 
 Cell = str | int | float | None
 
@@ -25,6 +26,13 @@ class Bench:
     device: str = "cpu"
     options: Mapping[str, Any] = field(default_factory=dict)
     say: Callable[[str], None] = lambda text: None
+
+    def command(self, name: str) -> str:
+        """What makes the experiment called `name` again, at these sizes."""
+        flags = [f"--data {self.data}", f"--seed {self.seed}", f"--device {self.device}"]
+        flags += ["--full"] * self.full + [f"--repeats {self.repeats}"] * (self.repeats is not None)
+        chosen = [f"--set '{key}={json.dumps(value)}'" for key, value in self.options.items()]
+        return " ".join(["hardcase reproduce", name, *flags, *chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +57,22 @@ class Outcome:
     tables: Sequence[Table]
     figures: Sequence[str] = ()
 
-    def write(self, folder: Path) -> Path:
-        """``results.md`` (tables and pictures) and ``results.json`` (every number) in `folder`."""
+    def write(self, folder: Path, command: str = "") -> Path:
+        """``results.md`` and ``report.html`` (tables and pictures) and ``results.json`` (every number) in `folder`."""
         make_folder(folder)
         pictures = [f"![{name}]({name})\n" for name in self.figures]
         text = "\n".join([f"# {self.name}", "", *(table.to_markdown() for table in self.tables), *pictures])
         write_atomically(folder / "results.json", (json.dumps(asdict(self), indent=2) + "\n").encode())
+        write_atomically(folder / "report.html", page(self, folder, command).encode())
         return write_atomically(folder / "results.md", text.encode())
 
 
 def _line(cells: Sequence[Cell]) -> str:
-    return "| " + " | ".join(map(_text, cells)) + " |"
+    return "| " + " | ".join(map(said, cells)) + " |"
 
 
-def _text(cell: Cell) -> str:
+def said(cell: Cell) -> str:
+    """A cell as it is printed."""
     if cell is None:
         return "not run"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter, process_time
 
 import torch
 
@@ -23,23 +24,29 @@ from hardcase.methods.pgd import pgd
 from hardcase.tensors import from_bytes
 from hardcase.types import Budget, Images, Method
 
-GUIDES = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "tknp", "neighbour", "lsc", "dsc", "mdsc")
+GUIDES = (
+    "nc", "kmnc:k=100", "nbc", "snac", "tknc", "tknp", "ssc:channels=true", "vsc:channels=true", "svc:channels=true",
+    "vvc:channels=true", "lsa", "dsa", "mdsa", "lsc", "dsc", "mdsc", "neighbour", "nlc", "lscd",
+)  # fmt: skip
+"""Every criterion of the catalogue but `layer-snac`, whose units and gradient are those of `snac`."""
 CONTROLS = ("random", "none", "pgd")
-MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "lsc", "dsc", "mdsc")
+MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc", "dsc", "mdsc")
+COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
+"""Measures that are no shares of a whole: their growth is told in percent of the seeds' own value."""
 NETWORKS = ("zoo:lenet5", "zoo:lenet1", "zoo:lenet4")
 
 
 def run(bench: Bench) -> Outcome:
     """``--set models=… seeds=… gradients=… cover=… guides=nc,snac measured=nc`` choose other sizes and networks."""
     sizes, here = _sizes(bench), trio(bench, NETWORKS)
-    profile = measured_profile(here, sizes.measured)
+    profile = measured_profile(here, sizes.all_measured)
     tables, pictures = list[Table](), list[str]()
     for generator in ("deepxplore", "dlfuzz"):
         trials = {
             guide: [_trial(bench, here, profile, sizes, generator, guide, repeat) for repeat in range(sizes.repeats)]
             for guide in (*sizes.guides, *CONTROLS)
         }
-        tables += [found(generator, trials, sizes, here), gained(generator, trials, sizes)]
+        tables += [found(generator, trials, sizes, here), *gained(generator, trials, sizes)]
         pictures += pictures_of(bench, generator, trials, sizes)
     return Outcome("coverage-matrix", tables, pictures)
 
@@ -54,11 +61,13 @@ def _sizes(bench: Bench) -> Sizes:
         cover=float(chosen.get("cover", 1.0)),
         guides=_list(chosen.get("guides", GUIDES)),
         measured=_list(chosen.get("measured", MEASURED)),
+        counted=_list(chosen.get("counted", COUNTED)),
     )
 
 
 def _list(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
+    names = (value,) if isinstance(value, str) else value
+    return tuple(str(name) for name in names if name)
 
 
 def _trial(bench: Bench, here: Trio, profile: Profile, sizes: Sizes, generator: str, guide: str, repeat: int) -> Trial:
@@ -68,11 +77,13 @@ def _trial(bench: Bench, here: Trio, profile: Profile, sizes: Sizes, generator: 
     seeds = here.seeds(sizes.seeds, seed=bench.seed + repeat)
     method = _method(here, sizes, generator, guide)
     peers = here.peers if generator == "deepxplore" and guide != "pgd" else ()
+    clock = process_time if bench.device == "cpu" else perf_counter
+    begun = clock()
     done = search(
         here.subject, method, seeds, peers=peers, budget=Budget(gradients=sizes.gradients), keep="10",
         seed=bench.seed + repeat, shard=32,
     )  # fmt: skip
-    return _measured(here, profile, sizes, done)
+    return _measured(here, profile, sizes, done, clock() - begun)
 
 
 def _method(here: Trio, sizes: Sizes, generator: str, guide: str) -> Method:
@@ -86,19 +97,21 @@ def _method(here: Trio, sizes: Sizes, generator: str, guide: str) -> Method:
     return dlfuzz(subject=here.subject, profile=here.profile, criterion=guide, cover=sizes.cover)
 
 
-def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched) -> Trial:
-    seeds, found = done.seeds, done.findings
-    before = coverage(here, seeds, sizes.measured, profile)
-    after = coverage(here, _with(seeds, found.x, found.seed), sizes.measured, profile) if len(found) else before
+def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched, spent: float) -> Trial:
+    seeds, found, names = done.seeds, done.findings, sizes.all_measured
+    before = coverage(here, seeds, names, profile)
+    after = coverage(here, _with(seeds, found.x, found.seed), names, profile) if len(found) else before
+    scale = {name: max(abs(before[name]), 1e-12) if name in sizes.counted else 1.0 for name in names}
     change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
     return Trial(
         seeds=len(seeds),
         failing=int((done.failing > 0).sum()),
         adversarial=int(done.failing.sum()),
-        seconds=done.seconds,
+        found=done.succeeded,
+        seconds=spent,
         gradients=int(done.gradients.sum()),
         distance=float(change.flatten(1).norm(dim=1).median()) if len(found) else float("nan"),
-        gained={name: after[name] - before[name] for name in sizes.measured},
+        gained={name: (after[name] - before[name]) / scale[name] for name in names},
     )
 
 

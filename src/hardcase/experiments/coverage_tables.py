@@ -26,15 +26,22 @@ class Sizes:
     cover: float
     guides: tuple[str, ...]
     measured: tuple[str, ...]
+    counted: tuple[str, ...] = ()
+
+    @property
+    def all_measured(self) -> tuple[str, ...]:
+        return (*self.measured, *self.counted)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of one generator under one guide."""
+    """One run of one generator under one guide. `found`: seeds with a finding, of whatever kind; `failing`: seeds whose label
+    the subject left, in `adversarial` candidates together."""
 
     seeds: int
     failing: int
     adversarial: int
+    found: int
     seconds: float
     gradients: int
     distance: float
@@ -43,71 +50,95 @@ class Trial:
 
 def found(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, here: Trio) -> Table:
     """Number of adversarial inputs and what each costs."""
-    control = [trial.adversarial for trial in trials["none"]]
-    rows = list[list[Cell]]()
-    for guide, done in trials.items():
-        made = [trial.adversarial for trial in done]
-        each = [trial.seconds / max(trial.adversarial, 1) for trial in done]
-        spent = sum(trial.gradients for trial in done) / max(sum(made), 1)
-        delta = statistics.cliffs_delta(made, control)
-        share = sum(trial.failing for trial in done) / sum(trial.seeds for trial in done)
-        far = sum(trial.distance for trial in done) / len(done)
-        rows.append(
-            [named(guide), f"{share:.1%}", _interval(made, 1), f"{delta:+.2f} {statistics.magnitude(delta)}",
-             _interval(each, 1000), spent, far]
-        )  # fmt: skip
-    return Table(
-        f"{generator}: adversarial inputs",
-        [
-            "guide",
-            "failing seeds",
-            "adversarial inputs a run",
-            "Cliff's delta to no coverage",
-            "ms each",
-            "gradients each",
-            "L2",
-        ],
-        rows,
-        [
-            f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients a seed, weight {sizes.cover:g}; means with 95 % bootstrap intervals",
-            "an adversarial input is a candidate on which the subject leaves its seed's label"
-            + ("; a seed ends with its first" if generator == "deepxplore" else "; a seed goes on after it"),
-            *here.notes,
-        ],
+    rows = [[named(guide), *_found(done, trials["none"])] for guide, done in trials.items()]
+    columns = [
+        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta", "ms each", "delta", "gradients each", "L2"
+    ]  # fmt: skip
+    kind = (
+        "found: the models disagree, and the seed ends"
+        if generator == "deepxplore"
+        else "a seed goes on after a failure"
     )
+    notes = [
+        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject a seed, weight {sizes.cover:g}; means with 95 % bootstrap intervals",
+        f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
+        "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
+        "the weight is the same for all guides; how large a criterion's gradient is beside the main one is its own",
+        "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
+        *here.notes,
+    ]
+    return Table(f"{generator}: adversarial inputs", columns, rows, notes)
 
 
-def gained(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> Table:
-    """Coverage improvement, guide by measured criterion."""
-    rows = list[list[Cell]]()
-    for guide, done in trials.items():
-        cells = list[Cell]()
-        for name in sizes.measured:
-            gained, control = ([trial.gained[name] for trial in some] for some in (done, trials["none"]))
-            cells.append(f"{_interval(gained, 100)} ({statistics.cliffs_delta(gained, control):+.2f})")
-        rows.append([named(guide), *cells])
-    return Table(
-        f"{generator}: coverage improvement (percentage points) by guide and measured criterion",
-        ["guide", *sizes.measured],
-        rows,
-        [
-            "coverage of the seeds with up to ten found inputs of each, minus that of the seeds alone",
-            "in round brackets Cliff's delta to the control without coverage; the diagonal is a guide's own yardstick",
-        ],
-    )
+def _found(done: Sequence[Trial], control: Sequence[Trial]) -> list[Cell]:
+    seeds, made, each = sum(trial.seeds for trial in done), _made(done), _each(done)
+    far = [trial.distance for trial in done if trial.distance == trial.distance]
+    return [
+        f"{sum(trial.found for trial in done) / seeds:.1%}",
+        f"{sum(trial.failing for trial in done) / seeds:.1%}",
+        _interval(made, 1),
+        _delta(made, _made(control)),
+        _interval(each, 1000),
+        _delta(each, _each(control)),
+        sum(trial.gradients for trial in done) / max(sum(made), 1),
+        sum(far) / len(far) if far else None,
+    ]
+
+
+def _made(done: Sequence[Trial]) -> list[int]:
+    return [trial.adversarial for trial in done]
+
+
+def _each(done: Sequence[Trial]) -> list[float]:
+    return [trial.seconds / max(trial.adversarial, 1) for trial in done]
+
+
+def gained(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> list[Table]:
+    """Coverage improvement, guide by measured criterion: shares in percentage points, other measures in percent."""
+    notes = [
+        "what the seeds with up to ten found inputs of each cover, less what the seeds cover alone: who finds more inputs covers more",
+        "in round brackets Cliff's delta to the control without coverage; the diagonal is a guide's own yardstick",
+    ]
+    parts = [("percentage points", sizes.measured), ("percent of the seeds' own value", sizes.counted)]
+    return [
+        Table(
+            f"{generator}: coverage improvement ({unit}) by guide and measured criterion",
+            ["guide", *map(named, names)],
+            [[named(guide), *(_gain(done, trials["none"], name) for name in names)] for guide, done in trials.items()],
+            notes,
+        )
+        for unit, names in parts
+        if names
+    ]
+
+
+def _gain(done: Sequence[Trial], control: Sequence[Trial], name: str) -> str:
+    gained, other = ([trial.gained[name] for trial in some] for some in (done, control))
+    return f"{_interval(gained, 100)} ({statistics.cliffs_delta(gained, other):+.2f})"
+
+
+def _delta(values: Sequence[float], control: Sequence[float]) -> str:
+    size = statistics.cliffs_delta(values, control)
+    return f"{size:+.2f} {statistics.magnitude(size)}"
 
 
 def pictures_of(bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> list[str]:
     counts = {named(guide): [float(t.adversarial) for t in done] for guide, done in trials.items()}
     gained = torch.tensor(
-        [[100 * sum(t.gained[name] for t in done) / len(done) for name in sizes.measured] for done in trials.values()]
+        [
+            [100 * sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured]
+            for done in trials.values()
+        ]
     )
-    bench.out.mkdir(parents=True, exist_ok=True)
+    spent = {named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()}
     return [
         figures.boxes(bench.out / f"{generator}-adversarial.png", {generator: counts}, y="adversarial inputs a run"),
+        figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input"),
         figures.heat(
-            bench.out / f"{generator}-coverage.png", gained, rows=[*map(named, trials)], columns=sizes.measured,
-            title=f"{generator}: coverage improvement, percentage points",
+            bench.out / f"{generator}-coverage.png", gained, rows=[*map(named, trials)], columns=[*map(named, sizes.all_measured)],
+            title=f"{generator}: coverage improvement (percentage points; percent from {named(sizes.counted[0])} on)"
+            if sizes.counted
+            else f"{generator}: coverage improvement (percentage points)",
         ),
     ]  # fmt: skip
 
@@ -118,4 +149,4 @@ def _interval(values: Sequence[float], scale: float) -> str:
 
 
 def named(guide: str) -> str:
-    return _NAMES.get(guide, guide)
+    return _NAMES.get(guide, guide.replace(":channels=true", ""))

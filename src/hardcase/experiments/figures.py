@@ -88,7 +88,8 @@ def clouds(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]])
 
 def boxes(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> str:
     """Boxplots, one panel beside the other."""
-    figure = _figure(4.2 * len(panels), 3.4)
+    widest = max((len(groups) for groups in panels.values()), default=1)
+    figure = _figure(max(4.2, 0.4 * widest) * len(panels), 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, groups) in zip(axes, panels.items()):
         axis.boxplot(list(groups.values()), tick_labels=list(groups))
