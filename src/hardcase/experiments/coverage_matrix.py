@@ -32,7 +32,7 @@ GUIDES = (
 CONTROLS = ("random", "none", "pgd")
 MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc", "dsc", "mdsc")
 COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
-"""Measures that are no shares of a whole: their growth is told in percent of the seeds' own value."""
+"""Measures that are no shares of a whole: they grow in units of their own."""
 NETWORKS = ("zoo:lenet5", "zoo:lenet1", "zoo:lenet4")
 
 
@@ -101,7 +101,6 @@ def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched, spent:
     seeds, found, names = done.seeds, done.findings, sizes.all_measured
     before = coverage(here, seeds, names, profile)
     after = coverage(here, _with(seeds, found.x, found.seed), names, profile) if len(found) else before
-    scale = {name: max(abs(before[name]), 1e-12) if name in sizes.counted else 1.0 for name in names}
     change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
     return Trial(
         seeds=len(seeds),
@@ -111,7 +110,7 @@ def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched, spent:
         seconds=spent,
         gradients=int(done.gradients.sum()),
         distance=float(change.flatten(1).norm(dim=1).median()) if len(found) else float("nan"),
-        gained={name: (after[name] - before[name]) / scale[name] for name in names},
+        gained={name: after[name] - before[name] for name in names},
     )
 
 

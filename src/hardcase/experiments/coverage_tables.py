@@ -94,27 +94,30 @@ def _each(done: Sequence[Trial]) -> list[float]:
 
 
 def gained(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> list[Table]:
-    """Coverage improvement, guide by measured criterion: shares in percentage points, other measures in percent."""
+    """Coverage improvement, guide by measured criterion: shares in percentage points, other measures in their own units."""
     notes = [
         "what the seeds with up to ten found inputs of each cover, less what the seeds cover alone: who finds more inputs covers more",
         "in round brackets Cliff's delta to the control without coverage; the diagonal is a guide's own yardstick",
     ]
-    parts = [("percentage points", sizes.measured), ("percent of the seeds' own value", sizes.counted)]
+    parts = [("percentage points", 100, sizes.measured), ("in the measure's own units", 1, sizes.counted)]
     return [
         Table(
             f"{generator}: coverage improvement ({unit}) by guide and measured criterion",
             ["guide", *map(named, names)],
-            [[named(guide), *(_gain(done, trials["none"], name) for name in names)] for guide, done in trials.items()],
+            [
+                [named(guide), *(_gain(done, trials["none"], name, scale) for name in names)]
+                for guide, done in trials.items()
+            ],
             notes,
         )
-        for unit, names in parts
+        for unit, scale, names in parts
         if names
     ]
 
 
-def _gain(done: Sequence[Trial], control: Sequence[Trial], name: str) -> str:
+def _gain(done: Sequence[Trial], control: Sequence[Trial], name: str, scale: float) -> str:
     gained, other = ([trial.gained[name] for trial in some] for some in (done, control))
-    return f"{_interval(gained, 100)} ({statistics.cliffs_delta(gained, other):+.2f})"
+    return f"{_interval(gained, scale)} ({statistics.cliffs_delta(gained, other):+.2f})"
 
 
 def _delta(values: Sequence[float], control: Sequence[float]) -> str:
@@ -124,21 +127,17 @@ def _delta(values: Sequence[float], control: Sequence[float]) -> str:
 
 def pictures_of(bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> list[str]:
     counts = {named(guide): [float(t.adversarial) for t in done] for guide, done in trials.items()}
-    gained = torch.tensor(
-        [
-            [100 * sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured]
-            for done in trials.values()
-        ]
-    )
+    gained = [
+        [sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured] for done in trials.values()
+    ]
+    scale = torch.tensor([100.0] * len(sizes.measured) + [1.0] * len(sizes.counted))
     spent = {named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()}
     return [
         figures.boxes(bench.out / f"{generator}-adversarial.png", {generator: counts}, y="adversarial inputs a run"),
         figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input"),
         figures.heat(
-            bench.out / f"{generator}-coverage.png", gained, rows=[*map(named, trials)], columns=[*map(named, sizes.all_measured)],
-            title=f"{generator}: coverage improvement (percentage points; percent from {named(sizes.counted[0])} on)"
-            if sizes.counted
-            else f"{generator}: coverage improvement (percentage points)",
+            bench.out / f"{generator}-coverage.png", scale * torch.tensor(gained), rows=[*map(named, trials)], columns=[*map(named, sizes.all_measured)],
+            title=f"{generator}: coverage improvement (shares in percentage points)",
         ),
     ]  # fmt: skip
 
