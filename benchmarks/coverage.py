@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure, ratio, seconds
-from hardcase import coverage, data, zoo
+from hardcase import data, measuring, zoo
 from hardcase.criteria import build
 from hardcase.criteria.catalogue import Spec
 from hardcase.criteria.profile import Profile
@@ -45,7 +45,7 @@ def figures() -> Iterator[Figure]:
 def _six(name: str, subject: Subject, images: Images, training: Images) -> Iterator[Figure]:
     for prefix, mode in MODES.items():
         specs = _specs(mode)
-        profile = coverage.profile_for(subject, training, specs)
+        profile = measuring.profile_for(subject, training, specs)
         batch = _batch(subject, images, specs, profile)
         ours, plain = _covered(subject, images, specs, profile, batch), _plain(subject, images, batch)
         yield _ratio(f"coverage-six-{prefix}{name}", ratio(ours, plain), f"a forward pass of {len(images)} images")
@@ -55,11 +55,11 @@ def _six(name: str, subject: Subject, images: Images, training: Images) -> Itera
 def _covered(
     subject: Subject, images: Images, specs: Sequence[Spec], profile: Profile, batch: int
 ) -> Callable[[], object]:
-    anatomy = coverage.anatomy_of(subject, images)
+    anatomy = measuring.anatomy_of(subject, images)
 
     def work() -> object:
         measures = [build(spec, anatomy, profile) for spec in specs]
-        coverage.observe(subject, images, measures, batch=batch)
+        measuring.observe(subject, images, measures, batch=batch)
         return [measure.tally() for measure in measures]
 
     return work
@@ -110,9 +110,9 @@ def _surprise(subject: Subject, images: Images, training: Images) -> Iterator[Fi
     """LSA and DSA of all images; the profile, made once, is timed apart."""
     for spec in ("lsa", "dsa"):
         made: list[Profile] = []
-        specs = coverage.specs_of(spec)
-        spent = seconds(lambda: made.append(coverage.profile_for(subject, training, specs)))  # noqa: B023 - called at once
-        fitted = seconds(partial(build, spec, coverage.anatomy_of(subject, images), made[0]))
+        specs = measuring.specs_of(spec)
+        spent = seconds(lambda: made.append(measuring.profile_for(subject, training, specs)))  # noqa: B023 - called at once
+        fitted = seconds(partial(build, spec, measuring.anatomy_of(subject, images), made[0]))
         what = f"nothing: once for {len(training)} training images"
         yield Figure(name=f"{spec}-profile", value=spent + fitted, unit="s", against=what, command=COMMAND)
         ours, plain = _covered(subject, images, specs, made[0], 256), _plain(subject, images, 256)
@@ -146,7 +146,7 @@ def _by_class(tip: object, known: object, classes: object) -> Callable[..., obje
 def _growth(subject: Subject, images: Images) -> Iterator[Figure]:
     """Twice the inputs, twice the cost; four times the units, four times the cost."""
     specs, curve = _specs("unit"), dict[int, float]()
-    profile = coverage.profile_for(subject, images, specs)
+    profile = measuring.profile_for(subject, images, specs)
     for count in (1000, 2000, 4000, 8000):
         part = images.take(torch.arange(count) % len(images))
         curve[count] = min(seconds(_covered(subject, part, specs, profile, 256)) for _ in range(3)) / count
@@ -154,9 +154,9 @@ def _growth(subject: Subject, images: Images) -> Iterator[Figure]:
     beyond = dict[int, float]()
     for width in (16, 32, 64):
         wider, noise = _colour(width, 96)
-        profile = coverage.profile_for(wider, noise, specs)
+        profile = measuring.profile_for(wider, noise, specs)
         work, plain = _covered(wider, noise, specs, profile, 32), _plain(wider, noise, 32)
-        units = build(specs[0], coverage.anatomy_of(wider, noise), profile).convention["units"]
+        units = build(specs[0], measuring.anatomy_of(wider, noise), profile).convention["units"]
         beyond[units] = (
             (min(seconds(work) for _ in range(3)) - min(seconds(plain) for _ in range(3))) / len(noise) / units
         )
@@ -181,7 +181,7 @@ def _memory() -> Figure:
 def peak() -> float:
     subject, images = _colour(count=128)
     specs = _specs("unit")
-    profile = coverage.profile_for(subject, images, specs)
+    profile = measuring.profile_for(subject, images, specs)
     _covered(subject, images, specs, profile, _batch(subject, images, specs, profile))()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
@@ -215,18 +215,18 @@ def _colour(width: int = 64, count: int = 512) -> tuple[Subject, Images]:
 
 
 def _activations(subject: Subject, images: Images, mode: str) -> list[Tensor]:
-    selection = build(f"nc:mode={mode}", coverage.anatomy_of(subject, images)).rule.selections[0]
+    selection = build(f"nc:mode={mode}", measuring.anatomy_of(subject, images)).rule.selections[0]
     with torch.inference_mode():
         return selection.read(subject(from_bytes(images.x), selection.taps).activations)
 
 
 def _specs(mode: str) -> list[Spec]:
-    return coverage.specs_of(",".join(f"{spec},mode={mode}" for spec in SIX))
+    return measuring.specs_of(",".join(f"{spec},mode={mode}" for spec in SIX))
 
 
 def _batch(subject: Subject, images: Images, specs: Sequence[Spec], profile: Profile) -> int:
-    anatomy = coverage.anatomy_of(subject, images)
-    return coverage.batch_for(subject, images, join_taps(build(spec, anatomy, profile).taps for spec in specs))
+    anatomy = measuring.anatomy_of(subject, images)
+    return measuring.batch_for(subject, images, join_taps(build(spec, anatomy, profile).taps for spec in specs))
 
 
 def _ratio(name: str, value: float, against: str) -> Figure:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hardcase.api import check, resume, run
     from hardcase.errors import Problem
     from hardcase.judging.asking import judge
+    from hardcase.measuring import coverage
     from hardcase.results import Run
     from hardcase.subject import Subject
     from hardcase.suite.compare import compare
@@ -28,6 +29,7 @@ _HOMES = {
     "resume": "api",
     "check": "api",
     "judge": "judging.asking",
+    "coverage": "measuring",
     "compare": "suite.compare",
     "replay": "suite.replay",
     "shrink": "suite.shrink",
@@ -42,8 +44,8 @@ _HOMES = {
 _ROOMS = ("criteria", "data", "methods", "spaces", "testing", "zoo")
 
 __all__ = [
-    "Budget", "Images", "Method", "Problem", "Run", "Subject", "assert_confirmed_rate", "check", "compare", "criteria",
-    "data", "judge", "methods", "replay", "resume", "run", "shrink", "spaces", "testing", "zoo",
+    "Budget", "Images", "Method", "Problem", "Run", "Subject", "assert_confirmed_rate", "check", "compare", "coverage",
+    "criteria", "data", "judge", "methods", "replay", "resume", "run", "shrink", "spaces", "testing", "zoo",
 ]  # fmt: skip
 
 

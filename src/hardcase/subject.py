@@ -51,6 +51,7 @@ class Subject(nn.Module):
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device if device is not None else _device_of(net))
         self.train(False)
+        self._writes_over = False  # whether a layer was seen to write over the output of another
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs])
 
     @property
@@ -62,9 +63,12 @@ class Subject(nn.Module):
         return super().train(False)
 
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
-        with self._tapped(taps or {}) as activations:
+        with self._tapped(taps or {}) as seen:
             batch = pad_rows(x, self.tile)
             logits = self.net((batch - self.mean) / self.std)
+        if any(kept.changed for kept in seen.values()):
+            self._writes_over = True
+            return self.forward(x, taps)
         if not isinstance(logits, Tensor):
             raise Problem(f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes).")
         if logits.ndim != 2 or len(logits) < len(x):
@@ -74,15 +78,15 @@ class Subject(nn.Module):
         logits = logits[: len(x)]
         if self.outputs == "probabilities":
             logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
-        return Answer(logits.float(), {name: value[: len(x)] for name, value in activations.items()})
+        return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""
         return {name: module for name, module in self.net.named_modules() if name and not list(module.children())}
 
     @contextmanager
-    def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, Tensor]]:
-        modules, seen = dict(self.net.named_modules()), dict[str, Tensor]()
+    def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, _Kept]]:
+        modules, seen = dict(self.net.named_modules()), dict[str, _Kept]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
             raise Problem(
@@ -90,7 +94,8 @@ class Subject(nn.Module):
                 f"layers: {', '.join(self.layers())}",
                 fix="hardcase layers --model ...",
             )
-        handles = [_tap(modules[name], name, tap, seen) for name, tap in taps.items() if "#" not in name]
+        copied = self._writes_over
+        handles = [_tap(modules[name], name, tap, seen, copied) for name, tap in taps.items() if "#" not in name]
         try:
             yield seen
         finally:
@@ -101,14 +106,29 @@ class Subject(nn.Module):
             raise Problem(f"layer {silent[0]!r} did not run when the model was called, so it cannot be tapped.")
 
 
-def _tap(module: nn.Module, name: str, tap: Tap, seen: dict[str, Tensor]) -> torch.utils.hooks.RemovableHandle:
-    """Keep what `tap` makes of the module's output; a module that runs again is kept as ``name#2``, ``name#3`` ..."""
+class _Kept:
+    """What a tap kept. It may be the layer's own memory, and a later layer may write over that; torch counts such writes."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value, self._counted = value, not value.is_inference()
+        self._version = value._version if self._counted else 0
+
+    @property
+    def changed(self) -> bool:
+        return self._counted and self.value._version != self._version
+
+
+def _tap(
+    module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
+) -> torch.utils.hooks.RemovableHandle:
+    """Keep what `tap` makes of the module's output, or of a copy; a module that runs again is kept as ``name#2``, ``name#3``."""
     calls = 0
 
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
         nonlocal calls
         calls += 1
-        seen[name if calls == 1 else f"{name}#{calls}"] = tap(output)
+        output = output.clone() if copied or output.is_inference() else output
+        seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)
 

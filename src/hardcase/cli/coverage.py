@@ -45,8 +45,8 @@ def coverage(
     flags = dict(locals())
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import resolve
-    from hardcase.coverage import measure, specs_of
     from hardcase.data import load
+    from hardcase.measuring import specs_of
     from hardcase.planning import subject
 
     logging_to(verbose=verbose, quiet=quiet)
@@ -60,7 +60,7 @@ def coverage(
         note(f"measuring {len(images):,} images of {data}; profile from the train split of {source}")
     batch = 0 if config.batch_size == "auto" else config.batch_size
     known = load(source, split="train", offline=offline)
-    rows = measure(
+    rows = measured(
         subject(config, model), images, specs, profile=known, convention=convention, seeds=seeds, batch=batch
     )
     as_json(rows) if format == "json" else _show(rows)

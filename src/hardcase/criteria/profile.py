@@ -132,7 +132,7 @@ def fit_profile(
     running, kept = {s: Running(s.units) for s in needs.ranges}, {s: list[Tensor]() for s in needs.traces}
     predicted, device = list[Tensor](), getattr(subject, "device", torch.device("cpu"))
     for part in chunks(len(images), batch):
-        with torch.inference_mode():
+        with torch.no_grad():
             answer = subject(from_bytes(images.x[part].to(device)), taps)
             frame = Frame(answer.activations, answer.logits)
             for selection, state in running.items():

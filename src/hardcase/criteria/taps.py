@@ -19,12 +19,12 @@ from hardcase.types import Tap
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Every unit, one row per image. Units lie together in memory, which is what counting per unit wants."""
+    """Every unit, one row per image: the layer's own output, not a copy."""
 
     layer: Layer
 
     def __call__(self, output: Tensor) -> Float[Tensor, "m u"]:
-        return self.layer.arranged(output).flatten(1).float().t().clone(memory_format=torch.contiguous_format).t()
+        return self.layer.arranged(output).flatten(1).float()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from hardcase import data, models
-from hardcase.coverage import measure, profile_for
 from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem
 from hardcase.experiments.bench import Bench
 from hardcase.health import answers
+from hardcase.measuring import coverage as measure
+from hardcase.measuring import profile_for
 from hardcase.methods.watching import Profiles
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.coverage import profile_for
 from hardcase.criteria.anatomy import Anatomy, Layered, survey
 from hardcase.criteria.building import build, requirements
 from hardcase.criteria.measure import Measure
 from hardcase.criteria.profile import Needs, Profile
 from hardcase.criteria.units import Selection, select
 from hardcase.errors import Problem
+from hardcase.measuring import profile_for
 from hardcase.types import Answer, Images, Model, Offer, Probe, Tap
 
 

@@ -1,4 +1,4 @@
-"""`measure`: an image set, several criteria, one pass."""
+"""`coverage`: an image set, several criteria, one pass."""
 
 import json
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase import coverage
-from hardcase.coverage import measure, profile_for
+from hardcase import measuring
 from hardcase.criteria.catalogue import CRITERIA
 from hardcase.errors import Problem
+from hardcase.measuring import coverage, profile_for
 from hardcase.types import Answer
 from tiny import bars
 
@@ -27,7 +27,7 @@ def values(records):
 
 
 def test_records(world):
-    records = measure(world.subject, world.images, ",".join(CRITERIA), profile=world.training)
+    records = coverage(world.subject, world.images, ",".join(CRITERIA), profile=world.training)
     assert [record["criterion"] for record in records] == list(CRITERIA)
     for record in records:
         assert {"criterion", "value", "covered", "total", "convention", "profile", "seconds"} <= set(record)
@@ -44,9 +44,9 @@ def test_records(world):
 def test_the_batch_changes_nothing(world):
     specs = [*CRITERIA, "kmnc:k=10,mode=unit", "nbc:mode=unit"]
     profile = profile_for(world.subject, world.training, specs)
-    once = values(measure(world.subject, world.images, specs, profile=profile, batch=40))
+    once = values(coverage(world.subject, world.images, specs, profile=profile, batch=40))
     for batch in (1, 7, 16):
-        again = values(measure(world.subject, world.images, specs, profile=profile, batch=batch))
+        again = values(coverage(world.subject, world.images, specs, profile=profile, batch=batch))
         for name, value in once.items():
             if "to rounding" in CRITERIA[name.split(":")[0]].laws:
                 assert again[name][0] == pytest.approx(value[0], rel=1e-9)
@@ -65,13 +65,13 @@ def test_one_pass_however_many_criteria(world, monkeypatch):
     subject = Counting(world.subject.net)
     profile = profile_for(subject, world.training, "nc,kmnc,nbc,tknp,dsa,ssc")
     calls.clear()
-    measure(subject, world.images, "nc,kmnc,nbc,tknp,dsa,ssc", profile=profile, batch=20)
+    coverage(subject, world.images, "nc,kmnc,nbc,tknp,dsa,ssc", profile=profile, batch=20)
     assert [n for n in calls if n > 1 and n not in (16, 32)] == [20, 20]
 
 
 def test_the_subject_is_left_as_it_was(world):
     before = (world.subject.hash, torch.get_rng_state().tolist())
-    measure(world.subject, world.images, "nc,kmnc", profile=world.training)
+    coverage(world.subject, world.images, "nc,kmnc", profile=world.training)
     assert (world.subject.hash, torch.get_rng_state().tolist()) == before
     assert not any(module._forward_hooks for module in world.subject.modules())
 
@@ -80,33 +80,33 @@ def test_seeds_and_tests(world):
     noise = torch.randint(-40, 40, world.images.x.shape, generator=torch.Generator().manual_seed(0))
     x = (world.images.x.int() + noise).clamp(0, 255).to(torch.uint8)
     tests = type(world.images)(x, world.images.y, world.images.id, world.images.classes)
-    (record,) = measure(world.subject, tests, "ssc:pairs=seed-test", seeds=world.images)
+    (record,) = coverage(world.subject, tests, "ssc:pairs=seed-test", seeds=world.images)
     assert record["detail"]["inputs"] == 80
     assert record["detail"]["qualified input pairs"] > 0
     with pytest.raises(Problem, match="40 images were given with 39 seeds"):
-        measure(world.subject, tests, "ssc:pairs=seed-test", seeds=world.images.take(torch.arange(39)))
+        coverage(world.subject, tests, "ssc:pairs=seed-test", seeds=world.images.take(torch.arange(39)))
 
 
 def test_a_saved_profile_serves_and_a_foreign_one_does_not(world):
     profile = profile_for(world.subject, world.training, "kmnc")
-    fresh = measure(world.subject, world.images, "kmnc", profile=world.training)
-    assert values(measure(world.subject, world.images, "kmnc", profile=profile)) == values(fresh)
+    fresh = coverage(world.subject, world.images, "kmnc", profile=world.training)
+    assert values(coverage(world.subject, world.images, "kmnc", profile=profile)) == values(fresh)
     other = World(training=bars(10)).subject
     other.hash = "another"
     with pytest.raises(Problem, match="another model"):
-        measure(other, world.images, "kmnc", profile=profile)
+        coverage(other, world.images, "kmnc", profile=profile)
 
 
 def test_the_same_criterion_twice(world):
-    records = measure(world.subject, world.images, ["nc", "nc:threshold=0.5", "nc"])
+    records = coverage(world.subject, world.images, ["nc", "nc:threshold=0.5", "nc"])
     assert records[0]["value"] == records[2]["value"] != records[1]["value"]
 
 
 def test_mistakes(world):
     with pytest.raises(Problem, match="needs a profile"):
-        measure(world.subject, world.images, "kmnc")
+        coverage(world.subject, world.images, "kmnc")
     with pytest.raises(Problem, match="no images to measure"):
-        measure(world.subject, world.images.take(torch.arange(0)), "nc")
+        coverage(world.subject, world.images.take(torch.arange(0)), "nc")
 
     class Remote:
         name, offers, hash, device = "onnx:net.onnx", "scores", "", torch.device("cpu")
@@ -115,17 +115,17 @@ def test_mistakes(world):
             return Answer(torch.zeros(len(x), 3))
 
     with pytest.raises(Problem, match=r"onnx:net.onnx offers scores"):
-        measure(Remote(), world.images, "nc")
+        coverage(Remote(), world.images, "nc")
 
 
 def test_progress_reaches_the_end(world):
     seen = []
-    measure(world.subject, world.images, "nc", batch=16, progress=lambda done, total: seen.append((done, total)))
+    coverage(world.subject, world.images, "nc", batch=16, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(16, 40), (32, 40), (40, 40)]
 
 
 def test_few_activations_large_batches(world, monkeypatch):
-    assert coverage.batch_for(world.subject, world.images, {}) == 256
-    monkeypatch.setattr(coverage, "KEPT", 40 * 600)
+    assert measuring.batch_for(world.subject, world.images, {}) == 256
+    monkeypatch.setattr(measuring, "KEPT", 40 * 600)
     taps = world.make("nc:mode=unit")().taps
-    assert coverage.batch_for(world.subject, world.images, taps) == 32
+    assert measuring.batch_for(world.subject, world.images, taps) == 32

@@ -26,7 +26,7 @@ KEPT = 2**26
 """Activations (numbers) that a batch may keep."""
 
 
-def measure(
+def coverage(
     subject: Model,
     images: Images,
     criteria: str | Sequence[str | Spec],
@@ -123,7 +123,7 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
 
 def _look(subject: Model, images: Images, part: slice, taps: dict[str, Tap], are_seeds: bool) -> Frame:
     device = getattr(subject, "device", torch.device("cpu"))
-    with torch.inference_mode():
+    with torch.no_grad():
         answer = subject(from_bytes(images.x[part].to(device)), taps)
     ids = torch.arange(part.start, part.stop)
     flags = torch.full((len(ids),), are_seeds)
