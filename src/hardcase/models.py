@@ -87,7 +87,7 @@ def _load(spec: str, how: Loading) -> Model:
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
         raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
-    net = _from_file(Path(path), factory)
+    net = from_file(Path(path), factory)
     if weights:
         _load_weights(net, Path(weights), trust=how.trust_pickle)
     return net if isinstance(net, Subject) else _subject(net, spec, how)
@@ -141,7 +141,8 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
     return made
 
 
-def _from_file(path: Path, factory: str) -> nn.Module:
+def from_file(path: Path, factory: str) -> nn.Module:
+    """The module that a function in a Python file makes."""
     if not path.is_file():
         raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     spec = importlib.util.spec_from_file_location(f"hardcase_user_{path.stem}", path)

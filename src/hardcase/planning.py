@@ -12,8 +12,7 @@ from hardcase import data, models, recipes
 from hardcase.campaign import Campaign, parse_keep
 from hardcase.config import Config
 from hardcase.errors import Problem
-from hardcase.generators.gan import Gan
-from hardcase.generators.sampling import fresh
+from hardcase.generators.sampling import Sampler, fresh
 from hardcase.running import Plan
 from hardcase.spaces.activations import Activations
 from hardcase.training import Progress
@@ -74,12 +73,12 @@ def made_seeds(config: Config, ready: Campaign) -> Images:
     """Fresh samples of the method's generator that the subject gets right; none of the target's own class."""
     space, subject = ready.method.space, ready.subject
     assert isinstance(space, Activations)
-    assert isinstance(space.generator, Gan)
+    assert isinstance(space.generator, Sampler)
     images = data.load(config.data, split="test", offline=config.offline)
     target = _target(config, images)
     labels = torch.tensor([c for c in range(len(images.classes)) if c != target])
     return fresh(
-        space.generator, images.classes, config.seeds, labels=labels, seed=config.seed,
+        space.generator, images.classes, config.seeds, labels=labels, seed=config.seed, device=subject.device,
         accept=lambda x, y: subject(x).logits.argmax(1) == y,
     )  # fmt: skip
 

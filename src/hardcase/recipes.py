@@ -16,7 +16,9 @@ from torch import Tensor
 from hardcase import data, generators
 from hardcase.config import wrong_value
 from hardcase.errors import Problem, choice
+from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.catalogue import METHODS, Recipe
+from hardcase.models import from_file
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import stream
 from hardcase.spaces.activations import Activations, early_places
@@ -25,7 +27,7 @@ from hardcase.spaces.pixel import Pixels
 from hardcase.spaces.vae import Labelled, latent
 from hardcase.spaces.vqvae import Grid
 from hardcase.subject import Subject
-from hardcase.tensors import from_bytes
+from hardcase.tensors import digest_tensors, from_bytes
 from hardcase.training import Progress
 from hardcase.types import OFFERS, Images, Method, Model, Oracle, Space
 
@@ -46,9 +48,10 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
 _SPACES: Mapping[str, Callable[[Any], Space]] = {
     "vae": latent,
     "vqvae": Grid,
-    "gan": lambda net: Activations(net, early_places(net)),
 }
 """The space that each family of generators opens."""
+_PLACES: Mapping[str, Callable[[Any], Any]] = {"gan": lambda net: net, "vae": Decoder}
+"""Families whose activations can be perturbed, as generators with places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +185,12 @@ def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Spac
     path = Path(rest).expanduser()
     if family == "pixels":
         return Pixels(), None
-    if family not in _SPACES:
-        raise choice("generator", family, ["pixels", *_SPACES])
+    perturbed = row.seeds == "generator"
+    if perturbed and family.endswith(".py"):
+        return _own(Path(family), rest, bench)
+    if family not in (_PLACES if perturbed else _SPACES):
+        known = [*_PLACES, "FILE.py:FACTORY"] if perturbed else ["pixels", *_SPACES]
+        raise choice(f"generator for {row.name}", family, known)
     if rest and (path / "card.json").is_file():
         net, card = generators.load(path, family, data=train.hash)
     else:
@@ -200,7 +207,25 @@ def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Spac
             **training,
         )
     _warn(card)
-    return _SPACES[family](net.to(bench.subject.device)), card
+    net = net.to(bench.subject.device)
+    return (_places(_PLACES[family](net), bench) if perturbed else _SPACES[family](net)), card
+
+
+def _places(net: Any, bench: Bench) -> Activations:
+    classes = len(bench.images.classes)
+    return Activations(net, early_places(net, classes=classes), classes=classes)
+
+
+def _own(path: Path, factory: str, bench: Bench) -> tuple[Space, dict[str, Any]]:
+    """The activations of a generator that the user supplies."""
+    net = from_file(path, factory).to(bench.subject.device)
+    generator = supplied(net)
+    if generator.shape != tuple(bench.images.x.shape[1:]):
+        raise Problem(
+            f"{path}:{factory} paints images of {generator.shape}; the data has {tuple(bench.images.x.shape[1:])}."
+        )
+    card = {"kind": "supplied", "name": f"{path}:{factory}", "weights": digest_tensors(dict(net.state_dict()))}
+    return _places(generator, bench), card
 
 
 def _warn(card: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ SHORT = Recipe(epochs=40, batch=16, lr=3e-3)
 def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    for name in ("vqvae-ema", "gan-conditional"):
+    for name in ("vqvae-ema", "gan-small", "gan-conditional"):
         monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT))
     monkeypatch.setattr(
         vqvae,

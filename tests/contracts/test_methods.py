@@ -31,10 +31,11 @@ from hardcase.types import OFFERS
 SPACES = {
     "vae": lambda: Latent(ToyAutoencoder()),
     "vqvae": lambda: Grid(ToyQuantiser()),
-    "gan": lambda: Activations(ToyPainter(), early_places(ToyPainter(), classes=4)),
+    "gan": lambda: Activations(ToyPainter(), early_places(ToyPainter(), classes=4), classes=4),
 }
 OPTIONS = {
     "feature-perturbation": {"stride": 0.05},
+    "feature-perturbation@paper": {"stride": 0.05},
     "sinvad@paper": {"spread": 1.5, "generations": 20},
     "sinvad-between@code": {"spread": 1.5, "generations": 20},
     "sinvad-surprise": {"passes": 2},

@@ -116,7 +116,7 @@ def vqvae(
 
 def gan(
     data: TrainingData = "mnist5k",
-    kind: Annotated[str, typer.Option(help="conditional; see hardcase list generators.")] = "conditional",
+    kind: Annotated[str, typer.Option(help="small (minutes on a CPU) or conditional (GPU).")] = "small",
     latent: Annotated[int | None, typer.Option(metavar="N", help="Size of the noise.")] = None,
     flips: Annotated[bool, typer.Option(help="Also learn from mirrored images.")] = False,
     model: Annotated[str, typer.Option(help="Which network must see the class of a sample; zoo:NAME.")] = "zoo:lenet5",

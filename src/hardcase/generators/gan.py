@@ -78,25 +78,33 @@ class _Paint(nn.Module):
 class Gan(nn.Module):
     """`stages` in order, each a function of the features so far and the class; the first takes the latent code."""
 
-    def __init__(self, channels: int, size: int, classes: int, *, latent: int = 64, width: int = 128) -> None:
+    def __init__(
+        self, channels: int, size: int, classes: int, *, latent: int = 64, widths: tuple[int, ...] = (128, 128, 128, 64)
+    ) -> None:
         super().__init__()
         if size % 4:
             raise Problem(f"this GAN doubles its pictures twice; {size} is not a multiple of 4.")
-        self.shape, self.latent, self.classes = (channels, size, size), latent, classes
-        self.stages = nn.ModuleList(
-            [
-                _Stem(latent, width, size // 4),
-                _Grow(width, width, classes, double=False),
-                _Grow(width, width, classes, double=True),
-                _Grow(width, width, classes, double=True),
-                _Grow(width, width // 2, classes, double=False),
-                _Paint(width // 2, channels),
-            ]
-        )
+        self.shape, self.latent, self.classes, self.width = (channels, size, size), latent, classes, widths[0]
+        blocks = [
+            _Grow(before, after, classes, double=number in (1, 2))
+            for number, (before, after) in enumerate(zip((widths[0], *widths), widths))
+        ]
+        self.stages = nn.ModuleList([_Stem(latent, widths[0], size // 4), *blocks, _Paint(widths[-1], channels)])
+
+    @property
+    def early(self) -> tuple[int, ...]:
+        """The first third of the places, at least the latent code and the first stage's output."""
+        return tuple(range(max(2, round(len(self.stages) / 3))))
 
     def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
-        for stage in self.stages:
-            z = stage(z, y)
+        return self.walk(z, y, lambda number, features: features)
+
+    def walk(
+        self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Callable[[int, Tensor], Tensor]
+    ) -> Float[Tensor, "m c h w"]:
+        """The image, where `meet` may change the features before each stage."""
+        for number, stage in enumerate(self.stages):
+            z = stage(meet(number, z), y)
         return z
 
     def sample(
@@ -129,7 +137,13 @@ class Critic(nn.Module):
 
 
 def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
-    return Gan(channels, size, classes, latent=latent, width=128 if channels == 1 else 192)
+    width = 128 if channels == 1 else 192
+    return Gan(channels, size, classes, latent=latent, widths=(width, width, width, width // 2))
+
+
+def small(channels: int, size: int, classes: int, latent: int) -> Gan:
+    """Narrower where the picture is large: minutes on a CPU."""
+    return Gan(channels, size, classes, latent=latent, widths=(48, 32, 16))
 
 
 def train_gan(
@@ -144,7 +158,7 @@ def train_gan(
 ) -> History:
     """Train `net` against a critic; its weights end as the moving average of the last few hundred steps."""
     with own_randomness(seed, "critic"):
-        critic = Critic(net.shape[0], net.shape[1], net.classes).to(device)
+        critic = Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width)).to(device)
     player = copy.deepcopy(net).to(device)
     net.to(device)
 
@@ -162,7 +176,7 @@ def train_gan(
         return -score.mean()
 
     def average(step: int) -> None:
-        keep = min(0.999, 1 - 1 / (step + 1))
+        keep = min(0.999, (1 + step) / (10 + step))
         for own, new in zip(net.state_dict().values(), player.state_dict().values()):
             own.copy_(own * keep + new * (1 - keep) if own.is_floating_point() else new)
 

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hardcase.errors import NO_SEEDS, Problem
-from hardcase.generators.gan import Gan
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A conditional generator: fresh codes of given classes, and their images."""
+
+    @property
+    def latent(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def sample(self, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]: ...
+
 
 Accept = Callable[[Tensor, Tensor], Bool[Tensor, " m"]]
 
 
 def fresh(
-    net: Gan,
+    net: Sampler,
     classes: tuple[str, ...],
     count: int,
     *,
     accept: Accept,
     labels: Int[Tensor, " l"] | None = None,
     seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Images:
     """`count` samples, classes taking turns, each with its latent code as context.
 
     A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its class; after twenty rounds a
     class that is never accepted is an error. `labels` restricts the classes.
     """
-    device = next(net.parameters()).device
+    device = torch.device(device)
     labels = torch.arange(len(classes)) if labels is None else labels
     wanted = labels[torch.arange(count) % len(labels)].to(device)
     rng = stream(seed, "fresh seeds", device=device)

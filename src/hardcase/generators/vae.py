@@ -40,7 +40,7 @@ class Vae(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
         """Mean and logarithm of the variance of the code of each image."""
-        mean, logvar = self.encoder(self._told(x.flatten(1), y) if self.labels else x).chunk(2, dim=1)
+        mean, logvar = self.encoder(self.told(x.flatten(1), y) if self.labels else x).chunk(2, dim=1)
         return mean, logvar
 
     def decode(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
@@ -49,14 +49,14 @@ class Vae(nn.Module):
 
     def paint(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The logits of the pixels."""
-        pixels: Tensor = self.decoder(self._told(z, y) if self.labels else z)
+        pixels: Tensor = self.decoder(self.told(z, y) if self.labels else z)
         return pixels.reshape(len(z), *self.shape)
 
     def forward(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The reconstruction: the image of the mean code."""
         return self.decode(self.encode(x, y)[0], y)
 
-    def _told(self, values: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None) -> Float[Tensor, "m e"]:
+    def told(self, values: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None) -> Float[Tensor, "m e"]:
         if y is None:
             raise Problem("a conditional VAE needs the label of every image.", fix="encode(x, y) and decode(z, y)")
         return torch.cat([values, functional.one_hot(y.long(), self.labels).to(values.dtype)], dim=1)

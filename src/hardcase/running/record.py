@@ -54,6 +54,7 @@ def first_record(
             "data": images.hash,
         },
         "generator": card,
+        "places": method.details.get("places"),
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": {"queries": 0, "gradients": 0, "peer_queries": 0},
         "notes": list(health.notes),

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.tensors import flat, pad_rows, per_row
 from hardcase.types import Seeds
 
+Meet = Callable[[int, Tensor], Tensor]
+"""What is made of the features at a place: they come in, and the generator goes on with what comes out."""
+
 
 @runtime_checkable
 class Staged(Protocol):
-    """What this space asks of a generator: stages in order, each a function of the features so far and of the class."""
+    """What this space asks of a generator: an image for a latent code and a class, with a halt at each of its places.
 
-    @property
-    def stages(self) -> Any: ...
+    Place 0 is the latent code itself. `early` are the places that are perturbed unless others are named.
+    """
 
     @property
     def latent(self) -> int: ...
 
+    @property
+    def early(self) -> tuple[int, ...]: ...
+
+    def walk(self, z: Tensor, y: Tensor, meet: Meet) -> Tensor: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a perturbation enters: before stage `number`. `spread` is the typical size of the features there."""
+    """Where a perturbation enters: place `number` of the generator. `spread` is the typical size of the features there."""
 
     number: int
     shape: tuple[int, ...]
@@ -52,6 +60,7 @@ class Activations:
     generator: Staged
     places: tuple[Place, ...]
     radius: float = torch.inf
+    classes: int = 10
     name: str = "activations"
     keeps_code: bool = True
 
@@ -67,10 +76,9 @@ class Activations:
                 fix="seeds that the generator made: hardcase run --method feature-perturbation makes them itself",
             )
         moved = dict(zip((place.number for place in self.places), self._pieces(pad_rows(z))))
-        features, label = pad_rows(origin.context["latent"]), pad_rows(origin.context["class"])
-        for number, stage in enumerate(self.generator.stages):
-            features = stage(features + moved[number] if number in moved else features, label)
-        return features[: len(z)]
+        latent, label = pad_rows(origin.context["latent"]), pad_rows(origin.context["class"])
+        image = self.generator.walk(latent, label, lambda number, h: h + moved[number] if number in moved else h)
+        return image[: len(z)]
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         shrink = (self.radius / self.distance(z, origin).clamp_min(1e-12)).clamp_max(1)
@@ -90,16 +98,21 @@ class Activations:
 
 
 def early_places(generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10) -> tuple[Place, ...]:
-    """The places before the stages `numbers` (by default the first third, the latent code included), measured on samples."""
-    stages = list(generator.stages)
-    numbers = range(max(1, len(stages) // 3)) if numbers is None else numbers
-    device = next((p.device for p in stages[0].parameters()), torch.device("cpu"))
+    """The places `numbers` (by default the generator's early ones), their spread measured on samples of every class."""
+    wanted = generator.early if numbers is None else tuple(numbers)
+    parameter = next(generator.parameters(), None) if isinstance(generator, nn.Module) else None
+    device = torch.device("cpu") if parameter is None else parameter.device
     label = torch.arange(64, device=device) % classes
-    features = torch.randn(64, generator.latent, generator=stream(0, "places", device=device), device=device)
-    places = []
+    latent = torch.randn(64, generator.latent, generator=stream(0, "places", device=device), device=device)
+    found = dict[int, Place]()
+
+    def note(number: int, features: Tensor) -> Tensor:
+        found[number] = Place(number, tuple(features.shape[1:]), float(flat(features).std()))
+        return features
+
     with torch.no_grad():
-        for number, stage in enumerate(stages):
-            if number in numbers:
-                places.append(Place(number, tuple(features.shape[1:]), float(flat(features).std())))
-            features = stage(features, label)
-    return tuple(places)
+        generator.walk(latent, label, note)
+    for number in wanted:
+        if number not in found:
+            raise Problem(f"the generator has no place {number}.", f"places: {', '.join(map(str, sorted(found)))}")
+    return tuple(found[number] for number in sorted(wanted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -86,15 +86,20 @@ class ToyPainter(nn.Module):
         super().__init__()
         self.stages = nn.ModuleList([_Spread(), _Brighten()])
 
+    early = (0, 1)
+
+    def walk(self, z: Tensor, y: Tensor, meet: Callable[[int, Tensor], Tensor]) -> Tensor:
+        for number, stage in enumerate(self.stages):
+            z = stage(meet(number, z), y)
+        return z
+
 
 def painted_images(count: int = 5, seed: int = 0) -> Images:
     """Samples of `ToyPainter` with their latent codes, as a generator's fresh seeds come."""
     images, painter = toy_images(count, seed), ToyPainter()
     latent = torch.randn(count, painter.latent, generator=stream(seed, "toy painter"))
-    h: Tensor = latent
-    for stage in painter.stages:
-        h = stage(h, images.y)
-    return replace(images, x=to_bytes(h), context={"latent": latent})
+    image = painter.walk(latent, images.y, lambda number, features: features)
+    return replace(images, x=to_bytes(image), context={"latent": latent})
 
 
 class _Spread(nn.Module):

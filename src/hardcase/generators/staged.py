@@ -1,0 +1,124 @@
+"""Other generators with places: the decoder of a conditional VAE, and any module ``z, y -> image`` with named layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.generators.vae import Vae
+
+Meet = Callable[[int, Tensor], Tensor]
+
+
+class Decoder(nn.Module):
+    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its activation, and so on."""
+
+    def __init__(self, vae: Vae) -> None:
+        super().__init__()
+        if not vae.labels:
+            raise Problem(
+                "this VAE is not told the class, so it cannot make labelled seeds.", fix="--generator vae:conditional"
+            )
+        self.vae, self.shape, self.latent = vae, vae.shape, vae.latent
+
+    early = (0, 1)
+
+    def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
+        return self.vae.decode(z, y)
+
+    def walk(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet) -> Float[Tensor, "m c h w"]:
+        """The image, where `meet` may change the code and the output of every layer with weights but the last."""
+        decoder = self.vae.decoder
+        assert isinstance(decoder, nn.Sequential)
+        last = max(i for i, layer in enumerate(decoder) if any(True for _ in layer.parameters()))
+        h, place = self.vae.told(meet(0, z), y), 0
+        for i, layer in enumerate(decoder):
+            h = layer(h)
+            if i < last and any(True for _ in layer.parameters()):
+                place += 1
+                h = meet(place, h)
+        return torch.sigmoid(h).reshape(len(z), *self.shape)
+
+    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fresh codes of these classes, drawn from the prior, and their images."""
+        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
+        return z, self(z, y)
+
+
+class Supplied(nn.Module):
+    """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it is.
+
+    It needs `latent` (how long its code is) and `layers` (names of submodules, in the order in which they run, whose outputs
+    may be perturbed: tensors with a row for each image). Place 0 is the code, place i the output of layer i.
+    """
+
+    def __init__(self, net: nn.Module, *, latent: int, layers: Sequence[str]) -> None:
+        super().__init__()
+        self.net, self.latent, self.layers = net.eval().requires_grad_(False), latent, tuple(layers)
+        inner = dict(net.named_modules())
+        for name in self.layers:
+            if name not in inner:
+                raise Problem(f"the generator has no layer {name!r}.", f"layers: {', '.join(filter(None, inner))}")
+        self.modules_met = [inner[name] for name in self.layers]
+        with torch.no_grad():
+            image = self._image(torch.zeros(2, latent, device=_device(net)), torch.zeros(2, dtype=torch.int64))
+        self.shape = tuple(image.shape[1:])
+
+    @property
+    def early(self) -> tuple[int, ...]:
+        return tuple(range(len(self.layers) + 1))
+
+    def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
+        return self._image(z, y)
+
+    def walk(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet) -> Float[Tensor, "m c h w"]:
+        fired = set[int]()
+
+        def hook(place: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+            def change(layer: nn.Module, given: Any, features: Tensor) -> Tensor:
+                fired.add(place)
+                return meet(place, features)
+
+            return change
+
+        hooks = [layer.register_forward_hook(hook(i)) for i, layer in enumerate(self.modules_met, 1)]
+        try:
+            image = self._image(meet(0, z), y)
+        finally:
+            for handle in hooks:
+                handle.remove()
+        for i, name in enumerate(self.layers, 1):
+            if i not in fired:
+                raise Problem(f"layer {name!r} of the generator never ran, so it cannot be perturbed.")
+        return image
+
+    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fresh normal codes of these classes, and their images."""
+        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
+        return z, self(z, y)
+
+    def _image(self, z: Tensor, y: Tensor) -> Float[Tensor, "m c h w"]:
+        image: Tensor = self.net(z, y.to(z.device))
+        if image.ndim != 4 or len(image) != len(z):
+            raise Problem(f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c, h, w).")
+        return image
+
+
+def supplied(net: nn.Module) -> Supplied:
+    """`net` as a generator with places, by its own attributes `latent` and `layers`."""
+    latent, layers = getattr(net, "latent", None), getattr(net, "layers", None)
+    if not isinstance(latent, int) or not isinstance(layers, list | tuple):
+        raise Problem(
+            "a generator of your own needs two attributes: latent (the length of its code) and layers (names of submodules).",
+            fix="self.latent = 128; self.layers = ['linear', 'blocks.0']",
+        )
+    return Supplied(net, latent=latent, layers=[str(name) for name in layers])
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
