@@ -106,6 +106,27 @@ DEFECTS = (
         "tests/end_to_end/test_same_bytes.py",
     ),
     Defect(
+        "section rounding",
+        "criteria/sections.py",
+        "place.floor_().add_(1)",
+        "place.round_().add_(1)",
+        "tests/criteria tests/reference/test_criteria.py",
+    ),
+    Defect(
+        "a merge that replaces",
+        "criteria/bits.py",
+        "if joined is None else joined.clone()",
+        "if True else joined.clone()",
+        "tests/criteria",
+    ),
+    Defect(
+        "a tap that keeps what a later layer writes over",
+        "subject.py",
+        "self._counted and self.value._version != self._version",
+        "False",
+        "tests/test_subject.py",
+    ),
+    Defect(
         "hooks left behind after an exception",
         "subject.py",
         "            for handle in handles:\n                handle.remove()",
