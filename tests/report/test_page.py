@@ -215,15 +215,17 @@ def test_ten_thousand_findings_are_reported_in_under_20_seconds(base):
     assert data["runs"][0]["gallery"]["left_out"] == len(run) - 200
 
 
-def test_only_what_is_shown_is_decoded(base, monkeypatch):
+def test_only_what_is_shown_or_measured_is_decoded(base, monkeypatch):
     from hardcase import png
+    from hardcase.report import differences
 
+    monkeypatch.setattr(differences, "TESTS", 100)
     run, decoded = drawn_run(base / "decoding", seeds=50, per_seed=20), []
     plain = png.decode
     monkeypatch.setattr(png, "decode", lambda data: decoded.append(data) or plain(data))
     write([run], base / "decoding" / "report")
     assert len(run) > 500
-    assert len(decoded) <= 50 + 24
+    assert len(decoded) <= 50 + 24 + 100 + 50  # the seeds of the measured tests are read again
 
 
 def test_the_same_run_gives_the_same_report(base):

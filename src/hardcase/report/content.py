@@ -8,6 +8,7 @@ from typing import Any
 
 from hardcase.report import choosing, words
 from hardcase.report.cost import cost
+from hardcase.report.differences import differences
 from hardcase.report.reproduce import reproduce
 from hardcase.report.sheet import Sheet
 from hardcase.report.trust import trust
@@ -56,7 +57,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "funnel": _funnel(steps),
         "findings": counts["findings"],
         "triples": [sheet.facts(row) for row in choosing.triples(sheet, TRIPLES)],
-        "weakness": weakness(sheet, run.classes),
+        "weakness": {**weakness(sheet, run.classes), "differences": differences(run, sheet, run.classes)},
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {"total": len(sheet), "left_out": len(sheet) - len(shown), "tests": [sheet.facts(r) for r in shown]},

@@ -1,0 +1,76 @@
+"""What the report says about how tests differ from their seeds, on runs whose change is known."""
+
+import pytest
+import torch
+from drawn import digits, record
+
+from hardcase.report.content import content
+from hardcase.results import Run
+from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.types import Findings
+
+
+def stored(folder, change, *, count=40, code=None, **about):
+    """A run of 3s that were taken for 8s, each test `change` of its seed."""
+    labels = torch.full((count,), 3)
+    seeds = digits(labels, torch.Generator().manual_seed(0))
+    tests = to_bytes(change(from_bytes(seeds)).clamp(0, 1))
+    names = [f"seed/{i:03d}" for i in range(count)]
+    zeros = torch.zeros(count)
+    found = Findings(
+        seed=torch.arange(count), x=tests, kind=torch.zeros(count, dtype=torch.int64), expected=labels, predicted=labels + 5,
+        peer_predicted=torch.zeros(count, 0, dtype=torch.int64), confidence=zeros + 0.9, score=zeros, distance=zeros,
+        queries=torch.ones(count, dtype=torch.int64), code=torch.zeros(count, 0) if code is None else code,
+    )  # fmt: skip
+    rows = {"id": names, "label": labels.tolist(), "predicted": labels.tolist(), "confidence": zeros.tolist(), "status": ["done"] * count}  # fmt: skip
+    rows |= dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count)
+    store = Store.create(folder, record(tuple("0123456789"), **about), "", seeds_table(rows, seeds))
+    part = findings_table(found, seeds, names, method="made", oracle="label")
+    store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(rows, seeds)), pack_deltas({})))
+    return Run(folder)
+
+
+def said(run):
+    return content([run])["runs"][0]["weakness"]["differences"]
+
+
+def test_a_background_that_got_brighter_is_said_with_its_interval(tmp_path):
+    found = said(stored(tmp_path / "run", lambda x: x + 0.3 * (x < 0.3)))
+    first = {one["feature"]: one for one in found["sentences"]}["background"]
+    assert first["sentence"].startswith(
+        "In 40 of 40 failures 3 → 8 (100\u00a0%, 95\u00a0% interval 91.2\u00a0% to 100\u00a0%)"
+    )
+    assert first["sentence"].endswith("the background got brighter.")
+    assert (first["rate"]["hits"], first["rate"]["total"]) == (40, 40)
+    assert 0.9 < first["rate"]["low"] < 1
+
+
+def test_a_shift_is_told_from_other_changes(tmp_path):
+    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3)))
+    moved = {row["feature"]: row for row in found["features"]}
+    assert moved["x"]["rose"]["hits"] == 40
+    assert moved["x"]["fell"]["hits"] == moved["y"]["rose"]["hits"] == moved["y"]["fell"]["hits"] == 0
+    assert not {"hue", "saturation"} & set(moved)  # grey images have neither
+
+
+def test_half_of_the_tests_are_no_rule(tmp_path):
+    def half(x):
+        return torch.where((torch.arange(len(x)) % 2 == 0)[:, None, None, None], x.roll(3, 3), x.roll(-3, 3))
+
+    assert not [one for one in said(stored(tmp_path / "run", half))["sentences"] if one["feature"] == "x"]
+
+
+def test_the_place_that_carried_the_change_is_reported(tmp_path):
+    places = [
+        {"number": 0, "shape": [2], "spread": 1.0, "width": 2},
+        {"number": 1, "shape": [1], "spread": 1.0, "width": 1},
+    ]
+    code = torch.tensor([3.0, 4.0, 0.0]).expand(40, 3)
+    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3), code=code, places=places))["carried"]
+    assert [place["length"] for place in found] == pytest.approx([5.0, 0.0])
+    assert [place["share"] for place in found] == pytest.approx([1.0, 0.0])
+
+
+def test_a_run_of_pixels_has_no_places(tmp_path):
+    assert said(stored(tmp_path / "run", lambda x: x.roll(3, 3)))["carried"] is None
