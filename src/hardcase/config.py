@@ -13,6 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hardcase.errors import Problem, choice
 
 
+DEEPEST = 20
+"""Sections inside sections that a setting's name may go through."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,6 +76,7 @@ class Config(_Section):
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
+    criteria: str | None = None
     oracle: Literal["label", "disagreement", "non-finite", "surprise"] | None = None
     keep: str | None = None
     seeds: int = Field(100, ge=1)
@@ -116,7 +121,7 @@ def read(path: Path) -> dict[str, Any]:
         raise Problem(f"there is no configuration file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(f"{path} is not valid TOML: {error}") from error
 
 
@@ -126,6 +131,8 @@ def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise Problem(f"--set {setting!r} has no value.", fix="--set key=value, e.g. --set method.population=30")
+        if path.count(".") > DEEPEST:
+            raise Problem(f"--set {path[:40]}... names a setting inside more than {DEEPEST} others.")
         values = _put(values, path.strip().split("."), _value(text.strip()))
     return values
 
@@ -139,8 +146,9 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        read = tomllib.loads(f"value = {text}")
+        return read["value"] if len(read) == 1 else text
+    except (ValueError, RecursionError):
         pieces = [piece.strip() for piece in text.split(",")]
         return [_value(piece) for piece in pieces] if len(pieces) > 1 else text
 

@@ -11,6 +11,7 @@ import torch
 from hardcase import data, models, recipes
 from hardcase.campaign import Campaign, parse_keep
 from hardcase.config import Config
+from hardcase.criteria.catalogue import parse_list
 from hardcase.errors import Problem
 from hardcase.generators.sampling import Sampler, fresh
 from hardcase.running import Plan
@@ -23,6 +24,8 @@ TrainingProgress = Callable[[Progress], None] | None
 
 def plan(config: Config, progress: TrainingProgress = None) -> Plan:
     """The plan of a configured run; networks that are missing are trained first, in this process."""
+    if config.criteria is not None:
+        parse_list(config.criteria)
     ready = campaign(config, progress)
     images = made_seeds(config, ready) if recipes.recipe(config.method.name).seeds == "generator" else seeds(config)
     return Plan(

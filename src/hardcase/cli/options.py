@@ -65,6 +65,12 @@ Criterion = Annotated[
         metavar="NAME[:k=v]", help="The coverage criterion that guides or is measured.", rich_help_panel=_CAMPAIGN
     ),
 ]
+Criteria = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B:k=v", help="Coverage of the seeds, and with the tests, for the report.", rich_help_panel=_CAMPAIGN
+    ),
+]
 Oracle = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="label, disagreement, non-finite or surprise.", rich_help_panel=_CAMPAIGN),

@@ -29,6 +29,7 @@ def run(
     generator: o.Generator = None,
     target: o.Target = None,
     criterion: o.Criterion = None,
+    criteria: o.Criteria = None,
     oracle: o.Oracle = None,
     keep: o.Keep = None,
     settings: o.Settings = None,
@@ -62,7 +63,7 @@ def run(
     folder = folder_for(wanted, out)
     with front(progress, quiet=quiet) as screen:
         done = campaign(wanted, folder, screen)
-    conclude(judged(done, quiet=quiet), folder, format=format, quiet=quiet)
+    conclude(judged(covered(done, wanted), quiet=quiet), folder, format=format, quiet=quiet)
 
 
 def resume(
@@ -90,9 +91,26 @@ def resume(
         )
     if record["complete"] and not quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
+    wanted = parse(values)
     with front(progress, quiet=quiet) as screen:
-        done = again(parse(values), folder, screen)
-    conclude(judged(done, quiet=quiet), folder, format=format, quiet=quiet)
+        done = again(wanted, folder, screen)
+    conclude(judged(covered(done, wanted), quiet=quiet), folder, format=format, quiet=quiet)
+
+
+def covered(run: Run | None, config: Config) -> Run | None:
+    """A complete run with the coverage of its seeds and tests, by the criteria that ``--criteria`` names."""
+    if run is None or config.criteria is None or not run.record["complete"]:
+        return run
+    from hardcase import planning
+    from hardcase.data import load
+    from hardcase.suite.reach import reach
+
+    training = load(config.data, split="train", offline=config.offline)
+    try:
+        return reach(run, planning.subject(config, config.model), config.criteria, training=training)
+    except Problem as problem:
+        note(f"coverage was not measured: {problem.what}")
+        return run
 
 
 def judged(run: Run | None, *, quiet: bool) -> Run | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    "model", "data", "generator", "criterion", "oracle", "keep", "seeds", "split", "seed", "device", "workers",
+    "model", "data", "generator", "criterion", "criteria", "oracle", "keep", "seeds", "split", "seed", "device", "workers",
     "cluster",
 )  # fmt: skip
 _EITHER = ("target", "batch_size")
