@@ -11,7 +11,7 @@ import torch
 
 from hardcase.criteria import build
 from hardcase.criteria.catalogue import Spec, names
-from hardcase.criteria.measure import Tally
+from hardcase.criteria.measure import Measure, Tally
 from hardcase.measuring import anatomy_of, observe, profile_for, specs_of
 from hardcase.results import Run
 from hardcase.store import locked, read_images
@@ -28,16 +28,20 @@ def reach(
     profile = profile_for(subject, training, specs, convention=convention, anatomy=anatomy)
     named = zip(specs, names(specs), strict=True)
     measures = [build(spec, anatomy, profile, convention=convention, name=name) for spec, name in named]
-    tallies = []
-    for images in (seeds, tests):
-        if len(images):
-            observe(subject, images, measures)
-        tallies.append([measure.tally() for measure in measures])
-    described = [(str(spec), measure.convention) for spec, measure in zip(specs, measures, strict=True)]
-    rows = [_row(*what, before, after) for what, before, after in zip(described, *tallies, strict=True)]
+    before = _tallies(subject, seeds, measures)
+    after = _tallies(subject, tests, measures)
+    parts = zip(specs, measures, before, after, strict=True)
+    rows = [_row(str(spec), measure.convention, first, then) for spec, measure, first, then in parts]
     with locked(run.folder):
         run.store.write_record({**run.store.record(), "coverage": rows})
     return Run(run.folder)
+
+
+def _tallies(subject: Model, images: Images, measures: Sequence[Measure]) -> list[Tally]:
+    """What the criteria say once these images, too, were shown to them."""
+    if len(images):
+        observe(subject, images, measures)
+    return [measure.tally() for measure in measures]
 
 
 def _row(criterion: str, convention: dict[str, Any], before: Tally, after: Tally) -> dict[str, Any]:
