@@ -106,5 +106,11 @@ def lines(value: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
         elif isinstance(inner, int | float) and not isinstance(inner, bool):
             said.append((full, number(inner)))
         elif inner is not None:
-            said.append((full, str(inner)))
+            said.append((full, _plainly(inner)))
     return said
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
