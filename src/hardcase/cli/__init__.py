@@ -48,6 +48,7 @@ VERBS = (
     Verb("export", "report:export", _RESULTS),
     Verb("cite", "report:cite", _RESULTS),
     Verb("retrain", "retrain:retrain", _SCIENCE),
+    Verb("faults", "faults:faults", _SCIENCE),
     Verb("reproduce", "reproduce:reproduce", _SCIENCE),
 )
 _HELP = "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."

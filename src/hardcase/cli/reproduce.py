@@ -51,7 +51,7 @@ def reproduce(
     if format == "json":
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
-    _show(outcome)
+    show(outcome)
     tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
 
 

@@ -1,0 +1,130 @@
+"""Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or tied to it.
+
+A picture is a framed digit: the frame has stripes and a mark in its corner, the ground a tint; the digit has a brightness, a
+colour, a stroke, a slant and a place. Each trait is a number from 0 to 1, and each can be measured in the picture again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional
+
+from hardcase.randomness import stream
+from hardcase.semantics import FEATURES, measured
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.types import Images
+
+SIDE, FRAME = 28, 4
+INNER = slice(FRAME, SIDE - FRAME)
+LOW, HIGH = 0.3, 0.7
+"""A trait tied to the class lies below the one for the first class, above the other for the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """`fault`: what a network does that tells two classes apart by it."""
+
+    name: str
+    fault: str
+    measure: Callable[[Tensor], Tensor]
+
+
+def _feature(name: str) -> Callable[[Tensor], Tensor]:
+    """A feature of the digit on its ground, read from the green channel, which no tint touches."""
+    column = [feature.name for feature in FEATURES].index(name)
+    return lambda x: measured(x[:, 1:2, INNER, INNER])[:, column]
+
+
+def _tint(x: Tensor) -> Tensor:
+    inner = x[:, :, INNER, INNER]
+    ground = torch.cat([inner[:, :, 0], inner[:, :, -1], inner[:, :, :, 0], inner[:, :, :, -1]], 2).median(2).values
+    return ground[:, 2] - ground[:, 0]
+
+
+def _saturation(x: Tensor) -> Tensor:
+    inner = x[:, :, INNER, INNER]
+    digit = inner[:, 1] > inner[:, 1].amax((1, 2), keepdim=True) * 0.7
+    blue, green = ((inner[:, i] * digit).sum((1, 2)) for i in (2, 1))
+    return 1 - blue / green.clamp_min(1e-6)
+
+
+def _mark(x: Tensor) -> Tensor:
+    return x[:, :, :FRAME, :FRAME].mean((1, 2, 3))
+
+
+def _texture(x: Tensor) -> Tensor:
+    band = x[:, :, -FRAME:].mean((1, 2))
+    return band[:, _stripes()].mean(1) - band[:, ~_stripes()].mean(1)
+
+
+def _stripes() -> Bool[Tensor, " w"]:
+    return torch.arange(SIDE) % 4 < 2
+
+
+TRAITS = (
+    Trait("tint", "by the colour of the background", _tint),
+    Trait("brightness", "by how bright the digit is", _feature("figure")),
+    Trait("saturation", "by how strong the digit's colour is", _saturation),
+    Trait("mark", "by a mark in the corner", _mark),
+    Trait("thickness", "by the width of the strokes", _feature("stroke")),
+    Trait("slant", "by the way the digit leans", _feature("slant")),
+    Trait("position", "by where the digit stands", _feature("x")),
+    Trait("texture", "by stripes in the frame", _texture),
+)
+NAMES = tuple(trait.name for trait in TRAITS)
+
+
+def render(digits: Float[Tensor, "n 1 28 28"], traits: Float[Tensor, "n f"]) -> Float[Tensor, "n 3 28 28"]:
+    """Grey digits as pictures with these traits, in the order of `TRAITS`."""
+    tint, light, colour, mark, thick, slant, place, texture = (column[:, None, None] for column in traits.unbind(1))
+    ink = _placed(digits, thick, slant, place).clamp(0, 1)
+    level = 0.45 + 0.55 * light
+    figure = torch.stack([level.expand_as(ink), level.expand_as(ink), (level * (1 - 0.9 * colour)).expand_as(ink)], 1)
+    ground = torch.stack([0.6 * (1 - tint), torch.full_like(tint, 0.05), 0.6 * tint], 1)
+    inner = ground * (1 - ink[:, None]) + figure * ink[:, None]
+    sign = torch.where(_stripes(), 1.0, -1.0)
+    x = (0.5 + 0.4 * texture * sign).expand(-1, SIDE, SIDE)[:, None].repeat(1, 3, 1, 1)
+    x[:, :, INNER, INNER] = inner
+    x[:, :, :FRAME, :FRAME] = (0.1 + 0.85 * mark)[:, None]
+    return x
+
+
+def _placed(digits: Tensor, thick: Tensor, slant: Tensor, place: Tensor) -> Float[Tensor, "n 20 20"]:
+    """The digit with broader strokes, leaning, and moved sideways."""
+    broad = functional.max_pool2d(digits, 3, 1, 1)
+    x = digits + (broad - digits) * thick[:, None]
+    lean, move, zero = 0.8 * (slant - 0.5).flatten(), 0.5 * (0.5 - place).flatten(), torch.zeros(len(x))
+    rows = torch.stack([zero + 1.15, lean * 1.15, move, zero, zero + 1.15, zero], 1).reshape(-1, 2, 3)
+    grid = functional.affine_grid(rows, [len(x), 1, SIDE - 2 * FRAME, SIDE - 2 * FRAME], align_corners=False)
+    return functional.grid_sample(x, grid, align_corners=False).squeeze(1)
+
+
+def world(
+    digits: Images,
+    pair: tuple[int, int],
+    *,
+    tied: str | None = None,
+    swapped: bool = False,
+    copies: int = 4,
+    seed: int = 0,
+) -> Images:
+    """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or the other one if `swapped`."""
+    chosen = digits.take(((digits.y == pair[0]) | (digits.y == pair[1])).nonzero().squeeze(1).repeat(copies))
+    label = (chosen.y == pair[1]).long()
+    traits = torch.rand(len(label), len(TRAITS), generator=stream(seed, "traits", digits.split, tied or "free"))
+    if tied is not None:
+        column, high = NAMES.index(tied), (label == 1) ^ swapped
+        traits[:, column] = torch.where(high, HIGH + (1 - HIGH) * traits[:, column], LOW * traits[:, column])
+    names = tuple(f"{name}/{i}" for i, name in enumerate(chosen.id))
+    x = to_bytes(render(from_bytes(chosen.x), traits))
+    return Images(x, label, names, tuple(digits.classes[c] for c in pair), f"faults-{tied or 'free'}", digits.split)
+
+
+def measures(x: Float[Tensor, "m 3 28 28"]) -> Float[Tensor, "m f"]:
+    """What the traits look like in the pictures, in the order of `TRAITS`."""
+    return torch.stack([trait.measure(x) for trait in TRAITS], 1)
