@@ -79,7 +79,8 @@ def _names(format: str) -> None:
         tell("no experiments yet")
 
 
-def _show(outcome: Outcome) -> None:
+def show(outcome: Outcome) -> None:
+    """Tables, their notes, and the names of the pictures."""
     screen = console()
     for table in outcome.tables:
         screen.print(grid(table.title, table.columns, table.rows))
