@@ -25,6 +25,19 @@ def cache_folder() -> Path:
     return Path(user_cache_dir("hardcase"))
 
 
+def named_path(text: str) -> Path:
+    """The path that a user's words name, ``~`` for their home; words that no path can be are a problem."""
+    try:
+        path = Path(text).expanduser()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Problem(f"{text[:80]!r}{'...' if len(text) > 80 else ''} cannot be opened: {why}.") from error
+    return path
+
+
 def step(name: str, path: Path) -> None:
     """A named moment of writing `path`. It does nothing; tests put a failure in its place and see what is left behind."""
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from hardcase.errors import Problem, choice
 
-
 DEEPEST = 20
 """Sections inside sections that a setting's name may go through."""
 

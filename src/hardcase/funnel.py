@@ -67,7 +67,7 @@ def _judged(
 
 
 def _groups(confirmed: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict]) -> int:
-    return len({verdicts[row["id"]]["group"] for row in confirmed} - {None})
+    return len({verdicts[row["id"]].get("group") for row in confirmed} - {None})
 
 
 def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:

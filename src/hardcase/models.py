@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from hardcase import blackbox, zoo
+from hardcase.cache import named_path
 from hardcase.errors import Problem
 from hardcase.health import answers, looks_like_probabilities
 from hardcase.subject import Subject
@@ -75,7 +76,7 @@ def network(model: Model) -> Subject:
 def _load(spec: str, how: Loading) -> Model:
     form, _, name = spec.partition(":")
     if form == "onnx":
-        return _black_box(partial(blackbox.Onnx, Path(name), len(how.test.classes), spec, _pixels(how)), how)
+        return _black_box(partial(blackbox.Onnx, named_path(name), len(how.test.classes), spec, _pixels(how)), how)
     if form in ("http", "https"):
         return _server(spec, how)
     if form == "zoo":
@@ -87,9 +88,9 @@ def _load(spec: str, how: Loading) -> Model:
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
         raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
-    net = from_file(Path(path), factory)
+    net = from_file(named_path(path), factory)
     if weights:
-        _load_weights(net, Path(weights), trust=how.trust_pickle)
+        _load_weights(net, named_path(weights), trust=how.trust_pickle)
     return net if isinstance(net, Subject) else _subject(net, spec, how)
 
 
@@ -146,12 +147,12 @@ def from_file(path: Path, factory: str) -> nn.Module:
     if not path.is_file():
         raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     spec = importlib.util.spec_from_file_location(f"hardcase_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise Problem(f"{path} is not a Python file.", f"known forms of a model: {FORMS}")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Problem(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     make = getattr(module, factory, None)
     if not callable(make):
@@ -174,7 +175,9 @@ def _load_weights(net: nn.Module, path: Path, *, trust: bool) -> None:
     try:
         state = _read_weights(path, trust=trust)
         net.load_state_dict(state)
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Problem:
+        raise
+    except Exception as error:  # damaged files raise many kinds
         why = " ".join(line.strip() for line in str(error).splitlines()[:4])
         raise Problem(f"{path} does not fit the model: {why[:400]}") from error
 

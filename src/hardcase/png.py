@@ -11,6 +11,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from hardcase.errors import Problem
+
 _GREY, _COLOUR = 0, 2
 
 
@@ -29,13 +31,16 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     return [b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail)) for line in lines]
 
 
-def decode(data: bytes) -> UInt8[Tensor, "c h w"]:
-    """The image in a PNG, as one or three channels."""
+def decode(data: bytes | None) -> UInt8[Tensor, "c h w"]:
+    """The image in a PNG, as one or three channels; nothing else is opened."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as picture:
-        plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
-        array = np.array(plain)
+    try:
+        with Image.open(io.BytesIO(data or b""), formats=("PNG",)) as picture:
+            plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+            array = np.array(plain)
+    except Exception as error:  # the reader raises many kinds for a damaged file
+        raise Problem(f"a stored image is damaged: {type(error).__name__}: {error}") from error
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hardcase import funnel, png
 from hardcase.errors import Problem
 from hardcase.store import Store
+from hardcase.store.tables import VERDICTS, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ class Finding:
     classes: tuple[str, ...]
 
     def __str__(self) -> str:
-        expected, predicted = self.classes[self.row["expected"]], self.classes[self.row["predicted"]]
+        expected, predicted = self._named("expected"), self._named("predicted")
         return f"{self.row['id']}: {expected} → {predicted} ({self.row['confidence']:.2f}), L2 {self.row['l2']:.2f}"
 
     def show(self) -> Any:
@@ -39,11 +39,16 @@ class Finding:
         figure = Figure(figsize=(6, 2.3))
         for axis, image, title in zip(
             figure.subplots(1, 3), (seed, test, (test - seed) / 2 + 0.5),
-            (self.classes[self.row["expected"]], self.classes[self.row["predicted"]], "difference"),
+            (self._named("expected"), self._named("predicted"), "difference"),
         ):  # fmt: skip
             axis.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
             axis.set(title=title, xticks=[], yticks=[])
         return figure
+
+    def _named(self, column: str) -> str:
+        """A class by its name, or by its number where the model has more outputs than the data has classes."""
+        number = int(self.row[column])
+        return self.classes[number] if 0 <= number < len(self.classes) else str(number)
 
 
 class Run:
@@ -68,10 +73,13 @@ class Run:
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
-        return {row["id"]: row for part in parts for row in pq.read_table(part).to_pylist()}
+        tables = [read(part, VERDICTS).to_pylist() for part in parts]
+        return {row["id"]: row for rows in tables for row in rows}
 
     @property
     def classes(self) -> tuple[str, ...]:
+        if "classes" not in self.record:
+            raise Problem(f"{self.folder / 'run.json'} is damaged: it names no classes.")
         return tuple(self.record["classes"])
 
     def counts(self) -> dict[str, dict[str, int | None]]:
@@ -118,6 +126,8 @@ class Run:
         if not -len(self) <= index < len(self):
             raise IndexError(f"finding {index} of {len(self)}")
         row = self.findings.slice(index % len(self), 1).to_pylist()[0]
+        if row["seed"] not in self._seed_rows:
+            raise Problem(f"{self.folder} is damaged: its table of seeds lacks {row['seed']!r}.")
         return Finding(row, self._seed_rows[row["seed"]], self.classes)
 
     def __iter__(self) -> Iterator[Finding]:

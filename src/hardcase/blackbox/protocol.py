@@ -18,6 +18,8 @@ KINDS = {
     "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "UINT8": "|u1", "INT8": "|i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
     "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
 }  # fmt: skip
+LARGEST_BATCH = 65_536
+"""Images that a model may demand at once; a request is filled up to that number."""
 LENGTH = "inference-header-content-length"
 
 
@@ -91,6 +93,8 @@ def _spec(said: Mapping[str, Any]) -> Spec:
     if kind not in KINDS:
         raise ValueError(f"tensors of {kind[:20]}")
     shape = tuple(None if int(size) < 1 else int(size) for size in said["shape"])
+    if shape and (shape[0] or 1) > LARGEST_BATCH:
+        raise ValueError(f"{shape[0]} images at once")
     return Spec(str(said["name"]), kind, shape)
 
 

@@ -63,6 +63,6 @@ def parse_keep(text: str) -> Keep:
     }
     if text in named:
         return named[text]
-    if text.isdigit() and int(text) > 0:
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0:
         return Keep(count=int(text))
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")

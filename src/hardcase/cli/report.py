@@ -64,7 +64,8 @@ def cite(folders: o.Runs) -> None:
     from hardcase.citations import bibtex
     from hardcase.cli.status import read_json
 
-    tell(bibtex(key for folder in folders for key in read_json(folder / "run.json").get("citations", [])))
+    listed = [read_json(folder / "run.json").get("citations", []) for folder in folders]
+    tell(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
 
 
 def _home(folders: list[Path]) -> Path:

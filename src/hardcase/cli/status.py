@@ -20,7 +20,7 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
     if format == "json":
         as_json([{"folder": str(folder), **_small(folder)} for folder in folders])
     else:
-        tell("\n\n".join(_screen(folder, _small(folder)) for folder in folders))
+        tell("\n\n".join(shown_run(folder) for folder in folders))
 
 
 def _small(folder: Path) -> dict[str, Any]:
@@ -28,6 +28,17 @@ def _small(folder: Path) -> dict[str, Any]:
     record, now = read_json(folder / "run.json"), read_json(folder / "status.json", needed=False)
     kept = ("method", "model", "data", "seeds", "created", "complete", "budget", "funnel", "findings")
     return {**{name: record.get(name) for name in kept}, "status": now, "quiet": _age(folder / "status.json")}
+
+
+def shown_run(folder: Path) -> str:
+    """The screen of one run."""
+    said = _small(folder)
+    try:
+        return _screen(folder, said)
+    except Exception as error:  # anything can stand in files that others wrote
+        raise Problem(
+            f"run.json or status.json in {folder} is damaged: {type(error).__name__}.", fix=f"hardcase resume {folder}"
+        ) from error
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
@@ -63,15 +74,18 @@ def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        said = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if not needed:
             return {}
         raise Problem(
             f"{path.parent} is not a run folder: it has no {path.name}.", fix="the folder given to --out"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Problem(f"{path} cannot be read: {error}") from error
+    if not isinstance(said, dict):
+        raise Problem(f"{path} cannot be read: it is not an object")
+    return said
 
 
 def _age(path: Path) -> float | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from hardcase.data.formats import Array, Bytes
 from hardcase.data.records import Table, class_names, numbered, whole_numbers
@@ -41,7 +40,7 @@ def read_npz(path: Path, options: dict[str, str], split: str) -> Table:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Mapping[str, Array]]:
+def _opened(path: Path) -> Iterator[NpzFile]:
     """The arrays of a file, each read when it is asked for."""
     try:
         opened = np.load(path, allow_pickle=False)
@@ -49,7 +48,9 @@ def _opened(path: Path) -> Iterator[Mapping[str, Array]]:
             raise Problem(f"{path} holds one bare array, no labels.", fix="np.savez(path, images=..., labels=...)")
         with opened as file:
             yield file
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except Problem:
+        raise
+    except Exception as error:  # damaged archives raise many kinds
         raise Problem(
             f"cannot read {path} as npz: {error}.",
             "Arrays of Python objects need unpickling, which can run code, and are not read.",
@@ -57,14 +58,15 @@ def _opened(path: Path) -> Iterator[Mapping[str, Array]]:
         ) from error
 
 
-def _pick(arrays: Mapping[str, Array], keys: tuple[str, ...], part: str, path: Path) -> Array:
+def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
     found = next((f"{key}{part}" for key in keys if f"{key}{part}" in arrays), None)
     if found is None:
         raise Problem(
             f"{path} has no array {' or '.join(keys)}; it has {', '.join(arrays) or 'none'}.",
             fix="np.savez(path, images=..., labels=...)",
         )
-    return arrays[found]
+    picked: Array = arrays[found]
+    return picked
 
 
 def to_uint8(images: Array, where: str) -> Bytes:

@@ -38,11 +38,14 @@ def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
 
 def picture_files(root: Path) -> list[Path]:
     """The image files below `root` in natural order, hidden ones left out."""
-    found = [
-        (file.relative_to(root).as_posix(), file)
-        for file in root.rglob("*")
-        if file.suffix.lower() in SUFFIXES and file.is_file() and not _hidden(file.relative_to(root))
-    ]
+    try:
+        found = [
+            (file.relative_to(root).as_posix(), file)
+            for file in root.rglob("*")
+            if file.suffix.lower() in SUFFIXES and file.is_file() and not _hidden(file.relative_to(root))
+        ]
+    except OSError as error:
+        raise Problem(f"cannot list the files in {root}: {error}.") from error
     return [file for _, file in sorted(found, key=lambda pair: natural(pair[0]))]
 
 

@@ -82,7 +82,7 @@ def read_json_labels(path: Path) -> Labels:
     try:
         labels = json.loads(path.read_text())
         return np.asarray(labels, dtype=np.int64).reshape(-1)
-    except (ValueError, TypeError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise damaged(path, f"it is not a JSON list of whole numbers ({error})") from error
 
 
@@ -99,7 +99,7 @@ def read_cifar_pickled(path: Path) -> Part:
                 key = value
             elif key == "labels" and step.name == "BININT1" and isinstance(value, int):
                 labels.append(value)
-    except (ValueError, UnicodeEncodeError) as error:
+    except (ValueError, IndexError, OverflowError, RecursionError) as error:
         raise damaged(path, f"it is not a batch of CIFAR-10 ({error})") from error
     if not labels or len(pixels) != 3072 * len(labels):
         raise damaged(path, f"it holds {len(labels)} labels and {len(pixels)} bytes of pixels")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hardcase.cache import named_path
 from hardcase.data.arrays import read_npz
 from hardcase.data.fetching import public_part
 from hardcase.data.folder import read_folder
@@ -80,12 +81,12 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
         if value not in OPTIONS[kind][key]:
             raise choice(f"value of ?{key}=", value, OPTIONS[kind][key])
         options[key] = value
-    return kind, Path(text).expanduser(), options
+    return kind, named_path(text), options
 
 
 def _unknown(spec: str) -> Problem:
     known = (*PUBLIC, *(f"{kind}:PATH" for kind in READERS))
-    path = Path(spec).expanduser()
+    path = named_path(spec)
     if not path.exists():
         return choice("data set", spec, known)
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")

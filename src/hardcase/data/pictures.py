@@ -13,6 +13,8 @@ import numpy as np
 from hardcase.data.formats import Bytes
 from hardcase.errors import Problem
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What is opened. Others, such as PostScript, are programs that an interpreter would run."""
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
@@ -24,11 +26,11 @@ def decode(data: bytes, where: str) -> Bytes:
     from PIL import Image
 
     try:
-        with Image.open(BytesIO(data)) as picture:
+        with Image.open(BytesIO(data), formats=FORMATS) as picture:
             mode = picture.mode
             if mode not in DEEP:
                 return np.asarray(picture.convert("L" if mode in GREY else "RGB"))
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+    except Exception as error:  # readers of pictures raise many kinds for damaged ones
         why = "it is empty" if not data else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
         raise Problem(
             f"cannot read the image {where}: {why}.", fix="remove the file or replace it by a whole one"

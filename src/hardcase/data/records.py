@@ -14,6 +14,8 @@ from hardcase.data.formats import Array, Bytes, Labels
 from hardcase.errors import Problem
 from hardcase.types import Images
 
+MOST_CLASSES = 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -51,7 +53,15 @@ def natural(text: str) -> tuple[list[str | int], str]:
 
 def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     """The given names, or as many numbers as the labels need."""
-    return tuple(given) if given else tuple(str(i) for i in range(int(labels.max(initial=-1)) + 1))
+    if given:
+        return tuple(given)
+    count = int(labels.max(initial=-1)) + 1
+    if count > MOST_CLASSES:
+        raise Problem(
+            f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are taken as meant.",
+            fix="count the classes from 0, without gaps",
+        )
+    return tuple(str(i) for i in range(count))
 
 
 def check(table: Table, where: str) -> None:

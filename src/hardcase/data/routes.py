@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -123,7 +122,9 @@ def unpack(archive: Path, folder: Path, names: Names) -> None:
                 place.mkdir(exist_ok=True)
                 with source, (place / inner.name).open("wb") as target:
                     shutil.copyfileobj(source, target)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except Problem:
+        raise
+    except Exception as error:  # damaged archives raise many kinds, and the disk may be full
         raise Problem(f"the archive {archive} is damaged ({error})") from error
 
 

@@ -15,7 +15,7 @@ from hardcase.errors import Problem
 from hardcase.health import answers
 from hardcase.store import Store, seeds_table
 from hardcase.store.mending import seeds_are_whole, set_aside
-from hardcase.store.tables import read
+from hardcase.store.tables import SEEDS, read
 from hardcase.types import Images
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite")
@@ -46,7 +46,7 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     """The seeds' names and states as they are stored; if they are damaged, the subject is asked again. Also notes."""
     path = store.folder / "seeds.parquet"
     try:
-        rows = read(path, ["id", "status"] if seeds_are_whole(store) else None)
+        rows = read(path, SEEDS, ["id", "status"] if seeds_are_whole(store) else None)
         if rows["id"].combine_chunks().equals(pa.array(images.id, pa.string())):
             return rows, []
     except Problem:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from hardcase.cache import is_temporary, make_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.store import tables
+from hardcase.store.checking import sound_beginning, wrong_record
 from hardcase.store.deltas import unpack_deltas
 from hardcase.store.ledger import SEEDS, Entry, Ledger
 from hardcase.store.lock import NAME as LOCK
@@ -94,17 +95,19 @@ class Store:
             record = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(path, str(error)) from error
-        if not isinstance(record, dict):
-            raise self._damaged(path, "it is not an object")
-        return record
+        wrong = wrong_record(record)
+        if wrong:
+            raise self._damaged(path, wrong)
+        return dict(record)
 
     def begun(self) -> dict[str, Any] | None:
         """`record` and `config` as they were when the run began; None if that is not known any more."""
         try:
             body, _, check = (self.folder / "state/begun.json").read_bytes().rstrip().rpartition(b"\n")
-        except OSError:
+            said: Any = json.loads(body) if check == f"{crc32(body):08x}".encode() else None
+        except (OSError, ValueError, RecursionError):
             return None
-        return dict(json.loads(body)) if check == f"{crc32(body):08x}".encode() else None
+        return said if sound_beginning(said) else None
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
         """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means "done", then its ledger line."""
@@ -125,24 +128,27 @@ class Store:
 
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order."""
-        parts = [tables.read(self.folder / f"findings/part-{number:05d}.parquet") for number in sorted(self.done())]
+        parts = [
+            tables.read(self.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS)
+            for number in sorted(self.done())
+        ]
         return (
             pa.concat_tables(parts) if parts else tables.table({name: [] for name in tables.FINDINGS}, tables.FINDINGS)
         )
 
     def seeds(self) -> pa.Table:
         """Every seed's row; those of finished shards with what was spent on them."""
-        base = tables.read(self.folder / "seeds.parquet")
+        base = tables.read(self.folder / "seeds.parquet", tables.SEEDS)
         return self._with_spent(base) if pc.any(pc.equal(base["status"], "waiting")).as_py() else base
 
     def settle(self) -> None:
         """Write what is known of the seeds into `seeds.parquet`, and make all that was stored outlive a power cut."""
-        self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet")))
+        self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet", tables.SEEDS)))
         self.ledger.flush()
 
     def _with_spent(self, base: pa.Table) -> pa.Table:
         spent = [
-            tables.read(self.folder / f"state/seeds-{number:05d}.parquet", list(tables.SPENT))
+            tables.read(self.folder / f"state/seeds-{number:05d}.parquet", tables.SPENT, list(tables.SPENT))
             for number in sorted(self.done())
         ]
         return tables.overlay(base, pa.concat_tables(spent)) if spent else base

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
+from hardcase.store.checking import sound_line
 
 OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
@@ -54,8 +55,8 @@ class Ledger:
                 lines = self.path.read_bytes().split(b"\n")
             except FileNotFoundError:
                 lines = []
-            whole = b",".join(body for line in lines if (body := _body(line)) is not None)
-            self.known = {said["shard"]: _entry(said) for said in json.loads(b"[" + whole + b"]")}
+            said = _read_all([body for line in lines if (body := _body(line)) is not None])
+            self.known = {one["shard"]: _entry(one) for one in said if sound_line(one)}
         return self.known
 
     def add(self, number: int, entry: Entry) -> None:
@@ -90,6 +91,21 @@ def _body(line: bytes) -> bytes | None:
     """What a line says, if its checksum is right."""
     body, tab, check = line.rpartition(b"\t")
     return body if tab and check == b"%08x" % crc32(body) else None
+
+
+def _read_all(bodies: list[bytes]) -> list[Any]:
+    """What the lines say: all in one go, which is quick; one by one, if any of them is not JSON."""
+    try:
+        return list(json.loads(b"[" + b",".join(bodies) + b"]"))
+    except (ValueError, RecursionError):
+        return [one for body in bodies if (one := _read_one(body)) is not None]
+
+
+def _read_one(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _entry(said: Mapping[str, Any]) -> Entry:

@@ -121,8 +121,8 @@ def _examined(store: Store, number: int) -> Entry | None:
     """The entry of a shard that the ledger does not know, if all its files can be read."""
     files = {str(path.relative_to(store.folder)): path for path in _files(store, number)}
     try:
-        spent = tables.read(store.folder / f"state/seeds-{number:05d}.parquet", list(tables.SPENT))
-        findings = tables.read(store.folder / f"findings/part-{number:05d}.parquet", list(tables.FINDINGS))
+        spent = tables.read(store.folder / f"state/seeds-{number:05d}.parquet", tables.SPENT, list(tables.SPENT))
+        findings = tables.read(store.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS)
         store.deltas(number)
         content = {name: path.read_bytes() for name, path in files.items()}
     except (Problem, OSError):

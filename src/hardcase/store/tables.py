@@ -61,6 +61,10 @@ SEEDS: dict[str, pa.DataType] = {
     "confidence": pa.float32(),
     **{name: kind for name, kind in SPENT.items() if name != "id"},
 }
+VERDICTS: dict[str, pa.DataType] = {"id": pa.string(), "valid": pa.bool_(), "label_kept": pa.bool_()}
+"""What a judge says at least."""
+_GAPS = ("code", "valid", "label_kept")
+"""Columns in which nothing may stand."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -126,16 +130,27 @@ def to_parquet(rows: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table with its checksums verified; a damaged one is named."""
+def read(path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None) -> pa.Table:
+    """A table with its checksums verified and its columns (those of `types`, or some of them) checked; a damaged one is
+    named."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns, use_threads=False)
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+            return _checked(file.read(columns, use_threads=False), {name: types[name] for name in columns or types})
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it aside and redoes it",
         ) from error
+
+
+def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """`rows`, if every column is there, of its type, without gaps where none may be, and made of valid text."""
+    for name, kind in types.items():
+        column = rows.column(name)
+        if column.type != kind or (column.null_count and name not in _GAPS):
+            raise ValueError(f"column {name} holds {column.type} with {column.null_count} gaps instead of {kind}")
+    rows.validate(full=True)
+    return rows
 
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
@@ -166,6 +181,8 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
 def read_images(column: pa.ChunkedArray) -> UInt8[Tensor, "n c h w"]:
     """The pictures of an image column as one tensor."""
     pictures = [png.decode(item["bytes"].as_py()) for item in column]
+    if len({picture.shape for picture in pictures}) > 1:
+        raise Problem("the stored images have different sizes; they are damaged.")
     return torch.stack(pictures) if pictures else torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
 
 

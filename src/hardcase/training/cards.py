@@ -100,7 +100,7 @@ def read_card(folder: Path) -> Card:
         if not (folder / WEIGHTS).exists():
             raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
         raise _spoiled(path, "it is missing") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _spoiled(path, str(error)) from error
     needed = {"schema", "kind", "name", "configuration", "data", "weights"}
     if not isinstance(card, dict) or needed - card.keys():

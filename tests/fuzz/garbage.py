@@ -1,0 +1,97 @@
+"""What is thrown at every parser: bytes of whole files with damage in them, documents with something else in one place.
+
+The law: a value, or a `Problem`. Any other exception fails the test. The examples are the same on every run.
+"""
+
+import copy
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from hardcase.errors import Problem
+
+
+def often(count):
+    """So many examples, the same ones each time."""
+    quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+    return settings(derandomize=True, database=None, deadline=None, max_examples=count, suppress_health_check=quiet)
+
+
+def lawful(work, *others):
+    """What `work` gives, or None where it ended in a `Problem` (or one of `others`) that says something."""
+    try:
+        return work()
+    except (Problem, *others) as error:
+        if not str(error):
+            raise AssertionError("an error without words") from error
+        return None
+
+
+@st.composite
+def spoilt(draw, whole):
+    """`whole` with bytes changed, cut off, cut out, doubled or put in."""
+    data = bytearray(whole)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, max(len(data) - 1, 0)))
+        what = draw(st.sampled_from(["flip", "set", "cut", "out", "double", "in"]))
+        if what == "flip" and data:
+            data[place] ^= 1 << draw(st.integers(0, 7))
+        elif what == "set":
+            some = draw(st.sampled_from([b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9", b'"', b"-1"]))
+            data[place : place + len(some)] = some
+        elif what == "cut":
+            del data[place:]
+        elif what == "out":
+            del data[place : place + draw(st.integers(1, 40))]
+        elif what == "double":
+            data[place:place] = data[place : place + draw(st.integers(1, 40))]
+        else:
+            data[place:place] = draw(st.binary(min_size=1, max_size=12))
+    return bytes(data)
+
+
+def damaged(*wholes):
+    """Damage to one of `wholes`, or bytes that never were a file."""
+    return st.one_of(*(spoilt(whole) for whole in wholes), st.binary(max_size=60))
+
+
+WORDS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["", "\0", "\ud800", "..", "/", "~nobody", "__import__('os')", "{{7*7}}", "nan", "1e999", "label", "auto"]),
+)  # fmt: skip
+PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([0, 1, -1, 2**31, 2**63, 10**400]),
+    st.floats(),
+    WORDS,
+)
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=6
+)
+
+
+@st.composite
+def twisted(draw, document, values=VALUES):
+    """A document of JSON's kind with one or two of its places holding something else, lost, or doubled."""
+    changed = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 2))):
+        holder = changed
+        while isinstance(holder, dict | list) and holder:
+            key = draw(st.sampled_from(sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))))
+            if isinstance(holder[key], dict | list) and holder[key] and draw(st.booleans()):
+                holder = holder[key]
+                continue
+            if draw(st.integers(0, 3)):
+                holder[key] = draw(values)
+            else:
+                del holder[key]
+            break
+        else:
+            return draw(values)
+    return changed
+
+
+DEEP = 3000
+"""Levels of nesting at which recursive readers give up."""

@@ -1,0 +1,122 @@
+"""Configuration from outside: TOML files, settings on the command line, the words that name things."""
+
+import math
+import tomllib
+
+import pytest
+from garbage import DEEP, VALUES, WORDS, damaged, lawful, often, twisted
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hardcase import config
+from hardcase.campaign import seconds
+from hardcase.campaign.keeping import parse_keep
+from hardcase.criteria.catalogue import parse as parse_criterion
+from hardcase.errors import Problem
+
+WHOLE = {
+    "model": "zoo:lenet5", "data": "mnist5k", "method": {"name": "pgd", "epsilon": 0.1}, "peers": ["zoo:lenet1"],
+    "subject": {"mean": [0.1], "std": [0.3], "outputs": "auto", "rate": 2.5}, "budget": {"queries": 10, "time": "10m"},
+    "campaign": {"shard": 32, "round": 8}, "seeds": 10, "batch_size": "auto", "target": 3, "keep": "best", "offline": True,
+}  # fmt: skip
+TOML = config.parse(WHOLE).to_toml().encode()
+
+
+@often(300)
+@given(damaged(TOML, b'a = 1\n[method]\nname = "pgd"\nx = [1, {y = 1979-05-27T07:32:00Z}]\n'))
+@example(b"a = " + b"[" * DEEP)
+@example(b"a = " + b"9" * 5000)
+@example(b"a." * DEEP + b"b = 1")
+@example(b"\xff\xfe")
+def test_a_file_of_any_bytes(tmp_path, data):
+    path = tmp_path / "c.toml"
+    path.write_bytes(data)
+    values = lawful(lambda: config.read(path))
+    if values is not None:
+        lawful(lambda: config.parse(values))
+
+
+def test_a_file_that_is_a_folder(tmp_path):
+    with pytest.raises(Problem, match="cannot be read"):
+        config.read(tmp_path)
+
+
+@often(200)
+@given(twisted(WHOLE))
+def test_any_values_are_checked(values):
+    lawful(lambda: config.parse(values if isinstance(values, dict) else {"model": values}))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+PLAIN = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXT)
+OPTIONS = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=5
+)
+
+
+@often(150)
+@given(st.dictionaries(TEXT.filter(lambda name: name not in ("name", "options")), OPTIONS, max_size=3))
+def test_what_is_accepted_is_written_and_read_back(options):
+    made = lawful(lambda: config.parse({**WHOLE, "method": {**options, "name": "pgd"}}))
+    assert made is None or config.parse(tomllib.loads(made.to_toml())) == made
+
+
+SETTINGS = st.one_of(
+    st.text(max_size=30),
+    st.builds(
+        lambda key, value: f"{key}={value}",
+        st.sampled_from(["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]),
+        st.one_of(WORDS, st.text(max_size=12), VALUES.map(repr)),
+    ),
+)
+
+
+@often(300)
+@given(st.lists(SETTINGS, max_size=3))
+@example(["a" + ".a" * DEEP + "=1"])
+@example(["a=" + "[" * DEEP])
+@example(["a=" + "1," * 200])
+@example(["a=" + "9" * 5000])
+@example(["seeds=__import__('os').system('touch broken')"])
+@example(["seeds=1\nmodel=2"])
+def test_any_settings(texts):
+    values = lawful(lambda: config.assign({"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}, texts))
+    if values is not None:
+        lawful(lambda: config.parse(values))
+
+
+def test_a_setting_holds_only_its_own_value():
+    """A line break in a value does not smuggle in another key, nor lose what follows."""
+    assert config.assign({}, ["name=1\nother=2"]) == {"name": "1\nother=2"}
+
+
+@often(200)
+@given(
+    st.one_of(
+        st.text(max_size=20), st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True), st.floats(), st.none()
+    )
+)
+@example("9" * 400 + "h")
+@example("٣m")
+def test_any_duration(text):
+    given_seconds = lawful(lambda: seconds(text))
+    assert given_seconds is None or (given_seconds > 0 and not math.isnan(given_seconds))
+
+
+@often(200)
+@given(st.one_of(st.text(max_size=20), st.integers(-5, 5).map(str), st.sampled_from(["²", "٣", "9" * 5000])))
+def test_any_keep(text):
+    lawful(lambda: parse_keep(text))
+
+
+@often(200)
+@given(
+    st.one_of(
+        st.text(max_size=20),
+        st.builds(lambda a, b, c: f"{a}:{b}={c}", st.sampled_from(["kmnc", "nc", "dsa", ""]), WORDS, VALUES.map(repr)),
+        st.builds(lambda c: f"kmnc:k={c}", WORDS),
+    )
+)
+@example("kmnc:k=" + "9" * 5000)
+def test_any_criterion(text):
+    lawful(lambda: parse_criterion(text))

@@ -1,0 +1,226 @@
+"""Data of any bytes: pictures in folders, arrays, tables, weights, cards, archives."""
+
+import gzip
+import io
+import json
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from garbage import DEEP, damaged, lawful, often, spoilt, twisted
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.torch import save
+from torch import nn
+
+from hardcase import models, png
+from hardcase.data import load
+from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
+from hardcase.data.routes import unpack
+from hardcase.errors import Problem
+from hardcase.training import cards
+from tiny import bars
+
+
+def picture(kind, mode="RGB"):
+    rng = np.random.default_rng(0)
+    buffer = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (6, 5, 3), np.uint8)).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+PICTURES = [picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "PPM", "WEBP")] + [picture("PNG", "L"), picture("PNG", "P")]  # fmt: skip
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n(broken_into) (w) file closefile\nshowpage\n"
+
+
+@often(250)
+@given(damaged(*PICTURES))
+@example(POSTSCRIPT)
+@example(b"")
+def test_a_picture_of_any_bytes(tmp_path, data):
+    (tmp_path / "set" / "cat").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "set" / "cat" / "1.png").write_bytes(data)
+    lawful(lambda: load(f"folder:{tmp_path / 'set'}?split=all"))
+    lawful(lambda: png.decode(data))
+
+
+def test_pictures_that_are_programs_are_not_opened(tmp_path, monkeypatch):
+    """A PostScript file under a picture's name would be run by an interpreter; its format is not even looked at."""
+    import subprocess
+
+    def never(*words, **options):
+        raise AssertionError(f"a program was started: {words}")
+
+    monkeypatch.setattr(subprocess, "Popen", never)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(POSTSCRIPT)
+    with pytest.raises(Problem, match="cannot read the image"):
+        load(f"folder:{tmp_path}?split=all")
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@often(60)
+@given(NAMES.filter(lambda name: name not in (".", "..")), NAMES)
+@example("<script>alert(1)</script>", "٣_a")
+@example("9" * 200, "²_x")
+def test_folders_and_files_of_any_name(tmp_path_factory, folder, name):
+    root = tmp_path_factory.mktemp("named")
+    try:
+        (root / folder).mkdir()
+        (root / folder / f"{name}.png").write_bytes(PICTURES[0])
+    except OSError:
+        return
+    lawful(lambda: load(f"folder:{root}?split=all"))
+    lawful(lambda: load(f"folder:{root}?labels=prefix&split=all"))
+
+
+def npz(**arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+X, Y = np.arange(4 * 25, dtype=np.uint8).reshape(4, 5, 5), np.array([0, 1, 0, 1])
+ARRAYS = [npz(images=X, labels=Y), npz(x_train=X, y_train=Y, x_test=X, y_test=Y, classes=np.array(["a", "b"]))]
+
+
+def zipped(name, data):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(name, data)
+        file.writestr("labels.npy", b"\x93NUMPY\x01\x00")
+    return buffer.getvalue()
+
+
+def header(text):
+    return zipped("images.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
+@often(250)
+@given(damaged(*ARRAYS))
+@example(header(b"{'descr': '|u1', 'fortran_order': False, 'shape': (9999999999999,)}\n"))
+@example(header(b"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}\n"))
+@example(header(b"__import__('os').system('touch broken_into')\n"))
+@example(header(b"{'descr': [('a', '<i4')], 'fortran_order': 3, 'shape': 'x'}\n"))
+@example(npz(images=X, labels=np.array([0, 1, 2, 2**62])))
+@example(npz(images=X, labels=np.array([0, 1, 2, 2**63], dtype=np.uint64)))
+@example(npz(images=X, labels=np.array(7)))
+@example(npz(images=np.zeros((4, 0, 3)), labels=Y))
+@example(npz(images=X, labels=Y, classes=np.array(7)))
+@example(npz(images=X, labels=np.array([None] * 4)))
+def test_arrays_of_any_bytes(tmp_path, data):
+    (tmp_path / "set.npz").write_bytes(data)
+    for split in ("", "?split=all"):
+        lawful(lambda split=split: load(f"npz:{tmp_path / 'set.npz'}{split}"))
+
+
+def parquet(**columns):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+IMAGES = [{"bytes": PICTURES[0], "path": None}] * 4
+TABLES = [
+    parquet(image=IMAGES, label=[0, 1, 0, 1], id=list("abcd")),
+    parquet(img=[PICTURES[7]] * 4, labels=[0, 1, 0, 1]),
+]
+
+
+@often(200)
+@given(damaged(*TABLES))
+@example(parquet(image=IMAGES, label=[0, 1, 2, 2**62]))
+@example(parquet(image=[None] * 4, label=[0, 1, 0, 1]))
+@example(parquet(image=IMAGES, label=["a", "b", "a", "b"]))
+@example(parquet(image=[1, 2, 3, 4], label=[0.5] * 4))
+@example(parquet(image=IMAGES, label=[[1], [2], [3], [4]]))
+def test_tables_of_images_of_any_bytes(tmp_path, data):
+    (tmp_path / "set.parquet").write_bytes(data)
+    lawful(lambda: load(f"parquet:{tmp_path / 'set.parquet'}?split=all"))
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(3, 2)
+
+
+WEIGHTS = save({name: value.contiguous() for name, value in Tiny().state_dict().items()})
+
+
+@often(250)
+@given(damaged(WEIGHTS))
+@example((2**63 - 1).to_bytes(8, "little") + WEIGHTS[8:])
+@example((DEEP).to_bytes(8, "little") + b"[" * DEEP)
+def test_weights_of_any_bytes(tmp_path, data):
+    for name in ("w.safetensors", "w.pt"):
+        (tmp_path / name).write_bytes(data)
+        lawful(lambda name=name: models._load_weights(Tiny(), tmp_path / name, trust=False))
+
+
+@often(80)
+@given(twisted(json.loads(WEIGHTS[8 : 8 + int.from_bytes(WEIGHTS[:8], "little")])))
+def test_a_header_of_weights_with_something_else_in_it(tmp_path, document):
+    size = int.from_bytes(WEIGHTS[:8], "little")
+    text = json.dumps(document).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + WEIGHTS[8 + size :])
+    lawful(lambda: models._load_weights(Tiny(), tmp_path / "w.safetensors", trust=False))
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """The folder of a trained generator."""
+    from hardcase import generators
+
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(folder))
+        generators.trained("vae", bars(24), bars(12, split="test"), latent=2, epochs=1)
+    return next((folder / "networks").iterdir())
+
+
+@often(80)
+@given(st.data())
+def test_a_card_with_something_else_in_it(network, data):
+    from hardcase import generators
+
+    path = network / cards.CARD
+    before = path.read_bytes()
+    other = data.draw(
+        st.one_of(twisted(json.loads(before)).map(lambda card: json.dumps(card).encode()), spoilt(before))
+    )
+    try:
+        path.write_bytes(other)
+        lawful(lambda: generators.load(network))
+    finally:
+        path.write_bytes(before)
+
+
+@often(150)
+@given(
+    damaged(
+        b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(range(8)), gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab"), b"[1, 2, 3]"
+    )
+)
+@example(b"\0\0\x08\x05" + b"\xff\xff\xff\xff" * 5)
+@example(b"[" * DEEP)
+@example(b"[9999999999999999999999999]")
+@example(b"\x80\x02]q\x01(K\x01K\x02e.")
+def test_downloaded_files_of_any_bytes(tmp_path, data):
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    for read in (read_idx, read_json_labels, read_cifar_pickled):
+        lawful(lambda read=read: read(path))
+
+
+@often(100)
+@given(damaged(zipped("a.bin", b"content"), gzip.compress(b"a" * 600)))
+def test_archives_of_any_bytes(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("archive")
+    (folder / "archive").write_bytes(data)
+    lawful(lambda: unpack(folder / "archive", folder, frozenset({"a.bin", "labels.npy"})))

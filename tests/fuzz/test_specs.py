@@ -1,0 +1,97 @@
+"""The words that name data and models, and addresses of servers."""
+
+from contextlib import chdir
+
+import pytest
+from garbage import WORDS, damaged, lawful, often
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hardcase import models
+from hardcase.blackbox import checked_url
+from hardcase.data import load
+from hardcase.errors import Problem
+from tiny import bars
+
+HOW = models.Loading(train=bars(12), test=bars(12, split="test"))
+PIECES = st.one_of(
+    WORDS, st.text(max_size=10), st.sampled_from(["x" * 300, "a/" * 3000, "~nobody/x", "*", "NUL", "?split=all"])
+).filter(lambda text: not text.startswith(("/", ".")))  # nobody wants this machine's own files read
+
+
+@often(250)
+@given(
+    st.one_of(
+        st.text(max_size=20),
+        st.builds(lambda kind, rest: kind + rest, st.sampled_from(["npz:", "folder:", "parquet:", "run:", "mnist5k:", "?"]), PIECES),
+        st.builds(lambda a, b, c: f"npz:{a}?{b}={c}", PIECES, WORDS, WORDS),
+    )
+)  # fmt: skip
+@example("~nobody")
+@example("npz:~nobody/x.npz")
+@example("x" * 5000)
+@example("npz:" + "x" * 5000)
+@example("folder:\ud800")
+@example("npz:a\0b")
+def test_any_name_of_data(tmp_path_factory, text):
+    empty = tmp_path_factory.getbasetemp() / "empty"
+    empty.mkdir(exist_ok=True)
+    with chdir(empty):
+        lawful(lambda: load(text, offline=True))
+
+
+@often(250)
+@given(
+    st.one_of(
+        st.text(max_size=20).filter(lambda text: not text.startswith("http")),
+        st.builds(lambda kind, rest: kind + rest, st.sampled_from(["zoo:", "onnx:", "a.py:", "w.safetensors@a.py:"]), PIECES),
+        st.builds(lambda a, b: f"{a}@{b}:make", PIECES, PIECES),
+        PIECES.map(lambda rest: f"{rest}:make"),
+    )
+)  # fmt: skip
+@example("x" * 5000 + ":make")
+@example("~nobody/a.py:make")
+@example("a\0b.py:make")
+@example("zoo:__import__('os')")
+@example("onnx:")
+@example("onnx:" + "x" * 5000)
+def test_any_name_of_a_model(tmp_path_factory, text):
+    empty = tmp_path_factory.getbasetemp() / "empty"
+    empty.mkdir(exist_ok=True)
+    with chdir(empty):
+        lawful(lambda: models.load(text, HOW))
+    assert not list(empty.iterdir())
+
+
+@often(300)
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.builds(lambda a, b, c: f"http{a}://{b}/v2/models/{c}/infer", st.sampled_from(["", "s", "x"]), PIECES, PIECES),
+    )
+)  # fmt: skip
+@example("http://[::1/v2/models/a/infer")
+@example("http://a:99999999/v2/models/a/infer")
+@example("http://user:secret@a/v2/models/a/infer")
+def test_any_address(text):
+    place = lawful(lambda: checked_url(text))
+    if place is not None:
+        assert place.scheme in ("http", "https")
+        assert place.hostname
+        for sign in "\r\n ":
+            assert sign not in place.path
+
+
+def test_an_address_gives_no_secret_away():
+    for url in ("http://user:secret@host/v2/models/a/infer", "ftp://user:secret@host/x", "http://a/v2?key=secret"):
+        with pytest.raises(Problem) as caught:
+            checked_url(url)
+        assert "secret" not in str(caught.value)
+
+
+@often(60)
+@given(damaged(b"\x08\x08\x12\x07pytorch:\x10graph"))
+def test_a_file_of_any_bytes_as_onnx(tmp_path, data):
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "m.onnx").write_bytes(data)
+    lawful(lambda: models.load(f"onnx:{tmp_path / 'm.onnx'}", HOW))
