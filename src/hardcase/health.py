@@ -34,8 +34,10 @@ class Health:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def answers(subject: Model, images: Images, batch: int = 256) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches; memory that runs out halves them, down to one tile."""
+def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
+    """The subject's logits on all images, in batches (of 256, or fewer where images are large); memory that runs out halves
+    them, down to one tile."""
+    batch = batch or max(TILE, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
     try:
         with torch.inference_mode():
             parts = [

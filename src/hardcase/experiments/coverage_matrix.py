@@ -46,7 +46,7 @@ def run(bench: Bench) -> Outcome:
             guide: [_trial(bench, here, profile, sizes, generator, guide, repeat) for repeat in range(sizes.repeats)]
             for guide in (*sizes.guides, *CONTROLS)
         }
-        tables += [found(generator, trials, sizes, here), *gained(generator, trials, sizes)]
+        tables += [found(generator, trials, sizes, here.notes), *gained(generator, trials, sizes)]
         pictures += pictures_of(bench, generator, trials, sizes)
     return Outcome("coverage-matrix", tables, pictures)
 

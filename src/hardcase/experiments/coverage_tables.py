@@ -10,7 +10,6 @@ import torch
 from hardcase import statistics
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Table
-from hardcase.experiments.trio import Trio
 from hardcase.randomness import stream
 
 _NAMES = {"random": "random neuron", "none": "no coverage", "pgd": "PGD"}
@@ -48,8 +47,8 @@ class Trial:
     gained: Mapping[str, float]
 
 
-def found(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, here: Trio) -> Table:
-    """Number of adversarial inputs and what each costs."""
+def found(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]) -> Table:
+    """Number of adversarial inputs and what each costs; `about` are notes on the networks."""
     rows = [[named(guide), *_found(done, trials["none"])] for guide, done in trials.items()]
     columns = [
         "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta", "ms each", "delta", "gradients each", "L2"
@@ -65,7 +64,7 @@ def found(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, h
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
         "the weight is the same for all guides; how large a criterion's gradient is beside the main one is its own",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
-        *here.notes,
+        *about,
     ]
     return Table(f"{generator}: adversarial inputs", columns, rows, notes)
 
