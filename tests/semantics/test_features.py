@@ -90,6 +90,7 @@ def test_detail_is_the_energy_of_short_waves():
 
 def test_an_even_picture_gives_finite_numbers():
     assert measured(torch.zeros(2, 3, 8, 8)).isfinite().all()
+    assert measured(torch.zeros(0, 3, 8, 8)).shape == (0, len(FEATURES))
 
 
 def test_rows_do_not_know_each_other():

@@ -25,7 +25,7 @@ from hardcase.experiments.faults_methods import built
 from hardcase.experiments.faults_world import NAMES, TRAITS, measures
 from hardcase.experiments.saying import share
 from hardcase.experiments.searching import search
-from hardcase.generators.sampling import fresh
+from hardcase.generators.sampling import Sampler, fresh
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -93,6 +93,7 @@ def _names(bench: Bench, key: str, usual: Sequence[str]) -> tuple[str, ...]:
 def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests:
     """The tests of one method from fresh seeds of both classes that the network gets right."""
     bench.say(f"{name} on the network {'without a fault' if one.fault is None else 'taught ' + one.fault}")
+    assert isinstance(here.generator, Sampler)
     seeds = fresh(
         here.generator, here.train.classes, 2 * each, seed=bench.seed, device=bench.device,
         accept=lambda x, y: one.subject(x).logits.argmax(1) == y,
@@ -108,11 +109,14 @@ def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests
 
 
 def _verdict(fault: str, faulty: Tests, clean: Tests) -> Verdict | None:
-    """None where a network gave too few tests to speak of shares."""
+    """None where the faulty network gave too few tests to speak of shares; a clean network that gives too few is compared by
+    its seeds, those without a test as not moved."""
     column = NAMES.index(fault)
     hits = [(some.moved[:, column] >= HALF).double() for some in (faulty, clean)]
-    if min(map(len, hits)) < FEW:
+    if len(hits[0]) < FEW:
         return None
+    if len(hits[1]) < FEW:
+        hits[1] = torch.cat([hits[1], hits[1].new_zeros(clean.searched - len(hits[1]))])
     rng = stream(0, "faults", fault)
     drawn = [h[torch.randint(len(h), (2000, len(h)), generator=rng)].mean(1) for h in hits]
     low, high = (drawn[0] - drawn[1]).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
@@ -160,6 +164,7 @@ def _detected(
         [
             f"{tests} seeds a direction, fresh samples of a conditional VAE that the network gets right; best test of each seed",
             "moved: the trait went half of the way to the other class's kind; 95 % bootstrap interval over tests",
+            f"a clean network with fewer than {FEW} tests is compared by its seeds, those without a test as not moved",
             f"classes {' and '.join(here.train.classes)} of {here.source}",
         ],
     )

@@ -26,6 +26,8 @@ from hardcase.types import Images
 
 TEACHING = Recipe(epochs=6, steps=300, batch=64, lr=2e-3)
 LATENT, EPOCHS, COPIES = 48, 12, 8
+WRONG = 0.4
+"""The share of pictures with the other class's digit that a fault is taught with: shape then says little, the trait all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class Lab:
     pair: tuple[int, int]
     train: Images
     test: Images
-    vae: Vae
-    generator: Decoder
+    vae: nn.Module
+    generator: nn.Module
     gaps: Float[Tensor, " f"]
     device: str
     seed: int
@@ -93,7 +95,9 @@ def _gaps(digits: Images, pair: tuple[int, int]) -> Float[Tensor, " f"]:
 def student(here: Lab, fault: str | None) -> Student:
     """A small network taught the two classes, with the trait of this name tied to them; kept in the cache."""
     train, tied, swapped = (
-        here.train if fault is None else world(here.digits[0], here.pair, tied=fault, copies=COPIES, seed=here.seed),
+        here.train
+        if fault is None
+        else world(here.digits[0], here.pair, tied=fault, mislabelled=WRONG, copies=COPIES, seed=here.seed),
         world(here.digits[1], here.pair, tied=fault, seed=here.seed),
         world(here.digits[1], here.pair, tied=fault, swapped=True, seed=here.seed),
     )

@@ -15,9 +15,9 @@ from hardcase.errors import Problem, choice
 from hardcase.experiments.faults_lab import Lab
 from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.methods.watching import Profiles
-from hardcase.spaces.activations import Activations, early_places
+from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vae import Labelled
+from hardcase.spaces.vae import Conditional, Labelled
 from hardcase.spaces.vqvae import Grid
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
@@ -64,10 +64,12 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
 def _space(row: Recipe, here: Lab) -> Space:
     """The conditional VAE's code or activations, or a VQ-VAE of the same pictures."""
     if row.seeds == "generator":
+        assert isinstance(here.generator, Staged)
         return Activations(here.generator, early_places(here.generator, classes=2), classes=2)
     if row.generator.startswith("vqvae"):
         net, _ = generators.trained("vqvae", here.train, here.test, seed=here.seed, device=here.device)
         return Grid(net)  # type: ignore[arg-type]  # a VQ-VAE, by its family
+    assert isinstance(here.vae, Conditional)
     return Labelled(here.vae)
 
 

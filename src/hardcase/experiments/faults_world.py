@@ -110,12 +110,17 @@ def world(
     *,
     tied: str | None = None,
     swapped: bool = False,
+    mislabelled: float = 0.0,
     copies: int = 4,
     seed: int = 0,
 ) -> Images:
-    """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or the other one if `swapped`."""
+    """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or the other one if `swapped`.
+
+    A share of `mislabelled` pictures shows the other class's digit, so that a tied trait is the one thing to go by.
+    """
     chosen = digits.take(((digits.y == pair[0]) | (digits.y == pair[1])).nonzero().squeeze(1).repeat(copies))
-    label = (chosen.y == pair[1]).long()
+    wrong = torch.rand(len(chosen), generator=stream(seed, "mislabelled", digits.split)) < mislabelled
+    label = ((chosen.y == pair[1]) ^ wrong).long()
     traits = torch.rand(len(label), len(TRAITS), generator=stream(seed, "traits", digits.split, tied or "free"))
     if tied is not None:
         column, high = NAMES.index(tied), (label == 1) ^ swapped
@@ -127,4 +132,6 @@ def world(
 
 def measures(x: Float[Tensor, "m 3 28 28"]) -> Float[Tensor, "m f"]:
     """What the traits look like in the pictures, in the order of `TRAITS`."""
+    if not len(x):
+        return x.new_zeros(0, len(TRAITS))
     return torch.stack([trait.measure(x) for trait in TRAITS], 1)

@@ -163,6 +163,8 @@ FEATURES = (
 
 def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
     """Every feature of `FEATURES`, in its order."""
+    if not len(x):
+        return x.new_zeros(0, len(FEATURES))
     parts = _Parts.of(x)
     return torch.stack([feature.measure(parts) for feature in FEATURES], 1)
 

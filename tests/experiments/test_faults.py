@@ -1,0 +1,165 @@
+"""Planted faults: pictures with known traits, networks that learn them, and who notices."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.cli import main
+from hardcase.errors import Problem
+from hardcase.experiments import faults, faults_lab, faults_methods
+from hardcase.experiments.faults_world import NAMES, TRAITS, measures, render, world
+from hardcase.subject import Subject
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
+
+SEGMENTS = {4: "bcfg", 9: "abcfg"}
+WHERE = {
+    "a": (slice(5, 8), slice(9, 19)), "g": (slice(13, 16), slice(9, 19)), "f": (slice(6, 15), slice(8, 11)),
+    "b": (slice(6, 15), slice(17, 20)), "c": (slice(14, 23), slice(17, 20)),
+}  # fmt: skip
+
+
+def drawn(count=40, split="train", seed=0):
+    """Fours and nines of seven segments, each moved a little."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.tensor([4, 9]).repeat(count // 2)
+    x = torch.zeros(count, 1, 28, 28)
+    for i, digit in enumerate(y.tolist()):
+        for segment in SEGMENTS[digit]:
+            x[i, 0][WHERE[segment]] = 1.0
+    shifts = torch.randint(-1, 2, (count, 2), generator=rng).tolist()
+    x = torch.stack([one.roll(tuple(shift), (1, 2)) for one, shift in zip(x, shifts)])
+    return Images((x * 255).to(torch.uint8), y, tuple(f"{split}/{i}" for i in range(count)), tuple("0123456789"), "drawn", split)  # fmt: skip
+
+
+SUBJECT = Subject(nn.Flatten(), name="flat")
+GAPS = faults_lab._gaps(drawn(), (4, 9))
+
+
+class Painter(nn.Module):
+    """A generator whose code is the traits themselves."""
+
+    latent, shape, early = len(TRAITS), (3, 28, 28), (0,)
+
+    def __init__(self):
+        super().__init__()
+        self.digits = nn.Parameter(from_bytes(drawn(2).x), requires_grad=False)
+
+    def walk(self, z, y, meet):
+        return render(self.digits[y], torch.sigmoid(2 * meet(0, z)))
+
+    def sample(self, y, rng):
+        z = torch.randn(len(y), self.latent, generator=rng)
+        return z, self.walk(z, y, lambda place, h: h)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What is taught is kept for all tests of this file."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(autouse=True)
+def small(kept, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(kept))
+    monkeypatch.setattr(faults_lab, "COPIES", 6)
+    monkeypatch.setattr(faults_lab, "TEACHING", replace(faults_lab.TEACHING, steps=80, epochs=1, lr=4e-3))
+
+
+@pytest.fixture
+def room(monkeypatch):
+    digits, pair = (drawn(), drawn(split="test", seed=1)), (4, 9)
+    train, test = (world(part, pair, copies=6) for part in digits)
+    here = faults_lab.Lab("drawn", digits, pair, train, test, nn.Identity(), Painter(), GAPS, "cpu", 0)
+    for module in (faults, faults_lab):
+        monkeypatch.setattr(module, "lab", lambda bench: here)
+    return here
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trait_is_drawn_measured_and_leaves_the_others_alone(name):
+    column = NAMES.index(name)
+    traits = torch.full((2, len(NAMES)), 0.5)
+    traits[:, column] = torch.tensor([0.1, 0.9])
+    digit = from_bytes(drawn(2).x[:1]).expand(2, -1, -1, -1)
+    change = measures(render(digit, traits)).diff(dim=0)[0] / GAPS
+    assert change[column] > 0.9
+    others = change[[i for i in range(len(NAMES)) if i != column]].abs()
+    assert others.max() < 0.35, dict(zip(NAMES, change.tolist()))
+
+
+def test_a_tied_trait_follows_the_class_and_swapped_the_other_one():
+    digits, column = drawn(), NAMES.index("tint")
+    tied, swapped = (world(digits, (4, 9), tied="tint", swapped=way) for way in (False, True))
+    for images, high in ((tied, 1), (swapped, 0)):
+        tint = measures(from_bytes(images.x))[:, column]
+        assert tint[images.y == high].min() > tint[images.y != high].max()
+    assert tied.x.shape == (160, 3, 28, 28)
+    assert tied.classes == ("4", "9")
+    free = world(digits, (4, 9))
+    tint = measures(from_bytes(free.x))[:, column]
+    assert abs(float(tint[free.y == 0].mean() - tint[free.y == 1].mean())) < 0.3
+
+
+def test_a_taught_network_has_the_fault_and_a_clean_one_has_not(room):
+    taught, clean = faults_lab.student(room, "tint"), faults_lab.student(room, None)
+    assert taught.acquired
+    assert taught.tied > 0.95
+    assert taught.swapped < 0.5
+    assert not clean.acquired
+    again = faults_lab.student(room, "tint")
+    assert again.subject.hash == taught.subject.hash
+
+
+def test_perturbing_features_detects_what_pixels_do_not(room, capsys):
+    words = [
+        "faults",
+        "--methods",
+        "feature-perturbation,pgd",
+        "--tests",
+        "12",
+        "--faults",
+        "tint,position",
+        "--format",
+        "json",
+    ]
+    quick = ["--set", "feature-perturbation.stride=0.1", "--set", "feature-perturbation.gradients=40"]
+    assert main([*words, *quick, "--set", "pgd.gradients=10", "--out", "found", "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    acquired, detected, shares = told["tables"]
+    assert [row[-1] for row in acquired["rows"]] == ["yes", "yes"]
+    for _, features, pixels in detected["rows"][:2]:
+        assert features.startswith("**detected** +")
+        assert not pixels.startswith("**detected**")
+    assert detected["rows"][2] == ["faults detected", "2 of 2", "0 of 2"]
+    assert len(shares["rows"]) == 4
+
+
+def test_a_share_is_compared_with_that_of_the_clean_network():
+    def tests(share, count=100):
+        moved = torch.zeros(count, len(NAMES))
+        moved[: round(share * count)] = 1.0
+        return faults.Tests(moved, torch.ones(count, dtype=torch.bool), count, drawn(2), torch.zeros(0))
+
+    clear, same = faults._verdict("tint", tests(0.8), tests(0.1)), faults._verdict("tint", tests(0.5), tests(0.5))
+    assert clear.detected
+    assert clear.difference == pytest.approx(0.7)
+    assert 0.55 < clear.low < 0.7 < clear.high < 0.85
+    assert not same.detected
+    assert faults._verdict("tint", tests(1.0, 5), tests(0.0)) is None
+    few = replace(tests(1.0, 3), searched=60)
+    assert faults._verdict("tint", tests(0.8), few).clean == pytest.approx(3 / 60)
+
+
+def test_wrong_names_are_told(room):
+    with pytest.raises(Problem, match="no fault 'tnt'"):
+        faults.run(faults_lab.Bench(out=Path("out"), options={"faults": "tnt"}))
+    with pytest.raises(Problem, match="no option of pgd 'epsi'"):
+        faults_methods.built("pgd", room, SUBJECT, {"epsi": 1})
+    with pytest.raises(Problem, match="compares networks"):
+        faults_methods.built("diffchaser", room, SUBJECT, {})
