@@ -272,6 +272,20 @@ def test_a_judge_is_shown_with_its_error_rates(base):
     assert data["runs"][0]["trust"]["judge"] == card
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_the_errors_of_a_judge_stand_beside_its_counts(base, own):
+    part = {"hits": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98}
+    row = {"auroc": {"value": 0.946}, "tpr": part, "tnr": part, "undecided": part}
+    measured = {"images": 500, "valid": row, "label_kept": row, "confirmed": {"precision": part, "recall": part}}
+    card = {"standing": "calibrated by people", "calibration" if own else "elsewhere": measured}
+    page, _, data = written([judge(drawn_run(base / f"errors{own}"), card=card)], base / f"errors{own}" / "report")
+    assert "Calibrated by people." in page.text
+    assert "0.95" in page.text
+    assert "people confirm 9 of 10" in page.text
+    assert ("of other data than yours" in page.text) is not own
+    assert data["runs"][0]["trust"]["errors"]["own"] is own
+
+
 def test_a_judge_without_error_rates_is_called_a_guess(base):
     page, _, _ = written([judge(drawn_run(base / "guess"))], base / "guess" / "report")
     assert "a guess of unknown quality" in page.text

@@ -22,7 +22,7 @@ _START = {"seconds": 0.0, "findings": 0}
 def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
     totals = run.record.get("totals") or {}
     queries, elapsed = totals.get("queries"), run.record.get("elapsed")
-    history = _history(run.folder / "history.csv")
+    history = read_history(run.folder / "history.csv")
     grown = [now["seconds"] for before, now in pairwise([_START, *history]) if now["findings"] > before["findings"]]
     return {
         "totals": totals,
@@ -47,7 +47,7 @@ def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
     return _thin([{"queries": at, "seeds": seeds} for at, seeds in steps])
 
 
-def _history(path: Path) -> list[dict[str, float]]:
+def read_history(path: Path) -> list[dict[str, float]]:
     """The rows of history.csv; a line that is cut off or is not a number is left out."""
     if not path.is_file():
         return []

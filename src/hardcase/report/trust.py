@@ -30,6 +30,7 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     nearer = None if typical is None else rate(int((tests < typical).sum()), len(tests))
     return {
         "judge": run.record.get("judge"),
+        "errors": errors(run.record.get("judge")),
         "tests": quantiles(tests),
         "pairs": quantiles(pairs),
         "nearer": nearer,
@@ -38,6 +39,17 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "generator": _generator(run.record.get("generator")),
         "reconstruction": rate(lost, lost + counts["funnel"]["attempted"]),
     }
+
+
+def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How often the judge is wrong, by question: measured on rated images of this data (`own`), or else of other data."""
+    judge = judge or {}
+    own = judge.get("calibration")
+    measured = own or judge.get("elsewhere")
+    if not measured:
+        return None
+    rows = [{"question": name.replace("_", " "), **measured[name]} for name in ("valid", "label_kept")]
+    return {"own": bool(own), "rows": rows, "confirmed": measured["confirmed"], "images": measured["images"]}
 
 
 def real_pairs(run: Run) -> Float[np.ndarray, " p"]:

@@ -10,11 +10,11 @@ RECORD: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("schema", "seed", "seeds", "threads"), (int,)),
     **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), (str,)),
     **dict.fromkeys(("complete", "bitwise", "deterministic"), (bool,)),
-    **dict.fromkeys(("versions", "budget", "hashes", "accuracy", "totals", "funnel", "skipped", "findings", "kinds"), (dict,)),
-    **dict.fromkeys(("judge", "service", "shrink"), (dict,)),
+    **dict.fromkeys(("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"), (dict,)),
+    **dict.fromkeys(("accuracy", "judge", "service", "shrink", "generator"), (dict, type(None))),
     **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
     "finished": (str, type(None)),
-    "generator": (dict, type(None)),
+    "coverage": (list, type(None)),
     "elapsed": _NUMBER,
 }  # fmt: skip
 """What the entries of run.json are, where they are there."""
