@@ -17,6 +17,7 @@ class To(StrEnum):
     imagefolder = "imagefolder"
     hf = "hf"
     npz = "npz"
+    mlflow = "mlflow"
 
 
 def report(
@@ -46,13 +47,20 @@ def export(
     folder: o.OneRun,
     to: Annotated[To, typer.Option("--to", help="What to write.")] = To.imagefolder,
     out: o.Out = None,
+    uri: Annotated[str | None, typer.Option(metavar="URI", help="Of mlflow: the tracking store.")] = None,
+    experiment: Annotated[str, typer.Option(metavar="NAME", help="Of mlflow: the experiment.")] = "hardcase",
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Write the found tests as a data set of their own."""
+    """Write the found tests as a data set of their own, or the run's numbers and report into MLflow."""
     from hardcase.results import Run
 
     run = Run(folder)
+    if to == To.mlflow:
+        from hardcase.suite.tracking import track
+
+        tell(track(run, uri=uri, experiment=experiment))
+        return
     where = run.export(to, out or folder.with_name(f"{folder.name}-{to}"))
     tell(str(where))
     if not quiet:
