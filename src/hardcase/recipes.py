@@ -191,6 +191,13 @@ def _space(row: Recipe, bench: Bench, training: Mapping[str, Any]) -> tuple[Spac
     if family not in (_PLACES if perturbed else _SPACES):
         known = [*_PLACES, "FILE.py:FACTORY"] if perturbed else ["pixels", *_SPACES]
         raise choice(f"generator for {row.name}", family, known)
+    if perturbed and family == "vae":
+        rest = rest if rest not in ("", source) else "conditional"
+        if rest in ("linear", "conv", "hierarchical"):
+            raise Problem(
+                f"a VAE of kind {rest} is not told the class, so it cannot make labelled seeds.",
+                fix="--generator vae:conditional",
+            )
     if rest and (path / "card.json").is_file():
         net, card = generators.load(path, family, data=train.hash)
     else:

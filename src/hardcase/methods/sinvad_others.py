@@ -46,7 +46,7 @@ def sinvad_surprise(
     Differences from the reference: classes have densities of their own (`sinvad-surprise@paper` has one for all, as the
     authors' code); a seed stops when it is there. The stride adapts as in the code; the paper's is always 1.
     """
-    surprise, layer = _likelihood(subject, profile, per_class=True)
+    surprise, layer = likelihood(subject, profile, per_class=True)
     return _climbing("sinvad-surprise", space, surprise, layer, goal, tolerance, start, passes, stride)
 
 
@@ -66,7 +66,7 @@ def sinvad_surprise_paper(
     The authors' code takes the first 100 units of deviation 0.6 or more, a first stride of 5 (2 in pixels) and three passes;
     it goes on to the end, where this stops a seed that has arrived.
     """
-    surprise, layer = _likelihood(subject, profile, per_class=False)
+    surprise, layer = likelihood(subject, profile, per_class=False)
     return _climbing("sinvad-surprise@paper", space, surprise, layer, goal, tolerance, start, passes, stride)
 
 
@@ -127,11 +127,11 @@ def _climbing(
         oracle=Surprising(objective, least),
         needs="activations",
         budget=Budget(queries=5000),
-        taps={layer: _trace},
+        taps={layer: trace},
     )
 
 
-def _likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
+def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
     """The surprise of the layer before the last, fitted to what training images do there; and that layer."""
     layer = profile.anatomy(subject).layers[-2].name
     images = profile.training()
@@ -146,12 +146,12 @@ def _likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[
 def _traces(subject: Model, images: Images, layer: str) -> Traces:
     seen, said = [], []
     for rows in chunks(len(images), 256):
-        answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: _trace})
+        answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
         seen.append(answer.activations[layer])
         said.append(answer.logits.argmax(1))
     return Traces(torch.cat(seen).cpu(), torch.cat(said).cpu(), images.y)
 
 
-def _trace(values: Tensor) -> Float[Tensor, "m d"]:
+def trace(values: Tensor) -> Float[Tensor, "m d"]:
     """A dense layer as it is, a picture as the mean of each channel."""
     return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()

@@ -1,0 +1,183 @@
+"""Feature perturbation from the command line: with a small GAN, a VAE's decoder, and a generator of one's own."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hardcase.cli import main
+from hardcase.errors import Problem
+from hardcase.generators import catalogue, gan, vae
+from hardcase.generators.staged import Decoder, Supplied, supplied
+from hardcase.randomness import stream
+from hardcase.results import Run
+from hardcase.spaces.activations import Activations, early_places
+from hardcase.tensors import from_bytes
+from hardcase.testing.spaces import check_space
+from hardcase.training import Recipe
+from hardcase.types import Images
+from tiny import bars
+
+MODEL = """
+from torch import nn
+class Thirds(nn.Module):
+    def forward(self, x):
+        return 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
+make = Thirds
+"""
+OWN = """
+import torch
+from torch import nn
+class Bars(nn.Module):
+    latent, layers = 6, ["spread", "inner.0"]
+    def __init__(self):
+        super().__init__()
+        self.spread = nn.Linear(6, 144)
+        self.inner = nn.Sequential(nn.Identity())
+        with torch.no_grad():
+            self.spread.weight.copy_(torch.linspace(-0.05, 0.05, 864).reshape(144, 6))
+            self.spread.bias.zero_()
+    def forward(self, z, y):
+        column = torch.arange(12, device=z.device)
+        lit = (column // 4 == y[:, None]) & (column % 4 < 3)
+        noise = self.inner(self.spread(z)).reshape(-1, 1, 12, 12)
+        return (noise + 0.2 + 0.3 * lit[:, None, None, :]).clamp(0, 1)
+make = Bars
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(autouse=True)
+def world(kept, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(kept))
+    short = {"gan-small": Recipe(epochs=40, batch=16, lr=3e-3), "vae-conditional": Recipe(epochs=40, batch=16, lr=3e-3)}
+    for name, recipe in short.items():
+        monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=recipe, latent=8))
+    monkeypatch.setattr(gan, "small", lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8)))
+    monkeypatch.setattr(vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k))
+    train, test = bars(64), bars(24, seed=1, split="test")
+    np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    Path("model.py").write_text(MODEL)
+    Path("own.py").write_text(OWN)
+
+
+def ran(*words):
+    code = main(["run", "--method", "feature-perturbation", "--data", "npz:bars.npz", "--model", "model.py:make",
+                 "--seeds", "12", "--set", "method.stride=0.2", "--set", "method.radius=1000", "--set", "method.gradients=60", "--out", "run", "--progress", "none", *words])  # fmt: skip
+    assert code == 0
+    return Run("run")
+
+
+@pytest.mark.parametrize("generator", ["gan", "vae:conditional", "own.py:make"])
+def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
+    run = ran("--generator", generator)
+    said = capsys.readouterr()
+    rows = run.findings.to_pylist()
+    assert len(rows) >= 9, said
+    assert all(row["predicted"] != row["expected"] for row in rows)
+    assert set(run.seeds.column("status").to_pylist()) == {"done"}
+    assert run.record["places"][0]["number"] == 0
+    assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
+    run.report()
+    told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"]["differences"]
+    assert sum(place["share"] for place in told["carried"]) == pytest.approx(1, abs=1e-4)
+    assert "Where the generator was perturbed" in Path("run/report/index.html").read_text()
+
+
+def test_a_target_is_reached_from_the_other_classes(capsys):
+    run = ran("--generator", "own.py:make", "--target", "2", "--set", "method.confidence=0.1")
+    assert {row["predicted"] for row in run.findings.to_pylist()} == {2}
+    assert 2 not in run.seeds.column("label").to_pylist()
+
+
+def test_a_failure_walks_back_toward_its_seed(capsys):
+    near = ran("--generator", "own.py:make").findings.to_pylist()
+    ran("--generator", "own.py:make", "--set", "method.retreat=0", "--out", "far")
+    far = {row["seed"]: row["distance"] for row in Run("far").findings.to_pylist()}
+    pairs = [(row["distance"], far[row["seed"]]) for row in near if row["seed"] in far]
+    assert len(pairs) >= 9
+    assert all(one <= other + 1e-6 for one, other in pairs)
+    assert sum(one for one, _ in pairs) < 0.98 * sum(other for _, other in pairs)
+
+
+def test_a_generator_that_cannot_is_refused(capsys):
+    words = [
+        "run",
+        "--method",
+        "feature-perturbation",
+        "--data",
+        "npz:bars.npz",
+        "--model",
+        "model.py:make",
+        "--out",
+        "run",
+    ]
+    assert main([*words, "--generator", "vqvae"]) == 2
+    assert "gan, vae, FILE.py:FACTORY" in capsys.readouterr().err
+    assert main([*words, "--generator", "vae:linear"]) == 2
+    assert "not told the class" in capsys.readouterr().err
+
+
+class Two(nn.Module):
+    """Two layers, of which the second is not always used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.unused = nn.Linear(4, 16), nn.Linear(4, 16)
+
+    def forward(self, z, y):
+        return torch.sigmoid(self.first(z)).reshape(-1, 1, 4, 4)
+
+
+def test_a_supplied_generator_is_checked():
+    with pytest.raises(Problem, match="no layer 'second'"):
+        Supplied(Two(), latent=4, layers=["second"])
+    with pytest.raises(Problem, match="needs two attributes"):
+        supplied(Two())
+    generator = Supplied(Two(), latent=4, layers=["first", "unused"])
+    with pytest.raises(Problem, match="'unused' of the generator never ran"):
+        early_places(generator, classes=2)
+    assert not generator.net.first._forward_hooks
+
+
+@pytest.mark.parametrize("kind", ["gan", "vae", "own"])
+def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_spaces(kind):
+    own = Two()
+    own.latent, own.layers = 4, ["first"]
+    net = {
+        "gan": lambda: gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval(),
+        "vae": lambda: Decoder(vae.conditional(1, 12, 3, 4)),
+        "own": lambda: supplied(own),
+    }[kind]()
+    space = Activations(net, early_places(net, classes=3), classes=3)
+    y = torch.arange(5) % 3
+    z, image = net.sample(y, stream(0, "test"))
+    with torch.no_grad():
+        images = Images((image * 255).round().to(torch.uint8), y, tuple("abcde"), tuple("xyz"), context={"latent": z})
+        fitted = _With(space, z)
+        check_space(fitted, images=images, tolerance=0.5 / 255 + 1e-4)
+    assert torch.equal(net.walk(z, y, lambda place, h: h), net(z, y))
+    assert from_bytes(images.x).shape == net(z, y).shape
+
+
+class _With:
+    """A space whose seeds bring their latent codes."""
+
+    def __init__(self, space, latent):
+        self.space, self.latent, self.name, self.keeps_code = space, latent, space.name, True
+
+    def encode(self, x, y, rng):
+        code, context = self.space.encode(x, y, rng)
+        return code, {**context, "latent": self.latent}
+
+    def __getattr__(self, name):
+        return getattr(self.space, name)
