@@ -40,13 +40,13 @@ def run(bench: Bench) -> Outcome:
     """``--set models=… seeds=… gradients=… cover=… guides=nc,snac measured=nc`` choose other sizes and networks."""
     sizes, here = _sizes(bench), trio(bench, NETWORKS)
     profile = measured_profile(here, sizes.all_measured)
-    tables, pictures = list[Table](), list[str]()
+    about, tables, pictures = here.notes, list[Table](), list[str]()
     for generator in ("deepxplore", "dlfuzz"):
         trials = {
             guide: [_trial(bench, here, profile, sizes, generator, guide, repeat) for repeat in range(sizes.repeats)]
             for guide in (*sizes.guides, *CONTROLS)
         }
-        tables += [found(generator, trials, sizes, here.notes), *gained(generator, trials, sizes)]
+        tables += [found(generator, trials, sizes, about), *gained(generator, trials, sizes)]
         pictures += pictures_of(bench, generator, trials, sizes)
     return Outcome("coverage-matrix", tables, pictures)
 
