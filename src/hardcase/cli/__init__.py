@@ -12,6 +12,7 @@ import typer
 from hardcase.cli.failing import internal, usage
 from hardcase.cli.spreading import Spreading
 from hardcase.errors import INTERRUPTED, Problem
+from hardcase.memory import keep_freed
 
 
 class Verb(NamedTuple):
@@ -58,6 +59,7 @@ _GROUPS = {"train": "Train the networks that methods need; they are kept and reu
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    keep_freed()
     try:
         code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -25,6 +25,7 @@ from hardcase.distribute.driving import OFTEN, Lost
 from hardcase.distribute.record import Outcome, Source, Task
 from hardcase.distribute.working import run_task
 from hardcase.errors import Problem
+from hardcase.memory import keep_freed
 from hardcase.types import Guide
 
 Handle = Future[Outcome]
@@ -130,6 +131,7 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any]) -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    keep_freed()
     _campaign, _news = pickle.loads(source)(), news
 
 
