@@ -64,6 +64,7 @@ METHODS = {
             where="pgd:fgsm",
             budget="1 gradient a seed",
             cite="goodfellow2015fgsm",
+            differences="the L∞ radius is rounded down to whole grey levels; networks see 8-bit pictures",
         ),
         Recipe(
             name="cw",
