@@ -91,4 +91,40 @@ _ROWS += (
     ),
 )
 
+_DUNN = "Dunn, Pouget, Melham and Kroening, ISSTA 2021"
+
+_ROWS += (
+    Experiment(
+        name="features-rq1",
+        summary="planted faults: which methods detect which (also hardcase faults)",
+        paper=_DUNN,
+        where="faults:run",
+    ),
+    Experiment(
+        name="features-rq2",
+        summary="unmodified networks: which features move in confident targeted failures of pairs of classes, beside pixels",
+        paper=_DUNN,
+        where="features:rq2",
+    ),
+    Experiment(
+        name="features-rq3",
+        summary="how far tests lie from seeds in pixels, and how often robust networks keep the label of them",
+        paper=_DUNN,
+        where="features:rq3",
+    ),
+    Experiment(
+        name="features-labels",
+        summary="how often independent networks keep the seed's label of failing tests, by step, bound and way back",
+        paper=_DUNN,
+        where="features:labels",
+    ),
+    Experiment(
+        name="crossings",
+        summary="every space with every search and every objective, on toys: it works, or why it cannot",
+        paper="ours",
+        where="crossings:run",
+        needs="nothing",
+    ),
+)
+
 EXPERIMENTS = {row.name: row for row in _ROWS}
