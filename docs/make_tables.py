@@ -1,4 +1,5 @@
-"""Writes docs/catalogue.md from the tables that ``hardcase list`` shows, so that the two never disagree."""
+"""Writes docs/catalogue.md from the tables that ``hardcase list`` shows, and the measured table of docs/scale.md from
+benchmarks/results.json, so that they never disagree."""
 
 from __future__ import annotations
 
@@ -27,9 +28,32 @@ def section(kind: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+MEASURED = ("<!-- measured: written by make docs -->", "<!-- end of measured -->")
+SCALE = (
+    "workers-2-speedup", "ray-2-speedup", "resume-start-million", "seconds-per-seed-sinvad", "seconds-per-seed-pgd",
+    "store-share-sinvad", "store-share-pgd", "store-per-finding", "store-bytes-per-finding", "store-bytes-noise",
+)  # fmt: skip
+
+
+def measured(text: str, results: Path) -> str:
+    """`text` with the rows of the table between the two marks as they stand in `results`."""
+    known = {row["name"]: row for row in json.loads(results.read_text())} if results.is_file() else {}
+    before, first, rest = text.partition(MEASURED[0])
+    _, last, after = rest.partition(MEASURED[1])
+    lines = [first, "| figure | value | compared with |", "|---|---|---|"]
+    for name in SCALE:
+        row = known.get(name)
+        value = f"{row['value']:.3g} {row['unit']}" if row else "not measured yet: `python -m benchmarks scale`"
+        lines.append(f"| `{name}` | {value} | {row['against'] if row else ''} |")
+    return before + "\n".join([*lines, last]) + after
+
+
 def main() -> None:
-    target = Path(__file__).parent / "catalogue.md"
-    target.write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
+    here = Path(__file__).parent
+    (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
+    scale = here / "scale.md"
+    results = here.parent / "benchmarks" / "results.json"
+    scale.write_text(measured(scale.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

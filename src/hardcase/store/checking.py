@@ -64,7 +64,7 @@ def _sound_summary(summary: Mapping[str, Any]) -> bool:
 
 
 def _whole(row: Any, length: int) -> bool:
-    return isinstance(row, list) and len(row) == length and all(type(number) is int for number in row)
+    return isinstance(row, list) and len(row) == length and (not row or set(map(type, row)) == {int})
 
 
 def _is(value: Any, kinds: tuple[type, ...]) -> bool:

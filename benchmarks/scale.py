@@ -1,0 +1,235 @@
+"""What the engine costs beside the search: workers, a cluster, going on, storing. The inputs of docs/scale.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from benchmarks.figures import Figure, seconds
+from hardcase import data, generators, running, zoo
+from hardcase.campaign import Campaign
+from hardcase.distribute import working
+from hardcase.experiments.world import library
+from hardcase.methods import fgsm, pgd, sinvad, sinvad_paper
+from hardcase.randomness import stream
+from hardcase.spaces.vae import Latent
+from hardcase.store import Packed, Store, findings_table, spent_table, summarise, to_parquet
+from hardcase.subject import Subject
+from hardcase.types import Findings
+
+COMMAND = "python -m benchmarks scale"
+MODEL = """
+from hardcase.zoo import build
+def make():
+    return build("lenet5", channels=1, size=28, classes=10)
+"""
+GOES_ON = """
+import torch
+from time import perf_counter
+start = perf_counter()
+import os, sys
+from hardcase.cli import main
+from hardcase.running import logbook
+opened = logbook.Logbook.open
+def told(book):
+    opened(book)
+    print(perf_counter() - start, flush=True)
+    os._exit(0)
+logbook.Logbook.open = told
+main(["resume", sys.argv[1], "--quiet"])
+"""
+
+
+def figures(size: float = 1.0) -> Iterator[Figure]:
+    """`size` below 1 only shows that everything runs."""
+    torch.set_num_threads(1)
+    yield from _speed_up(max(32, int(512 * size)), max(2, int(60 * size)))
+    yield from _going_on(max(64, int(10_000 * size)))
+    for name in ("sinvad", "pgd", "fgsm"):
+        yield from _storing(name, max(32, int(1000 * size)))
+
+
+def campaign(name: str, generations: int = 60) -> Campaign:
+    """A campaign on digits, built here or in a worker."""
+    train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
+    subject = Subject(zoo.trained("lenet5", train, test)[0], name="lenet5")
+    if name in ("pgd", "fgsm"):
+        return Campaign(subject=subject, method=pgd(epsilon=0.1) if name == "pgd" else fgsm(epsilon=0.2))
+    space = Latent(generators.trained("vae", train, test)[0])
+    if name == "sinvad":
+        return Campaign(subject=subject, method=sinvad(space=space, partners=library(space, train, "cpu")))
+    return Campaign(subject=subject, method=sinvad_paper(space=space, generations=generations))
+
+
+def _plan(name: str, seeds: int, **how: Any) -> running.Plan:
+    images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
+    generations = how.pop("generations", 60)
+    return running.Plan(source=partial(campaign, name, generations), images=images, **how)
+
+
+def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
+    """The whole run, from an empty folder to the last file, on one core and on two."""
+    ways: dict[str, dict[str, Any]] = {"workers-2-speedup": {"workers": 2}}
+    if importlib.util.find_spec("ray"):
+        ways["ray-2-speedup"] = {"cluster": "local:2"}
+    make = partial(_plan, "sinvad@paper", seeds, generations=generations)
+    make()
+    alone = statistics.median(_timed(make()) for _ in range(3))
+    for name, how in ways.items():
+        value = alone / statistics.median(_timed(make(**how)) for _ in range(3))
+        against = f"one process of one thread, {alone:.0f} s of sinvad@paper"
+        yield Figure(name=name, value=value, unit="times as fast", against=against, command=COMMAND)
+
+
+def _timed(plan: running.Plan) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        return seconds(lambda: running.start(plan, Path(folder) / "run"))
+
+
+def _going_on(seeds: int, each: int = 100) -> Iterator[Figure]:
+    """From an imported torch to the first shard of a resumed run that holds a million findings."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = _large_run(Path(home), seeds, each)
+        command = [sys.executable, "-c", GOES_ON, str(folder)]
+        times = [float(subprocess.run(command, check=True, capture_output=True, cwd=home).stdout) for _ in range(5)]
+        size = sum(path.stat().st_size for path in (folder / "findings").iterdir())
+    stored = (seeds - 32) * each
+    yield Figure(
+        name="resume-start-million",
+        value=statistics.median(times),
+        unit="s",
+        against=f"{stored:,} stored findings of {seeds:,} seeds, beyond importing torch; a limit of 1.5 s",
+        command=COMMAND,
+    )
+    yield Figure(
+        name="store-bytes-noise",
+        value=size / stored,
+        unit="bytes a finding",
+        against="28 x 28 images of pure noise, which nothing compresses",
+        command=COMMAND,
+    )
+
+
+def _large_run(home: Path, seeds: int, each: int) -> Path:
+    """A run of which all shards but the last are stored, made of one real shard and copies of a drawn one."""
+    (home / "model.py").write_text(MODEL)
+    from hardcase.models import from_file
+
+    x = torch.randint(0, 256, (seeds, 1, 28, 28), generator=stream(0, "images"), dtype=torch.uint8)
+    y = Subject(from_file(home / "model.py", "make"), name="net")(x.float() / 255).logits.argmax(1)
+    np.savez(home / "set.npz", images=x.numpy(), labels=y.numpy(), classes=np.array(list("0123456789")))
+    words = [
+        "--model",
+        "model.py:make",
+        "--data",
+        "npz:set.npz?split=all",
+        "--method",
+        "pgd",
+        "--seeds",
+        str(seeds),
+        "--findings",
+        "1",
+    ]
+    run = [sys.executable, "-m", "hardcase", "run", *words, "--out", "run", "--quiet"]
+    subprocess.run(run, cwd=home, capture_output=True, check=True)
+    store = Store(home / "run")
+    found, spent = _drawn_shard(32, each)
+    packed, summary = Packed(to_parquet(found), to_parquet(spent), b""), summarise(found, spent)
+    for number in range(-(-seeds // 32) - 1):
+        store.put(number, packed, summary)
+    return home / "run"
+
+
+def _drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
+    rng, count = stream(0, "findings"), seeds * each
+    whole, real = torch.arange(count), torch.rand(count, generator=rng)
+    x = torch.randint(0, 256, (count, 1, 28, 28), generator=rng, dtype=torch.uint8)
+    none = whole.new_zeros(count, 0)
+    found = Findings(
+        whole // each,
+        x,
+        whole * 0,
+        whole % 10,
+        (whole + 1) % 10,
+        none,
+        real,
+        real,
+        real,
+        whole,
+        real.new_zeros(count, 0),
+    )
+    names = [f"seed/{i:05d}" for i in range(seeds)]
+    zeros = [each] * seeds
+    columns = {"id": names, "status": ["done"] * seeds, **dict.fromkeys(("looked", "failing", "queries"), zeros)}
+    spent = spent_table({**columns, "gradients": zeros, "peer_queries": [0] * seeds})
+    ids = [names[i] for i in (whole // each).tolist()]
+    return findings_table(found, x, ids, method="pgd", oracle="label"), spent
+
+
+def _storing(name: str, seeds: int) -> Iterator[Figure]:
+    """The share of packing and writing in a campaign, and what a finding costs; the middle one of five runs."""
+    plan = _plan(name, seeds)
+    plan.source()
+    results = sorted((_stored(plan) for _ in range(5)), key=lambda result: result[0] / result[1])
+    spent, whole, findings, size = results[2]
+    if name == "fgsm":
+        against = f"packing and writing {findings} 28 x 28 findings of a one-shot method; a limit of 50"
+        yield Figure(
+            name="store-per-finding", value=1e6 * spent / max(findings, 1), unit="µs", against=against, command=COMMAND
+        )
+        yield Figure(
+            name="store-bytes-per-finding", value=size / max(findings, 1), unit="bytes",
+            against="28 x 28 digits, with everything that is known of them", command=COMMAND,
+        )  # fmt: skip
+        return
+    yield Figure(
+        name=f"store-share-{name}", value=spent / whole, unit="of the campaign's time",
+        against="a limit of 0.05", command=COMMAND,
+    )  # fmt: skip
+    yield Figure(
+        name=f"seconds-per-seed-{name}", value=whole / seeds, unit="s",
+        against="one thread, LeNet-5, digits, all included", command=COMMAND,
+    )  # fmt: skip
+
+
+def _stored(plan: running.Plan) -> tuple[float, float, int, int]:
+    """Seconds of storing, seconds in all, findings, bytes of their files."""
+    with tempfile.TemporaryDirectory() as folder, _clock() as clock:
+        whole = seconds(lambda: running.start(plan, Path(folder) / "run"))
+        store = Store(Path(folder) / "run")
+        size = sum(path.stat().st_size for path in (store.folder / "findings").iterdir())
+        return clock[0], whole, len(store.findings()), size
+
+
+@contextmanager
+def _clock() -> Iterator[list[float]]:
+    """Counts the seconds of packing shards, putting them into the folder, and settling it."""
+    spent = [0.0]
+
+    def timed(work: Callable[..., Any]) -> Callable[..., Any]:
+        def timing(*values: Any, **named: Any) -> Any:
+            start = perf_counter()
+            try:
+                return work(*values, **named)
+            finally:
+                spent[0] += perf_counter() - start
+
+        return timing
+
+    with ExitStack() as stack:
+        for place, name in ((working, "_packed"), (Store, "put"), (Store, "settle")):
+            stack.enter_context(patch.object(place, name, timed(getattr(place, name))))
+        yield spent

@@ -1,0 +1,102 @@
+"""The README's section "Beyond one machine": its commands, word for word, on a toy network and a folder of pictures."""
+
+import importlib.util
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hardcase import png
+from hardcase.testing.toys import toy_images
+
+README = Path(__file__).parents[2] / "README.md"
+SECTION = README.read_text(encoding="utf-8").partition("## Beyond one machine")[2].partition("\n## ")[0]
+BLOCK = re.search(r"```\n(.*?)```", SECTION, re.S)
+LINES = [] if BLOCK is None else BLOCK[1].splitlines()
+LONG = os.environ.get("HARDCASE_TORTURE") == "long"
+BESIDE = str(Path(__file__).parents[1] / "blackbox")
+
+
+def has(name):
+    return importlib.util.find_spec(name) is not None
+
+
+@pytest.fixture
+def place(world):
+    """What the section takes for granted: a folder of pictures and a network in a file."""
+    images = toy_images(60)
+    for number, (image, label) in enumerate(zip(images.x, images.y.tolist())):
+        folder = Path("photos", str(label))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(png.encode(image))
+    Path("net.py").write_text("from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n")
+    return world
+
+
+@pytest.fixture
+def serving(monkeypatch):
+    """The toy network as an ONNX file, and a way to serve it."""
+    if not (has("onnx") and has("onnxruntime")):
+        pytest.skip("onnx and onnxruntime are extras")
+    monkeypatch.syspath_prepend(BESIDE)
+    import serving
+
+    serving.write_onnx(Path("net.onnx"))
+    return serving.serving
+
+
+def test_the_section_is_there():
+    assert [line.split()[-1] for line in LINES[:4]] == ["runs/onnx", "runs/server", "runs/two", "runs/ray"]
+    assert "hardcase resume runs/two" in SECTION
+    assert "hardcase status runs/two runs/server" in SECTION
+
+
+def ran(place, words, folder):
+    done = place(*words, "--progress", "none")
+    assert done.code == 0, done.err
+    found = place.findings(folder)
+    assert found
+    return found
+
+
+def test_workers_status_and_resume(place):
+    """The serial run gives the same bytes; a finished run is shown, checked, and left as it is."""
+    two = run_command("runs/two")
+    found = ran(place, two, "runs/two")
+    alone = [word for word in two if word not in ("--workers", "2")]
+    assert ran(place, [*alone[:-1], "runs/one"], "runs/one") == found
+    assert "done" in place("status", "runs/two", "runs/one").out
+    assert place("resume", "runs/two").code == 0
+    assert place.findings("runs/two") == found
+
+
+def run_command(out):
+    """The words of the command that writes `out`."""
+    line = next(line for line in LINES if line.endswith(f"--out {out}"))
+    return shlex.split(line)[1:]
+
+
+def small(words):
+    """Fewer seeds, and the pictures' own pixels: there are too few of them to train a generator from."""
+    return [*words, "--seeds", "4", "--generator", "pixels"]
+
+
+def test_a_file_that_can_only_be_asked(place, serving):
+    ran(place, small(run_command("runs/onnx")), "runs/onnx")
+
+
+def test_a_server(place, serving):
+    words = run_command("runs/server")
+    with serving(Path("net.onnx")) as server:
+        url = next(i for i, word in enumerate(words) if word.startswith("http"))
+        ran(place, small([*words[:url], server.url, *words[url + 1 :]]), "runs/server")
+        assert server.seen["rows"] > 0
+
+
+@pytest.mark.skipif(not (LONG and has("ray")), reason="a cluster of its own: with ray, in make torture")
+def test_a_cluster(place):
+    words = run_command("runs/ray")
+    found = ran(place, words, "runs/ray")
+    assert ran(place, [*words[:-4], "--out", "runs/one"], "runs/one") == found
