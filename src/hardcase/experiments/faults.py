@@ -124,14 +124,14 @@ def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
 
 
 def _verdict(fault: str, faulty: Tests, clean: Tests) -> Verdict | None:
-    """None where the faulty network gave too few tests to speak of shares; a clean network that gives too few is compared by
-    its seeds, those without a test as not moved."""
+    """None where the faulty network gave too few tests to speak of shares. Where the clean one did, both are compared by their
+    seeds, those without a test as not moved: a share of few tests beside one of many seeds would flatter the method."""
     column = NAMES.index(fault)
     hits = [(some.moved[:, column] >= HALF).double() for some in (faulty, clean)]
     if len(hits[0]) < FEW:
         return None
     if len(hits[1]) < FEW:
-        hits[1] = torch.cat([hits[1], hits[1].new_zeros(clean.searched - len(hits[1]))])
+        hits = [torch.cat([h, h.new_zeros(some.searched - len(h))]) for h, some in zip(hits, (faulty, clean))]
     rng = stream(0, "faults", fault)
     drawn = [h[torch.randint(len(h), (2000, len(h)), generator=rng)].mean(1) for h in hits]
     low, high = (drawn[0] - drawn[1]).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
@@ -179,7 +179,7 @@ def _detected(
         [
             f"up to {tests} seeds a direction, fresh samples of a conditional VAE that the network gets right; best test of each seed",
             "moved: the trait went half of the way to the other class's kind; 95 % bootstrap interval over tests",
-            f"a clean network with fewer than {FEW} tests is compared by its seeds, those without a test as not moved",
+            f"where the clean network gave fewer than {FEW} tests, both are compared by seeds, those without a test as not moved",
             f"classes {' and '.join(here.train.classes)} of {here.source}",
         ],
     )
