@@ -110,6 +110,7 @@ def rq2(bench: Bench) -> Outcome:
     notes = [
         f"lenet5 on {here.train.name}; {here.note}; margin {CONFIDENCE} in logits, pixels within {EPSILON} of the seed",
         f"moved: by {LEAST} of a feature's standard deviation over test images; Wilson's 95 % intervals",
+        f"shown are the three largest of {2 * len(FEATURES)} shares (each feature, up and down), which their intervals do not allow for",
     ]
     table = Table("What moves in confident targeted failures of an unmodified network", columns, rows, notes)
     return Outcome("features-rq2", [table], [figures.images(bench.out / "tests.png", lines)])

@@ -50,7 +50,7 @@ SPACES = {
         SpaceRow(
             name="activations",
             summary="changes of a conditional generator's early activations, in units of their usual spread",
-            needs="a conditional GAN trained on the same data",
+            needs="a conditional GAN or VAE trained on the same data, or a generator of one's own",
             where="activations:Activations",
             paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
         ),
