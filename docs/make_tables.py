@@ -45,7 +45,20 @@ def measured(text: str, results: Path) -> str:
         row = known.get(name)
         value = f"{row['value']:.3g} {row['unit']}" if row else "not measured yet: `python -m benchmarks scale`"
         lines.append(f"| `{name}` | {value} | {row['against'] if row else ''} |")
-    return before + "\n".join([*lines, last]) + after
+    return before + "\n".join([*lines, *calculated({name: row["value"] for name, row in known.items()}), last]) + after
+
+
+def calculated(known: dict[str, float]) -> list[str]:
+    """One million seeds on more cores: the time for a seed divided by the cores, as well used as two of them were."""
+    lines = ["", "Calculated from it, one million seeds on CPU cores of one thread, in hours:", ""]
+    lines += ["| method | a seed | 1 core | 8 cores | 64 cores, Ray |", "|---|---|---|---|---|"]
+    used = [known.get(name, 0.0) / 2 for name in ("workers-2-speedup", "ray-2-speedup")]
+    for method in ("pgd", "sinvad"):
+        each = known.get(f"seconds-per-seed-{method}", 0.0)
+        hours = [each * 1e6 / 3600 / (cores * part) for cores, part in zip((1, 8, 64), (1.0, *used), strict=True) if part]
+        row = [f"{1000 * each:.3g} ms", *(f"{value:.3g}" for value in hours)] if each and len(hours) == 3 else ["not yet"] * 4
+        lines.append(f"| `{method}` | {' | '.join(row)} |")
+    return lines
 
 
 def main() -> None:

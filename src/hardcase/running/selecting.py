@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -38,8 +37,8 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
 
 def usable(rows: pa.Table) -> Int[Tensor, " u"]:
     """The positions of the seeds that are searched from."""
-    out = pc.is_in(rows["status"], value_set=pa.array(UNUSABLE))
-    return torch.from_numpy(pc.invert(out).to_numpy()).nonzero().squeeze(1)
+    waiting = [status not in UNUSABLE for status in rows["status"].to_pylist()]
+    return torch.tensor(waiting, dtype=torch.bool).nonzero().squeeze(1)
 
 
 def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Table, list[str]]:
@@ -47,7 +46,7 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     path = store.folder / "seeds.parquet"
     try:
         rows = read(path, SEEDS, ["id", "status"] if seeds_are_whole(store) else None)
-        if rows["id"].combine_chunks().equals(pa.array(images.id, pa.string())):
+        if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
             return rows, []
     except Problem:
         pass
