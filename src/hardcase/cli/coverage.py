@@ -46,6 +46,7 @@ def coverage(
     from hardcase.cli.closing import logging_to
     from hardcase.cli.settings import resolve
     from hardcase.data import load
+    from hardcase.measuring import coverage as measured
     from hardcase.measuring import specs_of
     from hardcase.planning import subject
 
