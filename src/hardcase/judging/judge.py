@@ -15,13 +15,27 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.panel import Panel
 from hardcase.judges.rules import Rule
+from hardcase.judges.scoring import share
 
 FILE = "calibration.json"
 ELSEWHERE: dict[str, dict[str, Any]] = {
-    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.3, "high": 0.97},
+    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.95},
     "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98},
 }
 """For data that nobody has rated: as fitted to the MNIST images of V. Riccio, P. Tonella, ICSE 2023, but stricter."""
+MEASURED_ELSEWHERE: dict[str, Any] = {
+    "images": 500,
+    "valid": {
+        "auroc": {"value": 0.984, "low": 0.950, "high": 1.000},
+        "tpr": share(405, 458), "tnr": share(19, 20), "undecided": share(46, 500),
+    },
+    "label_kept": {
+        "auroc": {"value": 0.918, "low": 0.882, "high": 0.949},
+        "tpr": share(182, 362), "tnr": share(35, 70), "undecided": share(255, 500),
+    },
+    "confirmed": {"precision": share(182, 192), "recall": share(182, 362)},
+}  # fmt: skip
+"""What these thresholds did on those rated digits, with a judge taught by the 4,000 training images of mnist5k."""
 UNCALIBRATED = (
     "uncalibrated: no person has rated images of this data; thresholds are those that suit rated digits, made stricter"
 )

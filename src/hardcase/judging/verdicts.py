@@ -13,7 +13,7 @@ from hardcase.judges.distinct import Group, groups
 from hardcase.judges.panel import Signals
 from hardcase.judges.silence import silence, silent
 from hardcase.judging.independence import check
-from hardcase.judging.judge import Judge
+from hardcase.judging.judge import MEASURED_ELSEWHERE, Judge
 from hardcase.randomness import stream
 from hardcase.results import Run
 from hardcase.store import locked, read_images, to_parquet
@@ -67,6 +67,7 @@ def about(judge: Judge) -> dict[str, Any]:
         "standing": judge.standing,
         "rules": {name: rule.to_card() for name, rule in judge.rules.items()},
         "calibration": judge.calibration,
+        "elsewhere": None if judge.calibration is not None else MEASURED_ELSEWHERE,
     }
 
 
