@@ -53,7 +53,7 @@ class Studio:
 def studio(bench: Bench) -> Studio:
     """``--set generator=vae`` takes the decoder of a conditional VAE; ``kind=conditional`` the GAN for GPUs."""
     train, test = both_splits(bench)
-    judge, _ = zoo.trained("sinvad-cnn", train, test, device=bench.device)
+    judge, _ = zoo.trained("sinvad-cnn", train, test, epochs=bench.options.get("epochs"), device=bench.device)
     family = str(bench.options.get("generator", "gan"))
     kind = bench.options.get("kind", "conditional" if family == "vae" else None)
     bench.say(f"the generator, a {family}")
