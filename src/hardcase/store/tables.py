@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -119,7 +118,7 @@ def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
 
 def to_parquet(rows: pa.Table) -> bytes:
     """A table as one Parquet file. An empty one has no row group: readers stumble over a group of no rows."""
-    buffer = io.BytesIO()
+    buffer = pa.BufferOutputStream()
     names = rows.column_names
     repeated = [name for name in _REPEATED if name in names]
     with pq.ParquetWriter(
@@ -127,7 +126,7 @@ def to_parquet(rows: pa.Table) -> bytes:
     ) as writer:  # fmt: skip
         if len(rows):
             writer.write_table(rows)
-    return buffer.getvalue()
+    return bytes(buffer.getvalue().to_pybytes())
 
 
 def read(path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None) -> pa.Table:
