@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,7 @@ from hardcase.errors import Problem, choice
 from hardcase.experiments.faults_lab import Lab
 from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.methods.watching import Profiles
+from hardcase.oracles import Confident
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.library import Library, collect
 from hardcase.spaces.vae import Conditional, Labelled
@@ -23,9 +25,11 @@ from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Method, Space
 
+MARGIN = 5.0
+"""By how much, in logits, a test must fail that follows a gradient: the same for features and for pixels."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "feature-perturbation": {"confidence": 5.0, "radius": 1e9, "retreat": 0, "stride": 0.02},
-    "feature-perturbation@paper": {"confidence": 5.0, "stride": 0.02},
+    "feature-perturbation": {"confidence": MARGIN, "radius": 1e9, "retreat": 0, "stride": 0.02},
+    "feature-perturbation@paper": {"confidence": MARGIN, "stride": 0.02},
     "pgd": {"epsilon": 0.1},
     "fgsm": {"epsilon": 0.1},
 }
@@ -58,7 +62,8 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
     for key in options:
         if key not in wanted:
             raise choice(f"option of {name}", key, [key for key in wanted if key not in able])
-    return recipe(**given, **options)
+    method = recipe(**given, **options)
+    return replace(method, oracle=Confident(confidence=MARGIN)) if name == "pgd" else method
 
 
 def _space(row: Recipe, here: Lab) -> Space:
