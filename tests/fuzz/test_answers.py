@@ -40,7 +40,7 @@ def text(document):
     return json.dumps(document).encode()
 
 
-@often(400)
+@often(200)
 @given(st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON))))
 @example(b"[" * DEEP)
 @example(b'{"outputs":[{"name":"scores","datatype":"FP32","shape":[1],"data":[' + b"9" * 5000 + b"]}]}")
@@ -48,7 +48,7 @@ def test_json_of_any_kind(body):
     lawful(lambda: protocol.decode({}, body, WANTED), Garbled)
 
 
-@often(400)
+@often(200)
 @given(
     st.one_of(twisted(BINARY).map(text), damaged(text(BINARY))),
     damaged(TAIL),
@@ -59,7 +59,7 @@ def test_binary_of_any_kind(head, tail, length):
     lawful(lambda: protocol.decode(headers, head + tail, WANTED), Garbled)
 
 
-@often(300)
+@often(100)
 @given(st.one_of(twisted(METADATA).map(text), damaged(text(METADATA))))
 @example(b"[" * DEEP)
 def test_metadata_of_any_kind(body):
@@ -78,7 +78,7 @@ def scripted(metadata, answer):
 HUGE = {**METADATA, "inputs": [{"name": "x", "datatype": "FP32", "shape": [10**12, 1, 4, 4]}]}
 
 
-@often(150)
+@often(100)
 @given(
     st.one_of(st.just(text(METADATA)), twisted(METADATA).map(text)),
     st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON)), st.just(text(JSON))),
@@ -128,7 +128,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\
 BUSY = b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
-@often(120)
+@often(80)
 @given(damaged(WHOLE, CHUNKED, BUSY))
 @example(WHOLE.replace(b": 2", b": 99999999999999999999"))
 @example(CHUNKED.replace(b"\r\n2\r\n", b"\r\n-5\r\n"))

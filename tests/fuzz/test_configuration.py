@@ -22,7 +22,7 @@ WHOLE = {
 TOML = config.parse(WHOLE).to_toml().encode()
 
 
-@often(300)
+@often(150)
 @given(damaged(TOML, b'a = 1\n[method]\nname = "pgd"\nx = [1, {y = 1979-05-27T07:32:00Z}]\n'))
 @example(b"a = " + b"[" * DEEP)
 @example(b"a = " + b"9" * 5000)
@@ -41,7 +41,7 @@ def test_a_file_that_is_a_folder(tmp_path):
         config.read(tmp_path)
 
 
-@often(200)
+@often(100)
 @given(twisted(WHOLE))
 def test_any_values_are_checked(values):
     lawful(lambda: config.parse(values if isinstance(values, dict) else {"model": values}))
@@ -71,7 +71,7 @@ SETTINGS = st.one_of(
 )
 
 
-@often(300)
+@often(150)
 @given(st.lists(SETTINGS, max_size=3))
 @example(["a" + ".a" * DEEP + "=1"])
 @example(["a=" + "[" * DEEP])
@@ -90,7 +90,7 @@ def test_a_setting_holds_only_its_own_value():
     assert config.assign({}, ["name=1\nother=2"]) == {"name": "1\nother=2"}
 
 
-@often(200)
+@often(100)
 @given(
     st.one_of(
         st.text(max_size=20), st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True), st.floats(), st.none()
@@ -103,13 +103,13 @@ def test_any_duration(text):
     assert given_seconds is None or (given_seconds > 0 and not math.isnan(given_seconds))
 
 
-@often(200)
+@often(100)
 @given(st.one_of(st.text(max_size=20), st.integers(-5, 5).map(str), st.sampled_from(["²", "٣", "9" * 5000])))
 def test_any_keep(text):
     lawful(lambda: parse_keep(text))
 
 
-@often(200)
+@often(100)
 @given(
     st.one_of(
         st.text(max_size=20),

@@ -19,7 +19,7 @@ PIECES = st.one_of(
 ).filter(lambda text: not text.startswith(("/", ".")))  # nobody wants this machine's own files read
 
 
-@often(250)
+@often(120)
 @given(
     st.one_of(
         st.text(max_size=20),
@@ -40,7 +40,7 @@ def test_any_name_of_data(tmp_path_factory, text):
         lawful(lambda: load(text, offline=True))
 
 
-@often(250)
+@often(120)
 @given(
     st.one_of(
         st.text(max_size=20).filter(lambda text: not text.startswith("http")),
@@ -63,7 +63,7 @@ def test_any_name_of_a_model(tmp_path_factory, text):
     assert not list(empty.iterdir())
 
 
-@often(300)
+@often(150)
 @given(
     st.one_of(
         st.text(max_size=30),

@@ -72,7 +72,7 @@ def everything(folder):
     return read, shown, mended
 
 
-@often(30)
+@often(20)
 @given(st.data())
 @example(None)
 def test_a_record_of_any_bytes(whole, put, data):
@@ -81,14 +81,14 @@ def test_a_record_of_any_bytes(whole, put, data):
     put("run.json", spoiled, *everything(whole))
 
 
-@often(40)
+@often(25)
 @given(st.data())
 def test_a_record_with_something_else_in_it(whole, put, data):
     document = data.draw(twisted(json.loads((whole / "run.json").read_bytes())))
     put("run.json", json.dumps(document).encode(), *everything(whole))
 
 
-@often(30)
+@often(20)
 @given(st.data())
 def test_a_status_with_something_else_in_it(whole, put, data):
     document = data.draw(twisted(json.loads((whole / "status.json").read_bytes())))
@@ -96,7 +96,7 @@ def test_a_status_with_something_else_in_it(whole, put, data):
     put("status.json", text, everything(whole)[1])
 
 
-@often(30)
+@often(20)
 @given(st.data())
 def test_a_beginning_with_something_else_in_it(whole, put, data):
     """Also with a right checksum: whoever can compute one can write any file."""
@@ -110,7 +110,7 @@ LINE = {"shard": 0, "files": {"findings/part-00000.parquet": [100, 7]}, "summary
         "failing": 1, "gradients": 3, "confusions": [[0, 1, 2]], "service": {"calls": 3}}}  # fmt: skip
 
 
-@often(300)
+@often(150)
 @given(
     st.lists(
         st.one_of(twisted(LINE).map(lambda value: json.dumps(value).encode()), spoilt(json.dumps(LINE).encode())),
@@ -131,7 +131,7 @@ def test_a_ledger_of_any_lines(tmp_path, bodies, rest):
     Progress.sum([entry.summary for entry in entries.values()])
 
 
-@often(50)
+@often(30)
 @given(st.data())
 @pytest.mark.parametrize("name", ["findings/part-00000.parquet", "seeds.parquet", "state/seeds-00000.parquet"])
 def test_tables_of_any_bytes(whole, put, name, data):
@@ -164,7 +164,7 @@ def test_a_table_of_other_columns(whole, put):
             put(name, sink.getvalue().to_pybytes(), *everything(whole))
 
 
-@often(50)
+@often(30)
 @given(st.data())
 def test_verdicts_of_any_bytes(whole, put, data):
     import pyarrow as pa
@@ -181,13 +181,13 @@ DELTAS = pack_deltas(
 )
 
 
-@often(400)
+@often(200)
 @given(damaged(DELTAS))
 def test_what_guides_learned_of_any_bytes(data):
     lawful(lambda: unpack_deltas(data))
 
 
-@often(50)
+@often(30)
 @given(twisted(json.loads(DELTAS[8 : 8 + int.from_bytes(DELTAS[:8], "little")])))
 def test_a_header_of_tensors_with_something_else_in_it(header):
     size = int.from_bytes(DELTAS[:8], "little")
@@ -195,7 +195,7 @@ def test_a_header_of_tensors_with_something_else_in_it(header):
     lawful(lambda: unpack_deltas(len(text).to_bytes(8, "little") + text + DELTAS[8 + size :]))
 
 
-@often(50)
+@often(30)
 @given(damaged(history.to_csv([[0.5, 1, 2, 3, 4, 5], [1.5, 2, 3, 4, 5, 6]])))
 @example(b"a\n" + b"9" * 5000 + b",1,2,3,4,5")
 @example(b"a\n1,\0,2")
@@ -207,7 +207,7 @@ def test_a_history_of_any_bytes(tmp_path, data):
         (tmp_path / "history.csv").unlink()
 
 
-@often(30)
+@often(20)
 @given(VALUES)
 def test_citations_of_any_kind(tmp_path, value):
     (tmp_path / "run.json").write_text(json.dumps({"citations": value}))

@@ -86,7 +86,12 @@ def load(
             "What a network learned elsewhere says little about these images.",
             fix="train it on this data, or use the data it was trained on",
         )
-    net = build(card["configuration"])
+    try:
+        net = build(card["configuration"])
+    except Problem:
+        raise
+    except Exception as error:  # anything can stand in a card that others wrote
+        raise _spoiled(folder / CARD, f"no network can be made from it ({type(error).__name__})") from error
     _fill(net, folder / WEIGHTS, card["weights"])
     return net.eval(), card
 
@@ -105,6 +110,9 @@ def read_card(folder: Path) -> Card:
     needed = {"schema", "kind", "name", "configuration", "data", "weights"}
     if not isinstance(card, dict) or needed - card.keys():
         raise _spoiled(path, f"a card needs the keys {', '.join(sorted(needed))}")
+    words = all(isinstance(card[name], str) for name in ("kind", "name", "data", "weights"))
+    if not words or not isinstance(card["configuration"], dict):
+        raise _spoiled(path, "some of it is of another kind than it should be")
     return card
 
 
@@ -119,7 +127,7 @@ def _fill(net: nn.Module, path: Path, expected: str) -> None:
         if intact:
             net.load_state_dict(state)
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise _spoiled(path, str(error).splitlines()[0]) from error
+        raise _spoiled(path, (str(error).splitlines() or [""])[0]) from error
     if not intact:
         raise _spoiled(path, "its content is not what the card beside it says")
 
