@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from garbage import DEEP, damaged, lawful, often, spoilt, twisted
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from safetensors.torch import save
 from torch import nn
 
 from hardcase import models, png
+from hardcase.criteria.profile import Profile
+from hardcase.criteria.ranges import Range
 from hardcase.data import load
 from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
 from hardcase.data.routes import unpack
@@ -224,3 +227,21 @@ def test_archives_of_any_bytes(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("archive")
     (folder / "archive").write_bytes(data)
     lawful(lambda: unpack(folder / "archive", folder, frozenset({"a.bin", "labels.npy"})))
+
+
+@often(80)
+@given(st.data())
+@example(None)
+def test_a_profile_of_any_bytes(tmp_path, data):
+    path = tmp_path / "profile.safetensors"
+    Profile("model", "data", "name", 3, {"a/b": Range(*(torch.rand(2) for _ in Range.__slots__))}, {}).save(path)
+    whole = path.read_bytes()
+    assert Profile.load(path, model="model").count == 3
+    size = int.from_bytes(whole[:8], "little")
+    if data is None:
+        text = json.dumps({"__metadata__": {"card": "[" * DEEP}}).encode()
+    else:
+        text = json.dumps(data.draw(twisted(json.loads(whole[8 : 8 + size])))).encode()
+    headed = len(text).to_bytes(8, "little") + text + whole[8 + size :]
+    path.write_bytes(headed if data is None else data.draw(st.one_of(st.just(headed), damaged(whole))))
+    lawful(lambda: Profile.load(path, model="model"))

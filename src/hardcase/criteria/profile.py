@@ -101,20 +101,27 @@ class Profile:
             with safe_open(path, "pt") as file:
                 card = json.loads((file.metadata() or {}).get("card", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
             raise Problem(f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote") from error
-        if card.get("format") != FORMAT:
-            raise Problem(
-                f"{path} is not a profile of this version: {card.get('format', 'unknown format')}.", fix="a new profile"
-            )
-        groups = dict[str, dict[str, dict[str, Tensor]]]()
-        for name, value in tensors.items():
-            kind, rest = name.split("/", 1)
-            key, column = rest.rsplit("/", 1)
-            groups.setdefault(kind, {}).setdefault(key, {})[column] = value
-        ranges = {key: Range(**columns) for key, columns in groups.get("range", {}).items()}
-        traces = {key: Traces(**columns) for key, columns in groups.get("trace", {}).items()}
-        return Profile(card["model"], card["data"], card["name"], card["count"], ranges, traces).check(model)
+        if not isinstance(card, dict) or card.get("format") != FORMAT:
+            said = card.get("format", "unknown format") if isinstance(card, dict) else "unknown format"
+            raise Problem(f"{path} is not a profile of this version: {said}.", fix="a new profile")
+        try:
+            return _unpacked(card, tensors).check(model)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Problem(f"{path} is damaged: {error}", fix="a new profile") from error
+
+
+def _unpacked(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Profile:
+    """The profile whose parts `tensors` names as ``KIND/KEY/COLUMN``."""
+    groups = dict[str, dict[str, dict[str, Tensor]]]()
+    for name, value in tensors.items():
+        kind, rest = name.split("/", 1)
+        key, column = rest.rsplit("/", 1)
+        groups.setdefault(kind, {}).setdefault(key, {})[column] = value
+    ranges = {key: Range(**columns) for key, columns in groups.get("range", {}).items()}
+    traces = {key: Traces(**columns) for key, columns in groups.get("trace", {}).items()}
+    return Profile(card["model"], card["data"], card["name"], card["count"], ranges, traces)
 
 
 def fit_profile(

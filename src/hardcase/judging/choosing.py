@@ -79,7 +79,7 @@ def calibrate(judge: Judge, file: Path, *, seed: int = 0, device: torch.device |
             given = {name: arrays[name] for name in arrays}
     except FileNotFoundError:
         raise Problem(f"there is no file {file}.") from None
-    except (OSError, ValueError) as error:
+    except Exception as error:  # damaged archives raise many kinds
         raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
     shape = (config["channels"], config["size"], config["size"])
     people = read_people(given, where=str(file), shape=shape, classes=config["classes"])

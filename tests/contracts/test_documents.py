@@ -1,0 +1,32 @@
+"""What the pages point to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    wrong = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not wrong
+
+
+def test_the_measured_table_is_written_between_its_marks(tmp_path, monkeypatch):
+    """Written twice it is the same; what was measured is in it, what was not is said."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_tables import measured
+
+    text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    (tmp_path / "results.json").write_text(
+        '[{"name": "ray-2-speedup", "value": 1.75, "unit": "times as fast", "against": "one process"}]'
+    )
+    once = measured(text, tmp_path / "results.json")
+    assert measured(once, tmp_path / "results.json") == once
+    assert "| `ray-2-speedup` | 1.75 times as fast | one process |" in once
+    assert "| `workers-2-speedup` | not measured yet" in once
+    assert once.partition("## The model")[2] == text.partition("## The model")[2]
