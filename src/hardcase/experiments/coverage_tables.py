@@ -133,7 +133,7 @@ def pictures_of(bench: Bench, generator: str, trials: Mapping[str, Sequence[Tria
     spent = {named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()}
     return [
         figures.boxes(bench.out / f"{generator}-adversarial.png", {generator: counts}, y="adversarial inputs a run"),
-        figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input"),
+        figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input", log=True),
         figures.heat(
             bench.out / f"{generator}-coverage.png", scale * torch.tensor(gained), rows=[*map(named, trials)], columns=[*map(named, sizes.all_measured)],
             title=f"{generator}: coverage improvement (shares in percentage points)",

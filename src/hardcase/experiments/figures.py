@@ -48,7 +48,7 @@ def matrices(path: Path, named: Mapping[str, Float[Tensor, "k k"]], classes: Seq
 
 def heat(path: Path, values: Float[Tensor, "r c"], *, rows: Sequence[str], columns: Sequence[str], title: str) -> str:
     """A table as colours with its numbers; each column has a scale of its own."""
-    figure = _figure(1.0 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
+    figure = _figure(0.7 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
     axis = figure.subplots()
     low, high = values.amin(0), values.amax(0)
     shade = (values - low) / (high - low).clamp_min(1e-12)
@@ -86,15 +86,16 @@ def clouds(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]])
     return _saved(figure, path)
 
 
-def boxes(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str) -> str:
+def boxes(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str, log: bool = False) -> str:
     """Boxplots, one panel beside the other."""
     widest = max((len(groups) for groups in panels.values()), default=1)
     figure = _figure(max(4.2, 0.4 * widest) * len(panels), 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, groups) in zip(axes, panels.items()):
         axis.boxplot(list(groups.values()), tick_labels=list(groups))
-        axis.tick_params(axis="x", labelrotation=45 if len(groups) > 5 else 0)
-        axis.set(title=title, ylabel=y)
+        if len(groups) > 5:
+            axis.set_xticks(axis.get_xticks(), list(groups), rotation=45, ha="right", fontsize=8)
+        axis.set(title=title, ylabel=y, yscale="log" if log else "linear")
         axis.grid(alpha=0.3, axis="y")
     return _saved(figure, path)
 
