@@ -23,7 +23,7 @@ test: venv lint  ## laws, references, golden runs, end to end
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: venv
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check --no-cache src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 

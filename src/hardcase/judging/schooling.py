@@ -32,7 +32,7 @@ VOTES = {
 """How much each signal counts, in units of its spread over made images."""
 GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 Tell = Callable[[Progress], None] | None
-_MEMBERS = Recipe(epochs=8, steps=900, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
+_MEMBERS = Recipe(epochs=8, steps=760, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
 _DENSITY = Recipe(epochs=3, steps=1200, batch=128, lr=2e-3)
 
 
