@@ -161,7 +161,7 @@ def checked_url(url: str) -> SplitResult:
         good = place.scheme in ("http", "https") and bool(place.hostname) and (place.port is None or place.port > 0)
     except ValueError:
         good = False
-    if not good or not re.fullmatch(r".*/v2/models/[^/]+(/versions/[^/]+)?/infer", place.path):
+    if not good or not re.fullmatch(r"[!-~]*/v2/models/[!-.0-~]+(/versions/[!-.0-~]+)?/infer", place.path):
         raise Problem(
             f"{_without_secrets(url)} is not the address of a model.", fix="http://HOST:PORT/v2/models/NAME/infer"
         )
