@@ -33,8 +33,9 @@ bench: venv  ## speed as ratios in one run, collected in benchmarks/results.json
 plant: venv  ## plant known defects one at a time and show that the suite catches each
 	$(BIN)/python tests/plant_defects.py
 
-torture: venv  ## the long form of the crash tests
-	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture
+torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
+	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
+	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/end_to_end/test_beyond.py
 
 docs: venv  ## the tables of methods, criteria and models, written from the catalogues
 	$(BIN)/python docs/make_tables.py

@@ -71,7 +71,7 @@ def figures() -> Iterator[Figure]:
 def _share(name: str, subject: Subject, method: Method, space: Latent | None, seeds: int = 64) -> Figure:
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     shares = []
-    for _ in range(5):
+    for _ in range(3):
         bare = Bare(subject, space)
         campaign = Campaign(subject=bare, method=method, batch=512)
         whole = seconds(lambda c=campaign: run_shard(c, images, limits(method.budget, len(images))))
