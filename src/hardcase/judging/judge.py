@@ -36,9 +36,7 @@ MEASURED_ELSEWHERE: dict[str, Any] = {
     "confirmed": {"precision": share(182, 193), "recall": share(182, 362)},
 }  # fmt: skip
 """What these thresholds did on the same rated digits, so mildly optimistic, with a judge taught by the 4,000 training images of mnist5k."""
-UNCALIBRATED = (
-    "uncalibrated: no person has rated images of this data; thresholds were chosen on rated digits"
-)
+UNCALIBRATED = "uncalibrated: no person has rated images of this data; thresholds were chosen on rated digits"
 
 
 @dataclass(frozen=True, slots=True)
