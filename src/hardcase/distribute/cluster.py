@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from time import monotonic
 from typing import Any
 
 import torch
 
+from hardcase import __version__
 from hardcase.campaign import Campaign, Counts
 from hardcase.distribute.driving import OFTEN, Lost
 from hardcase.distribute.record import Outcome, Task
@@ -159,7 +159,7 @@ def _unpacked(place: int, reference: Any) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("hardcase", "torch")}
+    return {"hardcase": __version__, "torch": str(torch.__version__)}
 
 
 def _ray() -> Any:

@@ -52,11 +52,15 @@ def search(
     budget: Budget | None = None,
     keep: str | None = None,
     seed: int = 0,
-    shard: int = 64,
-    batch: int = 256,
+    shard: int | None = None,
+    batch: int | None = None,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify rightly. Guides of the method learn, shard after shard."""
+    """Search all `seeds`, which the subject must classify rightly. Guides of the method learn, shard after shard.
+
+    A GPU is given more seeds and rows at a time, if nothing is said of them.
+    """
     rule = parse_keep(keep or method.keep)
+    shard, batch = shard or (512 if subject.device.type == "cuda" else 64), batch or _rows(subject)
     campaign = Campaign(subject=subject, method=method, peers=peers, keep=rule, batch=batch, seed=seed)
     most = limits(overlay(budget or Budget(), method.budget), len(seeds))
     begun = perf_counter()
@@ -83,7 +87,7 @@ def walk(
     subject: Model, method: Method, seeds: Images, *, seed: int = 0, number: int = 0
 ) -> tuple[State, Int[Tensor, " n"]]:
     """The state in which the search of one shard ends, and what each seed was asked."""
-    campaign = Campaign(subject=subject, method=method, seed=seed)
+    campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
     rng = stream(seed, "walk", number, device=subject.device)
     entered = enter(campaign, seeds, 0, rng)
     look = Door(campaign, entered, limits(method.budget, len(seeds)).to(subject.device), (), rng)
@@ -93,6 +97,11 @@ def walk(
     while bool(look.live.any()):
         state = method.search.step(state, look, rng)
     return state, look.counts.queries
+
+
+def _rows(subject: Model) -> int:
+    """How many images a network is given in one call."""
+    return 8192 if subject.device.type == "cuda" else 256
 
 
 @torch.no_grad()

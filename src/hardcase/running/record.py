@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from hardcase import __version__
 from hardcase.campaign import Campaign
 from hardcase.health import Health
 from hardcase.store import SCHEMA
@@ -26,7 +27,7 @@ def first_record(
     card = method.details.get("generator")
     return {
         "schema": SCHEMA,
-        "hardcase": metadata.version("hardcase"),
+        "hardcase": __version__,
         "versions": _versions(),
         "argv": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

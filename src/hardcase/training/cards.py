@@ -10,13 +10,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hardcase import __version__
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
@@ -165,11 +165,7 @@ def _state(net: nn.Module) -> dict[str, Tensor]:
 
 
 def _versions() -> dict[str, str]:
-    try:
-        own = metadata.version("hardcase")
-    except metadata.PackageNotFoundError:
-        own = "not installed"
-    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": own}
+    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": __version__}
 
 
 def _plain(config: Config) -> dict[str, Any]:
