@@ -47,7 +47,7 @@ def run(
     """
     if isinstance(method, str):
         bench = recipes.Bench(subject=subject, images=seeds, peers=tuple(peers), target=target, generator=generator)
-        bench = recipes.equipped(method, bench)
+        bench = recipes.equipped(method, bench, options)
         peers, method = bench.peers, recipes.build(method, options or {}, bench)
     elif options or generator or target is not None:
         raise Problem("options, generator and target belong to a method given by name; this one is already built.")

@@ -59,7 +59,7 @@ def campaign(config: Config, progress: TrainingProgress = None) -> Campaign:
         oracle=config.oracle,
         progress=progress,
     )
-    bench = recipes.equipped(config.method.name, bench)
+    bench = recipes.equipped(config.method.name, bench, config.method.options())
     method = recipes.build(config.method.name, config.method.options(), bench)
     keep = parse_keep(config.keep or method.keep)
     batch = 256 if config.batch_size == "auto" else config.batch_size

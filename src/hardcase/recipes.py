@@ -94,8 +94,9 @@ def options(name: str) -> dict[str, inspect.Parameter]:
     return {key: p for key, p in inspect.signature(_function(recipe(name))).parameters.items() if key not in GIVEN}
 
 
-def equipped(name: str, bench: Bench) -> Bench:
-    """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject."""
+def equipped(name: str, bench: Bench, settings: Mapping[str, Any] | None = None) -> Bench:
+    """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject, rounded by us
+    or, where `settings` say ``int8=fx``, made by torch."""
     if bench.peers or recipe(name).peers != "quantised" or bench.oracle in ("label", "non-finite"):
         return bench
     if not isinstance(bench.subject, Subject):
@@ -103,9 +104,14 @@ def equipped(name: str, bench: Bench) -> Bench:
             f'method "{name}" compares with an 8-bit copy of the subject, which "{bench.subject.name}" cannot give.',
             fix="--peer MODEL",
         )
+    images = from_bytes(bench.training().first(CALIBRATION).x)
+    if (settings or {}).get("int8") == "fx":
+        from hardcase.quantised import fx_int8
+
+        return replace(bench, peers=(fx_int8(bench.subject, images),))
     from hardcase.precision import int8
 
-    return replace(bench, peers=(int8(bench.subject, from_bytes(bench.training().first(CALIBRATION).x)),))
+    return replace(bench, peers=(int8(bench.subject, images),))
 
 
 def build(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:

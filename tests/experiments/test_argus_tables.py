@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from hardcase.experiments import argus
-from hardcase.experiments.argus_world import Painter, measured, mixed, originals, reconstruction_errors
+from hardcase.experiments.argus_methods import RIVALS, rival
+from hardcase.experiments.argus_world import Painter, measured, mixed, networks, originals, reconstruction_errors
 from hardcase.experiments.bench import Bench
+from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus as interpolated
 from hardcase.methods.argus import argus_adaptive
 from hardcase.spaces.library import collect
@@ -61,7 +63,7 @@ def test_each_repeat_draws_its_own_originals(tmp_path):
 
 
 def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path, monkeypatch):
-    monkeypatch.setattr(argus, "networks", lambda bench, names: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
     monkeypatch.setattr(argus, "painter", lambda *given, **options: painter)
     options = {"mixes": [0.7], "joint": [0.2], "rivals": False, "originals": 4}
     outcome = argus.comparison(Bench(out=tmp_path, repeats=1, options=options))
@@ -71,7 +73,46 @@ def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path,
     ]  # fmt: skip
     assert all(len(row) == len(ours.columns) for row in ours.rows)
     assert ours.rows[0][ours.columns.index("ER at mix 0")] == "0.00 %"
+    assert ours.rows[0][ours.columns.index("ER judged")] == ""
+    assert any("no judge" in note for note in ours.notes)
+    each = [len(painter.codes.by_class[int(y)]) for y in originals(Bench(out=tmp_path, repeats=1, options=options), SUBJECT, TEST)[0].y]  # fmt: skip
+    assert ours.rows[0][ours.columns.index("perturbations an original")] == round(sum(each) / len(each))
     assert len(paper.rows) == 7
     assert (tmp_path / outcome.figures[0]).read_bytes().startswith(b"\x89PNG")
     (ablation, _) = argus.ablation(Bench(out=tmp_path, repeats=1, options={"originals": 4, "mix": 0.7})).tables
     assert [row[1] for row in ablation.rows] == ["full, mix 0.7", "no VQ, mix 0.7", "no discriminators, mix 0.7"]
+
+
+def test_every_method_is_compared_at_the_same_number_of_perturbations(painter, tmp_path, monkeypatch):
+    asked = []
+
+    def rival(bench, name, subject, test, groups, count, *, bar):
+        asked.append((name, count))
+        return measured(
+            SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7, queries=count), groups
+        )
+
+    monkeypatch.setattr(argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(argus, "painter", lambda *given, **options: painter)
+    monkeypatch.setattr(argus, "rival", rival)
+    options = {"mixes": [0.7], "originals": 4, "rival_queries": 7}
+    (ours, _) = argus.comparison(Bench(out=tmp_path, repeats=1, options=options)).tables
+    column = ours.columns.index("perturbations an original")
+    made = {row[1]: row[column] for row in ours.rows}
+    assert made["ARGUS 0.7"] > 7
+    assert made["ARGUS 0.7, equal number"] == 7
+    assert asked == [(name, 7) for name in RIVALS]
+    assert all(made[name] == 7 for name in RIVALS)
+    assert any("at 7 perturbations" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_rivals_make_as_many_images_as_they_are_asked_for(name, bench):
+    own = bench(int8="own")
+    _, test, subjects, _ = networks(own, ["lenet1"])
+    (subject,) = subjects.values()
+    groups = [usable(subject, test).first(3)]
+    done = rival(own, name, subject, test, groups, 60)
+    assert len(done.made) == 3
+    assert all(60 <= count < 60 + 50 for count in done.made.tolist())
+    assert bool((done.seeds.er <= 1).all())

@@ -22,7 +22,7 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes; can take hours.")] = False,
     repeats: Annotated[int | None, typer.Option(metavar="N", min=1, help="How often to repeat it.")] = None,
     ratings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What people answered, for sinvad-rq1 (CSV).")
+        Path | None, typer.Option(metavar="FILE", help="What people answered, for sinvad-rq1 and argus-ratings (CSV).")
     ] = None,
     seed: o.Seed = None,
     device: o.Device = None,

@@ -1,59 +1,46 @@
 """ARGUS's Tables 1, 3 and 4: how like its seed, how diverse and how often wrong a generated image is.
 
-``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 joint=[0.2] epochs=5 rivals=false rival_queries=500`` change what is run.
+``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 joint=[0.2] epochs=5 rivals=false rival_queries=500 int8=fx
+judge=true model_epochs=3`` change what is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from hardcase import recipes
+from hardcase.experiments.argus_judged import Bar, admit, bar
+from hardcase.experiments.argus_methods import RIVALS, equal, interpolated, rival, weights
+from hardcase.experiments.argus_paper import ABLATION, PAPER
 from hardcase.experiments.argus_world import (
     Measured,
     Painter,
     interval,
     measured,
-    mixed,
     networks,
+    of_all,
     originals,
     paint,
     painter,
     reconstruction_errors,
 )  # fmt: skip
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
+from hardcase.experiments.searching import usable
 from hardcase.generators import pictures
-from hardcase.methods.argus import argus, argus_adaptive
-from hardcase.methods.catalogue import METHODS
+from hardcase.methods.argus import argus_adaptive
 from hardcase.randomness import stream
 from hardcase.searches.bisection import nearest
 from hardcase.subject import Subject
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
 
-PAPER = {  # MSE, SSIM, LD, ER, SR
-    ("lenet4", "ARGUS 0.1"): ("0.0011", "0.9869", "3.1", "23.48 %", "100 %"),
-    ("lenet4", "ARGUS 0.2"): ("0.0015", "0.9147", "5.3", "32.24 %", "100 %"),
-    ("lenet4", "ARGUS 0.3"): ("0.0083", "0.8638", "7.5", "45.56 %", "100 %"),
-    ("lenet4", "diffchaser"): ("0.0237", "0.6254", "2.6", "2.51 %", "100 %"),
-    ("lenet4", "adapt"): ("0.0168", "0.7212", "3.7", "18.81 %", "100 %"),
-    ("lenet4", "dlfuzz@adapt"): ("0.0441", "0.5273", "1.2", "11.24 %", "80 %"),
-    ("lenet4", "deepxplore@adapt"): ("0.0195", "0.7091", "2.6", "12.55 %", "70 %"),
-    ("lenet5", "ARGUS 0.1"): ("0.0012", "0.9902", "3.6", "20.94 %", "100 %"),
-    ("lenet5", "ARGUS 0.2"): ("0.0019", "0.9094", "5.1", "31.34 %", "100 %"),
-    ("lenet5", "ARGUS 0.3"): ("0.0066", "0.8768", "8.6", "43.75 %", "100 %"),
-    ("lenet5", "diffchaser"): ("0.0184", "0.6537", "2.4", "2.23 %", "100 %"),
-    ("lenet5", "adapt"): ("0.0187", "0.7502", "3.4", "19.62 %", "100 %"),
-    ("lenet5", "dlfuzz@adapt"): ("0.0383", "0.6429", "1.2", "8.35 %", "90 %"),
-    ("lenet5", "deepxplore@adapt"): ("0.0181", "0.7248", "2.4", "14.23 %", "85 %"),
-}
-ABLATION = {"full": ("0.0076", "0.8224", "6.1", "39.96 %"), "no VQ": ("0.0243", "0.6594", "6.0", "32.28 %"),
-            "no discriminators": ("0.0301", "0.6971", "6.1", "36.94 %")}  # fmt: skip
 COLUMNS = [
     "network",
     "method",
+    "perturbations an original",
     "MSE of all",
     "SSIM of all",
     "MSE of failing",
@@ -61,10 +48,10 @@ COLUMNS = [
     "LD",
     "LD at SSIM ≥ 0.877",
     "ER",
+    "ER judged",
     "ER at mix 0",
     "SR",
 ]
-RIVALS = ("diffchaser", "adapt", "dlfuzz@adapt", "deepxplore@adapt")
 NOTES = (
     "of all: means over every generated image, failing or not, as the paper seems to count; of failing: means over the "
     "nearest image of each wrong label",
@@ -76,80 +63,88 @@ NOTES = (
 
 def comparison(bench: Bench) -> Outcome:
     """Tables 1 and 3 come from the same images, so both are printed."""
-    names = [str(name) for name in bench.options.get("models", ["lenet4", "lenet5"] if bench.full else ["lenet5"])]
-    train, test, subjects, notes = networks(bench, names)
+    train, test, subjects, notes = networks(bench, [str(name) for name in bench.options.get("models", ())])
+    judge = bar(bench, train, test)
     ours: list[list[Cell]] = []
     figures: list[str] = []
     for name, subject in subjects.items():
+        here = _Here(bench, name, subject, train, test, originals(bench, subject, test), usable(subject, test), judge)
+        if judge.judge is not None:
+            admit(judge.judge, [subject], here.groups)
         plain = painter(bench, train, test, subject)
-        notes.append(plain.note)
-        groups = originals(bench, subject, test)
-        rows, more = _interpolations(bench, name, subject, plain, train, test, groups)
-        notes += more
-        ours += rows + _rivals(bench, name, subject, test, groups)
-        figures.append(draw(bench, name, subject, plain, groups[0]))
-    table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, *NOTES])
-    shown = [[model, method, *row] for (model, method), row in PAPER.items() if model in names]
+        rows, more = _interpolations(here, plain)
+        notes += [plain.note, *more]
+        ours += rows + _rivals(here)
+        figures.append(draw(bench, name, subject, plain, here.groups[0]))
+    said = f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000"
+    table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, judge.note, said, *NOTES])
+    shown = [[model, method, *row.cells()] for (model, method), row in PAPER.items() if model in subjects]
     paper = Table("the same, as published", ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"], shown)
     return Outcome("argus", [table, paper], figures)
 
 
-def _interpolations(
-    bench: Bench, name: str, subject: Subject, plain: Painter, train: Images, test: Images, groups: list[Images]
-) -> tuple[list[list[Cell]], list[str]]:
-    rows, notes = [], []
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A network, its originals, the test images that it gets right, and the judge."""
+
+    bench: Bench
+    name: str
+    subject: Subject
+    train: Images
+    test: Images
+    groups: list[Images]
+    right: Images
+    bar: Bar
+
+
+def _interpolations(here: _Here, plain: Painter) -> tuple[list[list[Cell]], list[str]]:
+    bench, rows, notes = here.bench, list[list[Cell]](), list[str]()
     for mix in map(float, bench.options.get("mixes", [0.1, 0.2, 0.3, 0.4, 0.5])):
-        bench.say(f"{name}: mix {mix}")
-        done = measured(subject, argus(space=plain.space, partners=plain.codes, mix=mix, queries=_most(bench)), groups)
-        rows.append([name, f"ARGUS {mix}", *_cells(done, plain, subject, test, groups, mix)])
-    bench.say(f"{name}: adaptive")
+        bench.say(f"{here.name}: mix {mix}")
+        rows += _at(here, plain, mix, f"ARGUS {mix}")
+    bench.say(f"{here.name}: adaptive")
     for label, blocks in (("argus-adaptive", (8, 1)), ("argus-adaptive, nothing taken back", ())):
-        done = measured(subject, argus_adaptive(space=plain.space, partners=plain.codes, blocks=blocks), groups)
-        rows.append([name, label, *_cells(done, plain, subject, test, groups, None)])
+        method = argus_adaptive(space=plain.space, partners=plain.codes, blocks=blocks)
+        rows.append([here.name, label, *_cells(measured(here.subject, method, here.groups), plain, here, None)])
     for mix in map(float, bench.options.get("joint", [])):
-        own = painter(
-            bench, train, test, subject, kind=str(bench.options.get("kind", "gradient")), mix=mix, **_weights(bench)
-        )
-        done = measured(subject, argus(space=own.space, partners=own.codes, mix=mix, queries=_most(bench)), groups)
-        rows.append([name, f"ARGUS {mix}, trained jointly", *_cells(done, own, subject, test, groups, mix)])
+        kind = str(bench.options.get("kind", "gradient"))
+        own = painter(bench, here.train, here.test, here.subject, kind=kind, mix=mix, **weights(bench))
+        rows += _at(here, own, mix, f"ARGUS {mix}, trained jointly")
         notes.append(own.note)
     return rows, notes
 
 
-def _rivals(bench: Bench, name: str, subject: Subject, test: Images, groups: list[Images]) -> list[list[Cell]]:
-    """The paper's rivals as it ran them: one network; DiffChaser with the 8-bit copy, scored on the network itself."""
-    rows: list[list[Cell]] = []
-    queries = int(bench.options.get("rival_queries", 2000 if bench.full else 300))
-    for rival in RIVALS if bench.options.get("rivals", True) else ():
-        if rival not in METHODS:
-            continue
-        bench.say(f"{name}: {rival}")
-        lying = recipes.equipped(rival, recipes.Bench(subject=subject, images=test, data=bench.data))
-        method = recipes.build(rival, {}, lying)
-        done = measured(subject, method, groups, peers=lying.peers, queries=queries)
-        rows.append([name, rival, "", "", *_failing(done), _percent(done, "er"), "", _percent(done, "sr")])
+def _at(here: _Here, own: Painter, mix: float, label: str) -> list[list[Cell]]:
+    """With every partner; and, where that is more than the rivals make, with as many as they."""
+    bench, rows = here.bench, list[list[Cell]]()
+    done = interpolated(bench, here.subject, own, mix, here.groups, bar=here.bar)
+    rows.append([here.name, label, *_cells(done, own, here, mix)])
+    if len(done.made) and float(done.made.max()) > equal(bench) and bench.options.get("rivals", True):
+        done = interpolated(bench, here.subject, own, mix, here.groups, count=equal(bench), bar=here.bar)
+        rows.append([here.name, f"{label}, equal number", *_cells(done, own, here, mix)])
     return rows
 
 
-def _cells(
-    done: Measured, own: Painter, subject: Subject, test: Images, groups: list[Images], mix: float | None
-) -> list[Cell]:
-    whole: list[Cell] = ["", ""] if mix is None else _of_all(own, subject, groups, mix)
-    at_zero = reconstruction_errors(own, subject, _right(subject, test).first(1000))
-    rate = _percent(done, "er") if mix is not None else ""
-    return [*whole, *_failing(done), rate, f"{100 * float(at_zero.float().mean()):.2f} %", _percent(done, "sr")]
+def _rivals(here: _Here) -> list[list[Cell]]:
+    """The paper's rivals as it ran them: one network; DiffChaser with the 8-bit copy, scored on the network itself."""
+    rows: list[list[Cell]] = []
+    for name in RIVALS if here.bench.options.get("rivals", True) else ():
+        here.bench.say(f"{here.name}: {name}")
+        done = rival(here.bench, name, here.subject, here.test, here.groups, equal(here.bench), bar=here.bar)
+        rates = [_percent(done.seeds.er), _judged(done), "", _percent(done.seeds.sr)]
+        rows.append([here.name, name, _count(done), "", "", *_failing(done), *rates])
+    return rows
 
 
-def _of_all(own: Painter, subject: Subject, groups: list[Images], mix: float, count: int = 90) -> list[Cell]:
-    """MSE and SSIM over images drawn from all pairs, failing or not."""
-    distances, likeness = [], []
-    for images in groups:
-        lists = [own.codes.by_class[label] for label in images.y.tolist()]
-        partner = torch.stack([rows[torch.arange(count) % len(rows)] for rows in lists])
-        one, two, _ = mixed(own, subject, images, partner, mix)
-        distances.append(one.mean(1))
-        likeness.append(two.mean(1))
-    return [f"{torch.cat(distances).mean():.4f}", str(interval(torch.cat(likeness)))]
+def _cells(done: Measured, own: Painter, here: _Here, mix: float | None) -> list[Cell]:
+    """A row from the number of perturbations on; ER means nothing where images were searched for (no `mix`)."""
+    whole: list[Cell] = ["", ""]
+    if mix is not None:
+        distance, likeness = of_all(own, here.subject, here.groups, mix)
+        whole = [f"{distance.mean():.4f}", str(interval(likeness))]
+    at_zero = 100 * float(reconstruction_errors(own, here.subject, here.right.first(1000)).float().mean())
+    rates: list[Cell] = ["", ""] if mix is None else [_percent(done.seeds.er), _judged(done)]
+    return [_count(done), *whole, *_failing(done), *rates, f"{at_zero:.2f} %", _percent(done.seeds.sr)]
 
 
 def _failing(done: Measured) -> list[Cell]:
@@ -158,49 +153,47 @@ def _failing(done: Measured) -> list[Cell]:
     return [first, *(str(interval(values)) for values in (done.seeds.ssim, done.seeds.ld, done.alike))]
 
 
-def _percent(done: Measured, what: str) -> str:
-    found = interval(100 * getattr(done.seeds, what))
+def _percent(values: Tensor) -> str:
+    found = interval(100 * values)
     return f"{found.value:.2f} % [{found.low:.2f}, {found.high:.2f}]"
 
 
-def _right(subject: Subject, images: Images) -> Images:
-    from hardcase.experiments.searching import usable
-
-    return usable(subject, images)
+def _judged(done: Measured) -> str:
+    return "" if done.judged is None else _percent(done.judged)
 
 
-def _most(bench: Bench) -> int:
-    """Partners of each original: the paper's 30,000 or, where minutes count, 100 of each other class of ten."""
-    return int(bench.options.get("partners", 30_000 if bench.full else 900))
-
-
-def _weights(bench: Bench) -> dict[str, Any]:
-    return {key: float(bench.options[key]) for key in ("latent_weight", "image_weight") if key in bench.options}
+def _count(done: Measured) -> Cell:
+    return round(float(done.made.mean())) if len(done.made) else ""
 
 
 def ablation(bench: Bench) -> Outcome:
     """Table 4, on the bench's own data: with everything, without the quantiser (a plain VAE), without discriminators."""
-    name = str(bench.options.get("model", "lenet5"))
     mix = float(bench.options.get("mix", 0.2))
-    train, test, subjects, notes = networks(bench, [name])
-    subject = subjects[name]
-    groups = originals(bench, subject, test)
+    named = [str(bench.options["model"])] if "model" in bench.options else []
+    train, test, subjects, notes = networks(bench, named, most=1)
+    name, subject = next(iter(subjects.items()))
+    judge = bar(bench, train, test)
+    here = _Here(bench, name, subject, train, test, originals(bench, subject, test), usable(subject, test), judge)
+    if judge.judge is not None:
+        admit(judge.judge, [subject], here.groups)
+    plain = "conv" if train.x.shape[1] > 1 else "linear"
     variants: dict[str, Callable[[], Painter]] = {
-        "full": lambda: painter(bench, train, test, subject, **{"mix": mix, **_weights(bench)}),
-        "no VQ": lambda: painter(bench, train, test, subject, "vae", kind="linear"),
+        "full": lambda: painter(bench, train, test, subject, **{"mix": mix, **weights(bench)}),
+        "no VQ": lambda: painter(bench, train, test, subject, "vae", kind=plain),
         "no discriminators": lambda: painter(bench, train, test, subject),
     }
     rows: list[list[Cell]] = []
     for label, make in variants.items():
         own = make()
         notes.append(f"{label}: {own.note}")
-        done = measured(subject, argus(space=own.space, partners=own.codes, mix=mix, queries=_most(bench)), groups)
-        rows.append([name, f"{label}, mix {mix}", *_cells(done, own, subject, test, groups, mix)])
-    paper = [[label, *row, "100 %"] for label, row in ABLATION.items()]
+        done = interpolated(bench, subject, own, mix, here.groups, bar=judge)
+        rows.append([name, f"{label}, mix {mix}", *_cells(done, own, here, mix)])
+    paper = [[label, *row.cells()] for label, row in ABLATION.items()]
     published = Table(
         "the same, as published (ResNet18 on CIFAR-10)", ["method", "MSE", "SSIM", "LD", "ER", "SR"], paper
     )
-    return Outcome("argus-table4", [Table("ARGUS, Table 4: ours", COLUMNS, rows, [*notes, *NOTES]), published])
+    ours = Table("ARGUS, Table 4: ours", COLUMNS, rows, [*notes, judge.note, *NOTES])
+    return Outcome("argus-table4", [ours, published])
 
 
 @torch.no_grad()

@@ -89,6 +89,18 @@ _ROWS += (
         paper=_ARGUS,
         where="argus:ablation",
     ),
+    Experiment(
+        name="argus-sweep",
+        summary="joint training at every weight of the two adversarial losses, which the paper leaves unsaid, against its numbers",
+        paper=_ARGUS,
+        where="argus_sweep:run",
+    ),
+    Experiment(
+        name="argus-ratings",
+        summary="images of seven methods for people to rank and score, without a sign of who made them; with ratings, the analysis",
+        paper=_ARGUS,
+        where="argus_ratings:run",
+    ),
 )
 
 _DUNN = "Dunn, Pouget, Melham and Kroening, ISSTA 2021"

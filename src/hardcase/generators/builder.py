@@ -40,6 +40,7 @@ def trained(
     kind: str | None = None,
     latent: int | None = None,
     epochs: int | None = None,
+    batch: int | None = None,
     seed: int = 0,
     judge: Callable[[Tensor], Tensor] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -49,7 +50,8 @@ def trained(
     """The generator trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
 
     `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the label. `options` are the
-    family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight` of a VQ-VAE; `flips` of a GAN.
+    family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`, `joint_epochs` of a VQ-VAE; `flips` of a GAN.
+    A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that differ in these options.
     """
     row = _row(family, kind)
     lesson = LESSONS[family]
@@ -57,15 +59,23 @@ def trained(
         if key not in lesson.options:
             raise choice(f"option of {family}", key, list(lesson.options))
     recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs, steps=0)
+    recipe = recipe if batch is None else replace(recipe, batch=batch)
     channels, size, classes = geometry(images_train, images_test)
     settings = {**lesson.options, **options}
     shape = {"family": family, "kind": row.kind, "channels": channels, "size": size, "classes": classes}
-    config = {**shape, "latent": latent or row.latent, **settings, "seed": seed, "recipe": asdict(recipe)}
+    stated = {key: value for key, value in settings.items() if value is not None}
+    config = {**shape, "latent": latent or row.latent, **stated, "seed": seed, "recipe": asdict(recipe)}
+
+    def begun() -> nn.Module:
+        return trained(
+            family, images_train, images_test, kind=kind, latent=latent, epochs=epochs, batch=batch,
+            seed=seed, judge=judge, progress=progress, device=device,
+        )[0]  # fmt: skip
 
     def train(net: nn.Module) -> Mapping[str, Any]:
         course = Course(
             net=net, images=images_train, recipe=recipe, options=settings,
-            seed=seed, name=row.name, device=device, progress=progress,
+            seed=seed, name=row.name, device=device, progress=progress, begun=begun,
         )  # fmt: skip
         return {"seed": seed, **asdict(lesson.train(course))}
 

@@ -12,7 +12,10 @@ from hardcase.training.recipe import Recipe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generator:
-    """A row. `where` is ``module:function`` in this folder, called with (channels, size, classes, latent)."""
+    """A row. `where` is ``module:function`` in this folder, called with (channels, size, classes, latent).
+
+    `colour` is the recipe for images of several channels, where it is another one.
+    """
 
     family: str
     kind: str
@@ -22,11 +25,15 @@ class Generator:
     where: str
     latent: int
     recipe: Recipe
+    colour: Recipe | None = None
     laws: tuple[str, ...] = ("images in [0, 1]", "deterministic", "global random state untouched", "rows independent")
 
     @property
     def name(self) -> str:
         return f"{self.family}-{self.kind}"
+
+    def recipe_for(self, channels: int) -> Recipe:
+        return self.recipe if channels == 1 or self.colour is None else self.colour
 
 
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
@@ -108,12 +115,13 @@ GENERATORS = {
         Generator(
             family="gan",
             kind="conditional",
-            summary="the same, much wider; train it on a GPU",
+            summary="the same, much wider, colour against a residual critic; train it on a GPU",
             needs="square images whose side is a multiple of 4, with labels",
             paper="Miyato and Koyama, ICLR 2018",
             where="gan:conditional",
             latent=64,
             recipe=Recipe(epochs=12, steps=1200, batch=128, lr=2e-4),
+            colour=Recipe(epochs=40, batch=128, lr=2e-4),
             laws=("images in [0, 1]", "deterministic", "global random state untouched"),
         ),
     )

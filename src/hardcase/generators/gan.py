@@ -1,26 +1,22 @@
 """A class-conditional GAN for small images: an image for a latent code and a class.
 
-T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018 (projection, conditional batch normalisation, hinge
-loss); T. Miyato et al., "Spectral normalization for generative adversarial networks", ICLR 2018; S. Zhao et al.,
-"Differentiable augmentation for data-efficient GAN training", NeurIPS 2020. The weights that are kept are moving averages.
+T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch normalisation in residual blocks.
+How it is trained, and against what: `hardcase.generators.contest`, `hardcase.generators.critic`.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
-from hardcase.training.duel import Player, duel
-from hardcase.training.loop import History, Progress, own_randomness
-from hardcase.training.recipe import Recipe
-from hardcase.types import Images
+
+Net = TypeVar("Net", bound=nn.Module)
 
 
 class _ClassNorm(nn.Module):
@@ -34,7 +30,9 @@ class _ClassNorm(nn.Module):
         nn.init.zeros_(self.shift.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        out: Tensor = self.norm(x) * self.scale(y)[:, :, None, None] + self.shift(y)[:, :, None, None]
+        h: Tensor = self.norm(x)
+        scale, shift = self.scale(y).to(h.dtype), self.shift(y).to(h.dtype)
+        out: Tensor = h * scale[:, :, None, None] + shift[:, :, None, None]
         return out
 
 
@@ -72,24 +70,39 @@ class _Paint(nn.Module):
         self.norm, self.pixels = nn.BatchNorm2d(width), nn.Conv2d(width, channels, 3, padding=1)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.sigmoid(self.pixels(functional.relu(self.norm(x))))
+        return torch.sigmoid(self.pixels(functional.relu(self.norm(x))).float())
 
 
 class Gan(nn.Module):
-    """`stages` in order, each a function of the features so far and the class; the first takes the latent code."""
+    """`stages` in order, each a function of the features so far and the class; the first takes the latent code.
+
+    Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the residual critic.
+    """
 
     def __init__(
-        self, channels: int, size: int, classes: int, *, latent: int = 64, widths: tuple[int, ...] = (128, 128, 128, 64)
+        self,
+        channels: int,
+        size: int,
+        classes: int,
+        *,
+        latent: int = 64,
+        widths: tuple[int, ...] = (128, 128, 128, 64),
+        doubles: tuple[int, ...] = (1, 2),
+        thorough: bool = False,
     ) -> None:
         super().__init__()
-        if size % 4:
-            raise Problem(f"this GAN doubles its pictures twice; {size} is not a multiple of 4.")
+        start, left = divmod(size, 2 ** len(doubles))
+        if left:
+            raise Problem(
+                f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of {2 ** len(doubles)}."
+            )
         self.shape, self.latent, self.classes, self.width = (channels, size, size), latent, classes, widths[0]
+        self.thorough = thorough
         blocks = [
-            _Grow(before, after, classes, double=number in (1, 2))
+            _Grow(before, after, classes, double=number in doubles)
             for number, (before, after) in enumerate(zip((widths[0], *widths), widths))
         ]
-        self.stages = nn.ModuleList([_Stem(latent, widths[0], size // 4), *blocks, _Paint(widths[-1], channels)])
+        self.stages = nn.ModuleList([_Stem(latent, widths[0], start), *blocks, _Paint(widths[-1], channels)])
 
     @property
     def early(self) -> tuple[int, ...]:
@@ -115,30 +128,12 @@ class Gan(nn.Module):
         return z, self(z, y)
 
 
-class Critic(nn.Module):
-    """The projection discriminator: how real an image looks, and how much like its class."""
-
-    def __init__(self, channels: int, size: int, classes: int, *, width: int = 128) -> None:
-        super().__init__()
-        widths = (width // 2, width, width, width)
-        before, layers = channels, list[nn.Module]()
-        for number, after in enumerate(widths):
-            layers += [spectral_norm(nn.Conv2d(before, after, 3, padding=1)), nn.LeakyReLU(0.1)]
-            layers += [spectral_norm(nn.Conv2d(after, after, 4, 2, 1)), nn.LeakyReLU(0.1)] if number < 2 else []
-            before = after
-        self.body = nn.Sequential(*layers)
-        self.real = spectral_norm(nn.Linear(width, 1))
-        self.like = spectral_norm(nn.Embedding(classes, width))
-
-    def forward(self, x: Tensor, y: Tensor) -> Float[Tensor, " m"]:
-        h: Tensor = self.body(x).sum((2, 3))
-        out: Tensor = self.real(h).squeeze(1) + (self.like(y) * h).sum(1)
-        return out
-
-
 def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
-    width = 128 if channels == 1 else 192
-    return Gan(channels, size, classes, latent=latent, widths=(width, width, width, width // 2))
+    """Wide. Colour pictures grow from an eighth of their side, as in Miyato et al., ICLR 2018, and are trained thoroughly."""
+    if channels == 1 or size % 8:
+        return Gan(channels, size, classes, latent=latent, widths=(128, 128, 128, 64))
+    net = Gan(channels, size, classes, latent=latent, widths=(256, 256, 256), doubles=(0, 1, 2), thorough=True)
+    return xavier(net)
 
 
 def small(channels: int, size: int, classes: int, latent: int) -> Gan:
@@ -146,58 +141,13 @@ def small(channels: int, size: int, classes: int, latent: int) -> Gan:
     return Gan(channels, size, classes, latent=latent, widths=(48, 32, 16))
 
 
-def train_gan(
-    net: Gan,
-    images: Images,
-    recipe: Recipe,
-    *,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    flips: bool = False,
-    progress: Callable[[Progress], None] | None = None,
-) -> History:
-    """Train `net` against a critic; its weights end as the moving average of the last few hundred steps."""
-    with own_randomness(seed, "critic"):
-        critic = Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width)).to(device)
-    player = copy.deepcopy(net).to(device)
-    net.to(device)
-
-    def fake(y: Tensor, noise: torch.Generator) -> Tensor:
-        return augment(player.sample(y, noise)[1], noise, flips=flips)
-
-    def judge(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        with torch.no_grad():
-            painted = fake(y, noise)
-        real = augment(x, noise, flips=flips)
-        return functional.relu(1 - critic(real, y)).mean() + functional.relu(1 + critic(painted, y)).mean()
-
-    def fool(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        score: Tensor = critic(fake(y, noise), y)
-        return -score.mean()
-
-    def average(step: int) -> None:
-        keep = min(0.999, (1 + step) / (10 + step))
-        for own, new in zip(net.state_dict().values(), player.state_dict().values()):
-            own.copy_(own * keep + new * (1 - keep) if own.is_floating_point() else new)
-
-    players = (
-        Player(nets=[critic], loss=judge, lr=2 * recipe.lr, betas=(0.0, 0.9)),
-        Player(nets=[player], loss=fool, lr=recipe.lr, betas=(0.0, 0.9)),
-    )
-    history = duel(players, images, recipe, seed=seed, name="gan", device=device, after=average, progress=progress)
-    net.eval()
-    return history
-
-
-def augment(x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool) -> Float[Tensor, "m c h w"]:
-    """Small shifts and changes of brightness and contrast (and mirror images), differentiable, the same for real and fake."""
-    m = len(x)
-    drawn = torch.rand(m, 4, generator=noise, device=x.device)
-    shift = (drawn[:, :2] - 0.5) * 0.25  # up to an eighth of the picture each way
-    mirror = torch.where(drawn[:, 2] < 0.5, -1.0, 1.0) if flips else torch.ones(m, device=x.device)
-    zero = torch.zeros(m, device=x.device)
-    rows = torch.stack([mirror, zero, shift[:, 0], zero, zero + 1, shift[:, 1]], 1).reshape(m, 2, 3)
-    grid = functional.affine_grid(rows, list(x.shape), align_corners=False)
-    moved = functional.grid_sample(x, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-    light: Tensor = (drawn[:, 3] - 0.5)[:, None, None, None] * 0.2
-    return moved + light
+def xavier(net: Net) -> Net:
+    """The first weights of Miyato et al.: as wide as keeps the size of signals, wider by the root of two before a rectifier."""
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(
+                layer.weight, 2**0.5 if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1) else 1.0
+            )
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return net

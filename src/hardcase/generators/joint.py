@@ -29,38 +29,36 @@ def train_jointly(
 ) -> History:
     """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the paper states neither).
 
-    Every image is mixed with one of another class from the same batch.
+    Every image is mixed with one of another class from the same batch. The two discriminators share no weights, so that
+    one step on the sum of their losses is a step of each.
     """
     with own_randomness(seed, "discriminators"):
         latent, image = latent_discriminator(net).to(device), image_discriminator(net).to(device)
 
-    def mixed(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
-        z = net.encode(x)
-        return z, (1 - mix) * z + mix * z[_partners(y, noise)]
-
     def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        own = own_loss(net, x, noise)
-        _, code = mixed(x, y, noise)
+        z = net.encode(x)
+        own = own_loss(net, x, noise, z=z)
+        code = _mixed(z, y, mix, noise)
         fooled = weights[0] * functional.softplus(-latent(code)).mean()
         return own + fooled + weights[1] * functional.softplus(-image(net.paint(net.book.quantise(code)))).mean()
 
-    def judge_codes(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+    def judges(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
-            z, code = mixed(x, y, noise)
-        return functional.softplus(-latent(z)).mean() + functional.softplus(latent(code)).mean()
-
-    def judge_images(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        with torch.no_grad():
-            _, code = mixed(x, y, noise)
+            z = net.encode(x)
+            code = _mixed(z, y, mix, noise)
             painted = net.decode(code)
-        return functional.softplus(-image(x)).mean() + functional.softplus(image(painted)).mean()
+        codes = functional.softplus(-latent(z)).mean() + functional.softplus(latent(code)).mean()
+        return codes + functional.softplus(-image(x)).mean() + functional.softplus(image(painted)).mean()
 
     players = (
         Player(nets=[net], loss=generator, lr=recipe.lr),
-        Player(nets=[latent], loss=judge_codes, lr=recipe.lr),
-        Player(nets=[image], loss=judge_images, lr=recipe.lr),
+        Player(nets=[latent, image], loss=judges, lr=recipe.lr),
     )
     return duel(players, images, recipe, seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress)
+
+
+def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:
+    return (1 - mix) * z + mix * z[_partners(y, noise)]
 
 
 def _partners(y: Int[Tensor, " m"], noise: torch.Generator) -> Int[Tensor, " m"]:

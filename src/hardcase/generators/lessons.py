@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,8 @@ Measure = Callable[..., Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What a lesson is given. `options` are the family's own, with every one present."""
+    """What a lesson is given. `options` are the family's own, with every one present; `begun` gives this very network as the
+    family's usual options train it, from the cache if it is there."""
 
     net: nn.Module
     images: Images
@@ -33,11 +34,12 @@ class Course:
     name: str
     device: torch.device | str
     progress: Callable[[Progress], None] | None
+    begun: Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """`options`: what may be set for this family, with its defaults."""
+    """`options`: what may be set for this family, with its defaults. One that is None is not part of a configuration."""
 
     train: Train
     measure: Measure
@@ -50,18 +52,21 @@ def _train_vae(course: Course) -> History:
 
 
 def _train_vqvae(course: Course) -> History:
-    """Reconstruction first; then, if a `mix` is given, together with ARGUS's discriminators at that share."""
+    """Reconstruction; if a `mix` is given, the one that only reconstructs goes on, with ARGUS's discriminators at that share."""
     net, mix = course.net, course.options["mix"]
     assert isinstance(net, vqvae.VqVae)
-    history = _fit(course, vqvae.reconstruct(course.images))
-    vqvae.healthy(net, course.images)
     if mix:
+        net.load_state_dict(course.begun().state_dict())
         weights = (course.options["latent_weight"], course.options["image_weight"])
+        rounds = course.options["joint_epochs"]
+        recipe = course.recipe if rounds is None else replace(course.recipe, epochs=rounds, steps=0)
         history = train_jointly(
-            net, course.images, course.recipe, mix=mix, weights=weights,
+            net, course.images, recipe, mix=mix, weights=weights,
             seed=course.seed, device=course.device, progress=course.progress,
         )  # fmt: skip
-        vqvae.healthy(net, course.images)
+    else:
+        history = _fit(course, vqvae.reconstruct(course.images))
+    vqvae.healthy(net, course.images)
     return history
 
 
@@ -82,6 +87,8 @@ def _fit(course: Course, goal: Any) -> History:
 
 LESSONS = {
     "vae": Lesson(_train_vae, measure, {"beta": 1.0}),
-    "vqvae": Lesson(_train_vqvae, measure, {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01}),
+    "vqvae": Lesson(
+        _train_vqvae, measure, {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01, "joint_epochs": None}
+    ),
     "gan": Lesson(_train_gan, measure_samples, {"flips": False}),
 }

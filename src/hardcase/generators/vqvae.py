@@ -128,9 +128,14 @@ def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * size**2, 128), nn.LeakyReLU(0.2), nn.Linear(128, 1))
 
 
-def own_loss(net: VqVae, x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Tensor:
-    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the codes' toward it."""
-    z = net.encode(x)
+def own_loss(
+    net: VqVae, x: Float[Tensor, "m c h w"], rng: torch.Generator, *, z: Float[Tensor, "m d i j"] | None = None
+) -> Tensor:
+    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the codes' toward it.
+
+    `z` is what the encoder says of `x`, where it was asked already.
+    """
+    z = net.encode(x) if z is None else z
     if net.training:
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))

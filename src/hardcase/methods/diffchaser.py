@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -48,15 +49,17 @@ def diffchaser(
     generations: int = 40,
     rate: float = 0.05,
     reach: float = 32 / 255,
+    int8: Literal["own", "fx"] = "own",
 ) -> Method:
     """Small changes of pixels lead to where a model hesitates; there it and its quantised copy answer differently.
 
     Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting Disagreements for Deep Neural
     Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or targeted where a `target` is given. `drift` caps how far
-    any pixel may move from its seed (L∞).
+    any pixel may move from its seed (L∞). `int8` says which 8-bit copy of the subject is made where no peer is named: our own
+    static rounding, or torch's FX int8 network (``"fx"``, on a CPU).
 
     Differences from the paper: population, rates and limits are ours, since we know only its pseudo-code; all seeds are
-    bred at once, pictures are rounded to 8 bits, the 8-bit copy is our own static rounding (see `precision`). A known
+    bred at once, pictures are rounded to 8 bits, the 8-bit copy is our own static rounding (see `precision`) by default. A known
     third-party version only brightens pixels and bounds the change against the parent; here changes go both ways and the
     bound, if any, is against the seed. A finding is a disagreement; it counts as a label failure only where the subject
     itself has left the seed's label.

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 
 import torch
@@ -27,12 +28,12 @@ class Library:
     label: Int[Tensor, " l"]
 
     def take(self, rows: Int[Tensor, " *shape"]) -> Tensor:
-        picked = self.codes.index_select(0, rows.reshape(-1).cpu()).to(rows.device)
+        picked = self.codes.index_select(0, rows.reshape(-1).to(self.codes.device)).to(rows.device)
         return picked.reshape(*rows.shape, *self.codes.shape[1:])
 
     def mean(self, rows: Int[Tensor, "n c"]) -> Float[Tensor, "n d"]:
         """The mean code of each line of rows."""
-        return embedding_bag(rows.cpu(), flat(self.codes), mode="mean").to(rows.device)
+        return embedding_bag(rows.to(self.codes.device), flat(self.codes), mode="mean").to(rows.device)
 
     @cached_property
     def by_class(self) -> tuple[Int[Tensor, " o"], ...]:
@@ -44,28 +45,33 @@ class Library:
         return tuple(order[self.label[order] != c] for c in range(int(self.label.max()) + 1))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Library, (torch.from_numpy(self.codes.numpy().copy()), self.label))
+        return (Library, (torch.from_numpy(self.codes.cpu().numpy().copy()), self.label))
 
 
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with the library."""
+    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with the library; on a GPU with
+    room for them, codes stay there."""
     images = images.sample(count=min(limit, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
         raise Problem(f"{images.name} has images of one class only; interpolation needs partners of another class.")
     with torch.no_grad():
         first = encode(from_bytes(images.x[:16].to(device)))
-        codes = _mapped((len(images), *first.shape[1:]))
+        shape = (len(images), *first.shape[1:])
+        codes = torch.empty(shape, device=device) if _roomy(shape, device) else _mapped(shape)
         for part in chunks(len(images), 256):
-            codes[part] = encode(from_bytes(images.x[part].to(device))).cpu()
+            codes[part] = encode(from_bytes(images.x[part].to(device))).to(codes.device)
     return Library(codes, images.y)
 
 
+def _roomy(shape: tuple[int, ...], device: torch.device) -> bool:
+    """Whether codes of this shape take no more than a quarter of what is free on a GPU."""
+    return device.type == "cuda" and 4 * prod(shape) <= torch.cuda.mem_get_info(device)[0] // 4
+
+
 def _mapped(shape: tuple[int, ...]) -> Tensor:
-    count = 1
-    for side in shape:
-        count *= side
+    count = prod(shape)
     handle, name = tempfile.mkstemp(prefix="hardcase-codes-")
     os.close(handle)
     codes = torch.from_file(name, shared=True, size=count, dtype=torch.float32).reshape(shape)
