@@ -64,3 +64,30 @@ def test_a_gan_is_trained_and_its_samples_drawn(capsys):
     assert card["configuration"]["latent"] == 4
     assert 0 <= card["sample_accuracy"] <= 1
     assert (Path(card["folder"]) / "samples.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(capsys, tmp_path, monkeypatch):
+    from hardcase.training import duel, unfinished
+
+    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
+    words = ("gan", "--latent", "4", "--epochs", "2")
+    write = unfinished.Keeper.__call__
+
+    def killed(keeper, step):
+        write(keeper, step)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(duel.Keeper, "__call__", killed)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"])
+        raise SystemExit
+    capsys.readouterr()
+    (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
+    assert sorted(path.name for path in left.iterdir()) == ["samples.png", "state.safetensors"]
+    monkeypatch.setattr(duel.Keeper, "__call__", write)
+    card, said = trained(capsys, *words)
+    assert "goes on after step 3, where it was stopped" in said
+    assert not left.exists()
+    again, _ = trained(capsys, *words)
+    assert again == card

@@ -96,7 +96,7 @@ def vqvae(
 ) -> None:
     """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw what it gives back (reconstructions.png).
 
-    A finished network is kept and found again; training that was stopped begins anew.
+    A finished network is kept and found again. Of a training that was stopped, the part with discriminators goes on.
     """
     from hardcase import generators, models
     from hardcase.generators.pictures import draw_reconstructions
@@ -131,7 +131,8 @@ def gan(
 ) -> None:
     """Train a class-conditional GAN and draw samples of every class (samples.png).
 
-    A finished network is kept and found again; training that was stopped begins anew.
+    A finished network is kept and found again. Training that was stopped goes on with the same command; until it is
+    finished, it and its samples so far are in a folder beside, NAME.unfinished.
     """
     from hardcase import generators, models
     from hardcase.generators.pictures import draw_samples

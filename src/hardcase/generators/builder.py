@@ -15,7 +15,7 @@ from hardcase.errors import choice
 from hardcase.generators.catalogue import GENERATORS, Generator
 from hardcase.generators.lessons import LESSONS, Course
 from hardcase.generators.quality import yardstick
-from hardcase.training import cards
+from hardcase.training import cards, unfinished
 from hardcase.training.goals import geometry
 from hardcase.training.loop import Progress, own_randomness
 from hardcase.types import Images
@@ -58,9 +58,10 @@ def trained(
     for key in options:
         if key not in lesson.options:
             raise choice(f"option of {family}", key, list(lesson.options))
-    recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs, steps=0)
-    recipe = recipe if batch is None else replace(recipe, batch=batch)
     channels, size, classes = geometry(images_train, images_test)
+    recipe = row.recipe_for(channels)
+    recipe = recipe if epochs is None else replace(recipe, epochs=epochs, steps=0)
+    recipe = recipe if batch is None else replace(recipe, batch=batch)
     settings = {**lesson.options, **options}
     shape = {"family": family, "kind": row.kind, "channels": channels, "size": size, "classes": classes}
     stated = {key: value for key, value in settings.items() if value is not None}
@@ -72,10 +73,12 @@ def trained(
             seed=seed, judge=judge, progress=progress, device=device,
         )[0]  # fmt: skip
 
+    kept = unfinished.beside(cards.folder_of(family, row.kind, config, images_train.hash))
+
     def train(net: nn.Module) -> Mapping[str, Any]:
         course = Course(
             net=net, images=images_train, recipe=recipe, options=settings,
-            seed=seed, name=row.name, device=device, progress=progress, begun=begun,
+            seed=seed, name=row.name, device=device, progress=progress, begun=begun, kept=kept,
         )  # fmt: skip
         return {"seed": seed, **asdict(lesson.train(course))}
 
@@ -89,6 +92,7 @@ def trained(
         measure=lambda net: lesson.measure(net.to(device), images_test, judge, device=device),
         measured_on=yardstick(images_test, judge, device=device),
     )
+    unfinished.forget(kept)
     return net.to(device), card
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -26,11 +27,12 @@ def train_jointly(
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[Progress], None] | None = None,
+    kept: Path | None = None,
 ) -> History:
     """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the paper states neither).
 
     Every image is mixed with one of another class from the same batch. The two discriminators share no weights, so that
-    one step on the sum of their losses is a step of each.
+    one step on the sum of their losses is a step of each. With a folder to be `kept` in, it goes on where it was stopped.
     """
     with own_randomness(seed, "discriminators"):
         latent, image = latent_discriminator(net).to(device), image_discriminator(net).to(device)
@@ -54,7 +56,9 @@ def train_jointly(
         Player(nets=[net], loss=generator, lr=recipe.lr),
         Player(nets=[latent, image], loss=judges, lr=recipe.lr),
     )
-    return duel(players, images, recipe, seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress)
+    return duel(
+        players, images, recipe, seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress, kept=kept
+    )
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hardcase.generators import gan, hierarchical, vae, vqvae
+from hardcase.generators.contest import train_gan
 from hardcase.generators.joint import train_jointly
 from hardcase.generators.quality import measure, measure_samples
 from hardcase.training.loop import History, Progress, fit
@@ -24,7 +26,7 @@ Measure = Callable[..., Mapping[str, Any]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """What a lesson is given. `options` are the family's own, with every one present; `begun` gives this very network as the
-    family's usual options train it, from the cache if it is there."""
+    family's usual options train it, from the cache if it is there; in the folder `kept` a training that is stopped is kept."""
 
     net: nn.Module
     images: Images
@@ -35,6 +37,7 @@ class Course:
     device: torch.device | str
     progress: Callable[[Progress], None] | None
     begun: Callable[[], nn.Module]
+    kept: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def _train_vqvae(course: Course) -> History:
         recipe = course.recipe if rounds is None else replace(course.recipe, epochs=rounds, steps=0)
         history = train_jointly(
             net, course.images, recipe, mix=mix, weights=weights,
-            seed=course.seed, device=course.device, progress=course.progress,
+            seed=course.seed, device=course.device, progress=course.progress, kept=course.kept,
         )  # fmt: skip
     else:
         history = _fit(course, vqvae.reconstruct(course.images))
@@ -73,8 +76,9 @@ def _train_vqvae(course: Course) -> History:
 def _train_gan(course: Course) -> History:
     assert isinstance(course.net, gan.Gan)
     flips = bool(course.options["flips"])
-    return gan.train_gan(
-        course.net, course.images, course.recipe, seed=course.seed, device=course.device, flips=flips, progress=course.progress
+    return train_gan(
+        course.net, course.images, course.recipe,
+        seed=course.seed, device=course.device, flips=flips, progress=course.progress, kept=course.kept,
     )  # fmt: skip
 
 
