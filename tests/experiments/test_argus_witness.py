@@ -56,6 +56,17 @@ def test_a_sample_holds_all_that_there_is_until_it_is_full():
     assert int((seen.left & seen.there).sum()) == 2 + 1
 
 
+def test_likeness_is_a_mean_over_the_sample():
+    seen = witness(6)
+    rows = torch.tensor([0, 0, 2])
+    looked = probe(TEST, rows)
+    seen(Probe(looked.z, torch.cat([looked.x[:1], 1 - looked.x[1:]]), looked.logits, looked.origin))
+    error, like = seen.likeness(TEST.first(3))
+    assert float(error[0]) == pytest.approx(float((1 - 2 * looked.x[1]).square().mean()) / 2, rel=1e-4)
+    assert bool(error[1].isnan())
+    assert float(like[0]) > float(like[2])
+
+
 def test_every_image_has_the_same_chance_to_be_sampled():
     early = 0
     for trial in range(200):
@@ -147,6 +158,6 @@ def test_a_judge_must_be_independent():
 def test_without_a_judge_the_table_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     found = bar(Bench(out=tmp_path, data="toys"), toy_images(40, seed=2), TEST)
-    assert (found.judge, found.sample) == (None, 0)
+    assert found.judge is None
     assert "no judge" in found.note
     assert "--data toys" in found.note

@@ -31,10 +31,6 @@ class Bar:
     judge: Judge | None
     note: str
 
-    @property
-    def sample(self) -> int:
-        return SAMPLE if self.judge is not None else 0
-
 
 def bar(bench: Bench, train: Images, test: Images) -> Bar:
     """The data's judge, if it is in the cache or ``--set judge=true`` has it trained; ``judge=false`` does without."""

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from hardcase.campaign.keeping import ordinal
 from hardcase.campaign.record import LEAD
-from hardcase.tensors import margin, to_bytes
+from hardcase.metrics import mse, ssim
+from hardcase.tensors import from_bytes, margin, to_bytes
 from hardcase.types import Images, Kind, Oracle, Probe
 
 
@@ -46,6 +47,18 @@ class Witness:
             left = (margin(probe.logits.softmax(1), probe.origin.y) >= LEAD) & probe.logits.isfinite().all(1)
             self._draw(rows, *((probe.x, left) if fresh is None else (probe.x[fresh], left[fresh])))
         return self.oracle(probe)
+
+    def likeness(self, seeds: Images) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Mean MSE and SSIM of each seed's sampled images; NaN where nothing was made."""
+        seed, place = self.there.nonzero(as_tuple=True)
+        x, origin = from_bytes(self.x[seed, place]), from_bytes(seeds.x.to(seed.device)[seed])
+        count = self.there.sum(1)
+
+        def means(values: Float[Tensor, " t"]) -> Float[Tensor, " n"]:
+            total = torch.zeros(len(count), device=values.device).index_add_(0, seed, values)
+            return (total / count).double().cpu()
+
+        return means(mse(x, origin)), means(ssim(x, origin))
 
     def _draw(self, rows: Int[Tensor, " m"], x: Float[Tensor, "m c h w"], left: Bool[Tensor, " m"]) -> None:
         """Every image gets a lot; each seed keeps the highest."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardcase import generators, zoo
 from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
-from hardcase.experiments.argus_judged import Bar, judged
+from hardcase.experiments.argus_judged import SAMPLE, Bar, judged
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import usable
@@ -54,11 +54,14 @@ class Painter:
 class Measured:
     """A method on all originals of all repeats. `lost` counts originals whose reconstruction already fails, which have no other
     place here; `alike` is the LD of each original when only images of an SSIM of `LIKE` or more count, `made` how many images
-    were made of it, `judged` the share of them that fail and that a judge confirms (None without a judge)."""
+    were made of it, `mse` and `ssim` are means over a sample of those, failing or not, and `judged` the share of it that fails
+    and that a judge confirms (None without a judge)."""
 
     seeds: PerSeed
     alike: Float[Tensor, " n"]
     made: Float[Tensor, " n"]
+    mse: Float[Tensor, " n"]
+    ssim: Float[Tensor, " n"]
     judged: Float[Tensor, " n"] | None
     findings: Findings
     lost: int
@@ -137,6 +140,8 @@ def measured(
         seeds=PerSeed.join([part.seeds for part in parts]),
         alike=torch.cat([part.alike for part in parts]),
         made=torch.cat([part.made for part in parts]),
+        mse=torch.cat([part.mse for part in parts]),
+        ssim=torch.cat([part.ssim for part in parts]),
         judged=torch.cat(each) if each else None,
         findings=Findings.join([part.findings for part in parts]),
         lost=sum(part.lost for part in parts),
@@ -154,7 +159,7 @@ def _measured(
     bar: Bar | None,
 ) -> Measured:
     rng = stream(number, "witness", device=subject.device)
-    witness = Witness(method.oracle, images, count=bar.sample if bar else 0, rng=rng)
+    witness = Witness(method.oracle, images, count=SAMPLE, rng=rng)
     campaign = Campaign(
         subject=subject, method=replace(method, oracle=witness), peers=peers,
         keep=parse_keep("best-per-label"), batch=2048, seed=number,
@@ -168,8 +173,10 @@ def _measured(
     alive, findings, made = ~shard.counts.lost.cpu(), _on_cpu(shard.findings), witness.made.cpu()
     each = per_seed(findings, images.x, failing=shard.counts.failing.cpu(), looked=made)
     confirmed = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
+    far, like = witness.likeness(images)
     return Measured(
         seeds=each.take(alive), alike=_alike(findings, images)[alive], made=made[alive].double(), judged=confirmed,
+        mse=far[alive], ssim=like[alive],
         findings=findings, lost=int((~alive).sum()), originals=len(images),
     )  # fmt: skip
 
