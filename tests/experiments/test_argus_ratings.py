@@ -10,8 +10,10 @@ import torch
 from hardcase.errors import Problem
 from hardcase.experiments import argus_ratings
 from hardcase.experiments.argus_answers import by_original, friedman, pairs, read
-from hardcase.experiments.argus_ratings import METHODS, Study, assign, write_study
+from hardcase.experiments.argus_measured import Measured
+from hardcase.experiments.argus_study import METHODS, Study, assign, chosen, write_study
 from hardcase.experiments.bench import Bench
+from hardcase.metrics import PerSeed
 from hardcase.testing.toys import toy_images
 from hardcase.types import Findings
 
@@ -79,11 +81,20 @@ def test_one_failing_image_of_each_original_is_chosen():
         peer_predicted=torch.zeros(n, 0, dtype=torch.int64), confidence=torch.ones(n), score=torch.ones(n),
         distance=torch.ones(n), queries=torch.ones(n, dtype=torch.int64), code=torch.zeros(n, 0),
     )  # fmt: skip
-    chosen = argus_ratings._chosen(SEEDS, [found], seed=0)
-    assert chosen.there.squeeze(1).tolist() == [True, False, True]
-    assert int(chosen.predicted[2, 0]) == 1, "a disagreement is no failing image"
-    assert torch.equal(chosen.x[2, 0], SEEDS.x[2])
-    assert len({int(argus_ratings._chosen(SEEDS, [found], seed=s).predicted[0, 0]) for s in range(20)}) == 2
+    none = torch.zeros(3)
+    done = Measured(
+        seeds=PerSeed(none, none, none, none, none), alike=none, made=none, mse=none, ssim=none, judged=None, findings=found,
+        sample=SEEDS.x[:, None], there=torch.tensor([[True], [True], [False]]), lost=0, originals=3,
+    )  # fmt: skip
+    study = chosen(SEEDS, [done], seed=0)
+    assert study.there.squeeze(1).tolist() == [True, False, True]
+    assert int(study.predicted[2, 0]) == 1, "a disagreement is no failing image"
+    assert torch.equal(study.x[2, 0], SEEDS.x[2])
+    assert len({int(chosen(SEEDS, [done], seed=s).predicted[0, 0]) for s in range(20)}) == 2
+    filled = chosen(SEEDS, [done], seed=0, fill=True)
+    assert filled.there.all()
+    assert filled.predicted.squeeze(1).tolist()[1] == -1
+    assert torch.equal(filled.x[1, 0], SEEDS.x[1])
 
 
 def test_means_tests_and_the_papers_words(tmp_path):
@@ -156,6 +167,7 @@ def test_a_study_is_exported_with_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(argus_ratings, "made", lambda bench: (whole, ["toys"]))
     outcome = argus_ratings.run(Bench(out=tmp_path, options={"raters": 3}))
     (table,) = outcome.tables
-    assert [row[:2] for row in table.rows] == [[name, 3] for name in METHODS]
+    assert [row[:3] for row in table.rows] == [[name, 3, 3] for name in METHODS]
+    assert all(row["fails"] == "yes" for row in rows(tmp_path / "key.csv"))
     assert (tmp_path / "assignments.csv").read_text().count("\n") == 1 + 9
     assert (tmp_path / outcome.figures[0]).is_file()

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from hardcase.experiments import argus
+from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_methods import RIVALS, rival
-from hardcase.experiments.argus_world import Painter, measured, mixed, networks, originals, reconstruction_errors
+from hardcase.experiments.argus_world import Painter, mixed, networks, originals, reconstruction_errors
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus as interpolated

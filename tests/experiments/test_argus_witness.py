@@ -6,8 +6,8 @@ import torch
 from hardcase.errors import Problem
 from hardcase.experiments import argus_judged
 from hardcase.experiments.argus_judged import Bar, admit, bar, confirmed, judged
+from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_witness import Witness
-from hardcase.experiments.argus_world import measured
 from hardcase.experiments.bench import Bench
 from hardcase.judges.panel import Panel
 from hardcase.judging.judge import Judge

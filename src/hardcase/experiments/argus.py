@@ -8,33 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 
-import torch
 from torch import Tensor
 
 from hardcase.experiments.argus_judged import SAMPLE, Bar, admit, bar
+from hardcase.experiments.argus_measured import Measured, measured
 from hardcase.experiments.argus_methods import RIVALS, equal, interpolated, rival, weights
 from hardcase.experiments.argus_paper import ABLATION, PAPER
-from hardcase.experiments.argus_world import (
-    Measured,
-    Painter,
-    interval,
-    measured,
-    networks,
-    originals,
-    paint,
-    painter,
-    reconstruction_errors,
-)  # fmt: skip
+from hardcase.experiments.argus_pictures import draw
+from hardcase.experiments.argus_world import Painter, interval, networks, originals, painter, reconstruction_errors
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import usable
-from hardcase.generators import pictures
 from hardcase.methods.argus import argus_adaptive
-from hardcase.randomness import stream
-from hardcase.searches.bisection import nearest
 from hardcase.subject import Subject
-from hardcase.tensors import from_bytes, to_bytes
-from hardcase.types import Images, Seeds
+from hardcase.types import Images
 
 COLUMNS = [
     "network",
@@ -76,7 +64,9 @@ def comparison(bench: Bench) -> Outcome:
         ours += rows + _rivals(here)
         figures.append(draw(bench, name, subject, plain, here.groups[0]))
     said = f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000"
-    table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, judge.note, said, *NOTES])
+    peer = "torch's FX int8 network" if bench.options.get("int8") == "fx" else "our own static rounding to 8 bits"
+    more = [judge.note, said, f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper"]
+    table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, *more, *NOTES])
     shown = [[model, method, *row.cells()] for (model, method), row in PAPER.items() if model in subjects]
     paper = Table("the same, as published", ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"], shown)
     return Outcome("argus", [table, paper], figures)
@@ -145,12 +135,20 @@ def _cells(done: Measured, own: Painter, here: _Here, mix: float | None) -> list
 def _failing(done: Measured) -> list[Cell]:
     error = done.seeds.mse[done.seeds.mse.isfinite()]
     first = f"{float(error.mean()):.4f}" if len(error) else ""
-    return [first, *(str(interval(values)) for values in (done.seeds.ssim, done.seeds.ld, done.alike))]
+    return [first, *(_spread(values) for values in (done.seeds.ssim, done.seeds.ld, done.alike))]
+
+
+def _spread(values: Tensor, scale: float = 1, digits: int = 3, unit: str = "") -> str:
+    """Mean and interval; no interval of a single value, nothing where there is none."""
+    found = interval(scale * values)
+    if not isfinite(found.value):
+        return ""
+    inside = f" [{found.low:.{digits}f}, {found.high:.{digits}f}]" if isfinite(found.low) else ""
+    return f"{found.value:.{digits}f}{unit}{inside}"
 
 
 def _percent(values: Tensor) -> str:
-    found = interval(100 * values)
-    return f"{found.value:.2f} % [{found.low:.2f}, {found.high:.2f}]"
+    return _spread(values, 100, 2, " %")
 
 
 def _judged(done: Measured) -> str:
@@ -161,7 +159,7 @@ def _made(done: Measured) -> list[Cell]:
     """How many images, and how like their originals all of them are."""
     if not len(done.made):
         return ["", "", ""]
-    return [round(float(done.made.mean())), f"{float(done.mse.nanmean()):.4f}", str(interval(done.ssim))]
+    return [round(float(done.made.mean())), f"{float(done.mse.nanmean()):.4f}", _spread(done.ssim)]
 
 
 def ablation(bench: Bench) -> Outcome:
@@ -192,23 +190,3 @@ def ablation(bench: Bench) -> Outcome:
     )
     ours = Table("ARGUS, Table 4: ours", COLUMNS, rows, [*notes, judge.note, *NOTES])
     return Outcome("argus-table4", [ours, published])
-
-
-@torch.no_grad()
-def draw(bench: Bench, name: str, subject: Subject, own: Painter, images: Images) -> str:
-    """``mixes-NAME.png``: originals, partners, then the mixture at 0, 0.1 ... 0.5, then what the adaptive form found."""
-    x, y = from_bytes(images.x.to(subject.device)), images.y.to(subject.device)
-    z = own.space.encode(x, y, stream(0, device=x.device))[0]
-    near = nearest(own.codes, Seeds(z, x, y, y), 1)[:, :, 0]  # n k
-    goal = (y + 1 + torch.arange(len(y), device=y.device) % 3) % near.shape[1]
-    goal = torch.where(goal == y, (goal + 1) % near.shape[1], goal)
-    partner = near[torch.arange(len(y), device=y.device), goal][:, None]
-    rows = [images.x] + [to_bytes(paint(own, x, y, partner, share)) for share in (1.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)]
-    found = measured(subject, argus_adaptive(space=own.space, partners=own.codes), [images]).findings
-    best = torch.full_like(images.x, pictures.PAPER)
-    for seed, label, picture in zip(found.seed.tolist(), found.predicted.tolist(), found.x):
-        if label == int(goal[seed]):
-            best[seed] = picture
-    path = f"mixes-{name}.png"
-    pictures.write(bench.out / path, [*rows, best])
-    return path

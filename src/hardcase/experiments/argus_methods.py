@@ -9,7 +9,8 @@ from typing import Any
 
 from hardcase import recipes
 from hardcase.experiments.argus_judged import Bar
-from hardcase.experiments.argus_world import Measured, Painter, measured
+from hardcase.experiments.argus_measured import Measured, measured
+from hardcase.experiments.argus_world import Painter
 from hardcase.experiments.bench import Bench
 from hardcase.methods.argus import argus
 from hardcase.subject import Subject

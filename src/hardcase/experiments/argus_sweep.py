@@ -16,10 +16,10 @@ from typing import Any
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_paper import PAPER, Published
 from hardcase.experiments.argus_world import (
     Painter,
-    measured,
     networks,
     of_all,
     originals,

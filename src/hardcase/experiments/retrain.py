@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.experiments.argus_world import interval, measured, networks, painter
+from hardcase.experiments.argus_measured import measured
+from hardcase.experiments.argus_world import interval, networks, painter
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus, argus_adaptive
