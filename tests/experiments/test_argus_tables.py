@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.experiments import argus
+from hardcase.experiments import argus, argus_methods
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_methods import RIVALS, rival
 from hardcase.experiments.argus_world import Painter, mixed, networks, originals, reconstruction_errors
@@ -117,3 +117,22 @@ def test_rivals_make_as_many_images_as_they_are_asked_for(name, bench):
     assert len(done.made) == 3
     assert all(60 <= count < 60 + 50 for count in done.made.tolist())
     assert bool((done.seeds.er <= 1).all())
+
+
+@pytest.mark.parametrize(("option", "named"), [("own", "@int8"), ("fx", "@fx-int8")])
+def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, monkeypatch):
+    given = []
+
+    def watched(subject, method, groups, **more):
+        given.append((method, more))
+        return measured(subject, method, groups, **more)
+
+    monkeypatch.setattr(argus_methods, "measured", watched)
+    own = bench(int8=option)
+    _, test, subjects, _ = networks(own, ["lenet1"])
+    (subject,) = subjects.values()
+    rival(own, "diffchaser", subject, test, [usable(subject, test).first(1)], 200)
+    ((method, more),) = given
+    assert [peer.name for peer in more["peers"]] == [f"zoo:lenet1{named}"]
+    assert (more["count"], method.until) == (200, "budget")
+    assert method.search.population + (method.search.generations - 1) * (method.search.population - 1) >= 200
