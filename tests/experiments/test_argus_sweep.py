@@ -87,6 +87,16 @@ def test_every_pair_of_weights_is_tried_at_every_mix_and_rows_are_kept_as_they_c
     assert "collapsed" in rows[-1][-1]
 
 
+def test_a_start_that_fails_ends_the_sweep(tmp_path, monkeypatch):
+    def painter(*given, **options):
+        raise Problem("cannot write")
+
+    monkeypatch.setattr(argus_sweep, "networks", lambda bench, names, most: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(argus_sweep, "painter", painter)
+    with pytest.raises(Problem, match="cannot write"):
+        argus_sweep.run(Bench(out=tmp_path, repeats=1, options={"originals": 4}))
+
+
 def test_joint_training_goes_on_from_one_shared_start(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     train, test, told = bars(96), bars(30, seed=1, split="test"), []

@@ -109,7 +109,7 @@ def test_every_method_is_compared_at_the_same_number_of_perturbations(painter, t
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_rivals_make_as_many_images_as_they_are_asked_for(name, bench):
-    own = bench(int8="own")
+    own = bench(model_epochs=12)
     _, test, subjects, _ = networks(own, ["lenet1"])
     (subject,) = subjects.values()
     groups = [usable(subject, test).first(3)]
@@ -128,7 +128,7 @@ def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, m
         return measured(subject, method, groups, **more)
 
     monkeypatch.setattr(argus_methods, "measured", watched)
-    own = bench(int8=option)
+    own = bench(int8=option, model_epochs=12)
     _, test, subjects, _ = networks(own, ["lenet1"])
     (subject,) = subjects.values()
     rival(own, "diffchaser", subject, test, [usable(subject, test).first(1)], 200)

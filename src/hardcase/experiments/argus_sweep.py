@@ -89,6 +89,8 @@ def run(bench: Bench) -> Outcome:
             own = painter(bench, train, test, subject, **_options(bench, mix, weights))
             done.append(_measured(own, subject, groups, right, Setting(mix=mix, weights=weights), most(bench)))
         except Problem as problem:
+            if weights is None:  # without a start there is nothing to go on from
+                raise
             done.append(Setting(mix=mix, weights=weights, problem=problem.what))
         outcome = Outcome(NAME, tables(name, done, len(test.classes) - 1, [*notes, *_how(bench, groups)]))
         outcome.write(bench.out, bench.command(NAME))
