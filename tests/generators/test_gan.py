@@ -13,7 +13,12 @@ from tiny import bars
 SHORT = Recipe(epochs=3, batch=16, lr=1e-3)
 
 
-def colours(count=64, size=16):
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(contest, "BATCHES", 4)
+
+
+def colours(count=64, size=8):
     """Bars of three classes, each in a colour of its own."""
     grey = bars(count)
     x = functional.interpolate(grey.x.float(), size=(size, size)).repeat(1, 3, 1, 1)
@@ -24,7 +29,7 @@ def colours(count=64, size=16):
 def deep(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return gan.xavier(gan.Gan(3, 16, 3, latent=4, widths=(16, 16, 8), doubles=(0, 1, 2), thorough=True))
+        return gan.xavier(gan.Gan(3, 8, 3, latent=4, widths=(16, 16), doubles=(0, 1), thorough=True))
 
 
 def plain(seed=0):
@@ -47,13 +52,15 @@ def test_colour_grows_from_an_eighth_and_grey_as_before():
 
 
 def test_spectral_bounds_hold_and_are_single_precision_in_half():
-    net = critic.ResidualCritic(3, 16, 3, width=16)
-    x, y = torch.rand(8, 3, 16, 16), torch.arange(8) % 3
-    for _ in range(30):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = critic.ResidualCritic(3, 16, 3, width=16)
+    x, y = torch.rand(8, 3, 16, 16, generator=stream(0, "test")), torch.arange(8) % 3
+    for _ in range(50):
         net.judge(x, y)
     for layer in net.modules():
         if hasattr(layer, "parametrizations"):
-            assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(1, abs=0.02)
+            assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(1, abs=0.05)
     exact = net.eval().judge(x, y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = net.judge(x, y)
@@ -64,15 +71,15 @@ def test_spectral_bounds_hold_and_are_single_precision_in_half():
 
 def test_the_thorough_critic_learns_classes_and_its_generator_hears_of_them():
     images, net = colours(), deep()
-    history = contest.train_gan(net, images, Recipe(epochs=60, batch=16, lr=1e-3), flips=False)
-    assert history.loss[-1] < history.loss[0]
+    history = contest.train_gan(net, images, Recipe(epochs=25, batch=16, lr=4e-3))
+    assert history.loss[-1] < history.loss[0] / 2
     y = torch.arange(60) % 3
     with torch.no_grad():
         made = net.sample(y, stream(0, "test"))[1]
     brightest = made.mean((2, 3)).argmax(1)
-    assert float((brightest == y).float().mean()) > 0.9
+    assert float((brightest == y).float().mean()) > 0.8
     norms = [layer for layer in net.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
-    assert {int(norm.num_batches_tracked) for norm in norms} == {64}
+    assert {int(norm.num_batches_tracked) for norm in norms} == {contest.BATCHES}
     assert {norm.momentum for norm in norms} == {0.1}
 
 

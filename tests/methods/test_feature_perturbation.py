@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch import nn
 
+from hardcase import png
 from hardcase.cli import main
 from hardcase.errors import Problem
 from hardcase.generators import catalogue, gan, vae
 from hardcase.generators.staged import Decoder, Supplied, supplied
 from hardcase.randomness import stream
+from hardcase.report.paths import ways
 from hardcase.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
 from hardcase.testing.spaces import check_space
 from hardcase.training import Recipe
-from hardcase.types import Images
+from hardcase.types import Images, Seeds
 from tiny import bars
 
 MODEL = """
@@ -90,7 +92,61 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     run.report()
     told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"]["differences"]
     assert sum(place["share"] for place in told["carried"]) == pytest.approx(1, abs=1e-4)
-    assert "Where the generator was perturbed" in Path("run/report/index.html").read_text()
+    page = Path("run/report/index.html").read_text()
+    assert "Where the generator was perturbed" in page
+    triples = json.loads(Path("run/report/report.json").read_text())["runs"][0]["triples"]
+    assert all(triple["path"] == [0.25, 0.5, 0.75] for triple in triples)
+    assert page.count('class="way"') == len(triples)
+    assert page.count(" % of the way from the seed to test ") == 3 * len(triples)
+
+
+def test_the_way_leads_from_the_seed_to_the_test(capsys):
+    run = ran("--generator", "own.py:make")
+    found = ways(run, {row["id"] for row in run.findings.to_pylist()})
+    assert len(found) == len(run.findings) > 0
+    for finding in run:
+        seed, test = (png.decode(row["image"]["bytes"]).float() for row in (finding.seed, finding.row))
+        way = [seed, *(png.decode(data).float() for data in found[finding.row["id"]].values()), test]
+        far = [float((picture - seed).norm()) for picture in way]
+        assert far == sorted(far)
+        assert far[2] == pytest.approx(far[4] / 2, rel=0.2)
+    Path("run/state/paths.parquet").write_bytes(b"damaged")
+    assert ways(run, {"x"}) == {}
+    run.report()
+
+
+def test_with_checkpoints_less_is_held_and_the_tests_are_the_same_bytes(capsys):
+    held = ran("--generator", "gan").findings
+    ran("--generator", "gan", "--set", "method.checkpoint=true", "--out", "spared")
+    assert Run("spared").findings.equals(held)
+
+
+@pytest.mark.parametrize("kind", ["gan", "vae"])
+def test_checkpoints_hold_less_and_give_the_same_gradient(kind):
+    net = (
+        gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval() if kind == "gan" else Decoder(vae.conditional(1, 12, 3, 4))
+    )
+    y = torch.arange(16) % 3
+    latent = net.sample(y, stream(0, "test"))[0]
+    space = Activations(net.requires_grad_(False), early_places(net, classes=3), classes=3)
+    zero, context = space.encode(torch.zeros(16, 1, 12, 12), y, stream(0, "test"))
+    seeds = Seeds(zero, torch.zeros(16, 1, 12, 12), y, y, {**context, "latent": latent})
+    gradients, sizes = [], []
+    for sparing in (False, True):
+        z = (zero + 0.1).requires_grad_()
+        held = list[int]()
+
+        def pack(value, held=held):
+            held.append(value.numel())
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+            image = replace(space, sparing=sparing).decode(z, seeds)
+            total = image.square().sum()
+        sizes.append(sum(held))
+        gradients.append(torch.autograd.grad(total, z)[0])
+    assert torch.equal(*gradients)
+    assert sizes[1] < 0.7 * sizes[0]
 
 
 def test_a_target_is_reached_from_the_other_classes(capsys):

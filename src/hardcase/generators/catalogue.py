@@ -84,7 +84,7 @@ GENERATORS = {
         Generator(
             family="vqvae",
             kind="ema",
-            summary="discrete codes on a grid of a quarter of the picture; codes follow their users",
+            summary="discrete codes on a grid of a quarter of the picture (half of a small colour one); codes follow their users",
             needs="square images whose side is a multiple of 4",
             paper="van den Oord et al., NeurIPS 2017; as ARGUS uses it",
             where="vqvae:ema",
@@ -121,7 +121,7 @@ GENERATORS = {
             where="gan:conditional",
             latent=64,
             recipe=Recipe(epochs=12, steps=1200, batch=128, lr=2e-4),
-            colour=Recipe(epochs=40, batch=128, lr=2e-4),
+            colour=Recipe(epochs=40, batch=128, lr=2e-4, augment="flip"),
             laws=("images in [0, 1]", "deterministic", "global random state untouched"),
         ),
     )

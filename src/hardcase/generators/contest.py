@@ -30,6 +30,9 @@ from hardcase.types import Images
 KIND_WEIGHT = 0.5
 """How much a generator heeds the class that the critic takes its picture for, beside how real it looks."""
 
+BATCHES = 64
+"""Batches of samples over which statistics are counted anew."""
+
 
 def train_gan(
     net: Gan,
@@ -95,7 +98,7 @@ def _average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
 
 
 @torch.no_grad()
-def settle(net: Gan, rng: torch.Generator, *, batches: int = 64, batch: int = 256) -> None:
+def settle(net: Gan, rng: torch.Generator, *, batch: int = 256) -> None:
     """Count the statistics of batch normalisation anew, over fresh samples of all classes."""
     norms = [layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
     usual = [norm.momentum for norm in norms]
@@ -104,7 +107,7 @@ def settle(net: Gan, rng: torch.Generator, *, batches: int = 64, batch: int = 25
         norm.momentum = None  # torch's word for the plain mean over all batches
     net.train()
     label = torch.arange(batch, device=rng.device) % net.classes
-    for _ in range(batches):
+    for _ in range(BATCHES):
         net.sample(label, rng)
     for norm, momentum in zip(norms, usual):
         norm.momentum = momentum

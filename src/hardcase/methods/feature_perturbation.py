@@ -22,6 +22,7 @@ def feature_perturbation(
     gradients: int = 300,
     retreat: int = 5,
     places: Sequence[int] | None = None,
+    checkpoint: bool = False,
     target: int | None = None,
 ) -> Method:
     """Adam on perturbations of the generator's early activations until the subject fails, or fails by a margin.
@@ -34,7 +35,9 @@ def feature_perturbation(
     Adam with small steps, perturbations in units of each stage's own spread, the norm bound of the space really enforced
     (`radius`), and `retreat` halvings of the way back to the seed after the first failure. Seeds are fresh samples of the
     generator that the subject gets right. `places` are the generator's places that are perturbed (0: its latent code).
+    With `checkpoint` the generator's features are computed again for each gradient instead of being held in memory.
     """
+    space = replace(space, sparing=checkpoint)
     return _method("feature-perturbation", space, stride, confidence, radius, gradients, retreat, places, target)
 
 
@@ -45,9 +48,11 @@ def feature_perturbation_paper(
     confidence: float = 0.0,
     gradients: int = 200,
     places: Sequence[int] | None = None,
+    checkpoint: bool = False,
     target: int | None = None,
 ) -> Method:
     """`feature_perturbation` as published: the norm is recorded and never bounded, and a seed ends at its first failure."""
+    space = replace(space, sparing=checkpoint)
     return _method("feature-perturbation@paper", space, stride, confidence, math.inf, gradients, 0, places, target)
 
 

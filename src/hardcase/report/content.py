@@ -9,6 +9,7 @@ from typing import Any
 from hardcase.report import choosing, words
 from hardcase.report.cost import cost
 from hardcase.report.differences import differences
+from hardcase.report.paths import ways
 from hardcase.report.reproduce import reproduce
 from hardcase.report.sheet import Sheet
 from hardcase.report.trust import trust
@@ -56,13 +57,20 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "summary": _summary(record, steps),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
-        "triples": [sheet.facts(row) for row in choosing.triples(sheet, TRIPLES)],
+        "triples": _triples(run, sheet),
         "weakness": {**weakness(sheet, run.classes), "differences": differences(run, sheet, run.classes)},
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {"total": len(sheet), "left_out": len(sheet) - len(shown), "tests": [sheet.facts(r) for r in shown]},
         "reproduce": reproduce(run, counts["skipped"], sheet),
     }  # fmt: skip
+
+
+def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
+    """The tests that are shown large; `path`: at which shares of the way to them there are pictures."""
+    rows = choosing.triples(sheet, TRIPLES)
+    known = ways(run, {sheet.id[row] for row in rows})
+    return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
 def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from PIL import Image
 
+from hardcase.report.paths import ways
 from hardcase.results import Run
 
 LARGE, SMALL = 1_500_000, 2_400_000
@@ -31,21 +32,27 @@ Shown = tuple[int, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Data URIs by kind (seed, test, difference), run and name; `width`: what they were reduced to, if they were."""
+    """Data URIs by kind (seed, test, difference, a share of the way), run and name; `width`: what they were reduced to, if they were."""
 
     uris: dict[Key, str]
     width: int | None
 
 
 def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds, tests and differences of the tests that are shown large."""
+    """Seeds, tests, differences and ways of the tests that are shown large."""
     shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
     files = _files(runs, shown)
     changes = {
         ("difference", run, fact["id"]): difference(files["seed", run, fact["seed"]], files["test", run, fact["id"]])
         for run, fact in shown
     }
-    return _fitted(files | changes, [*_used(shown), *changes], LARGE)
+    between = {
+        (f"at {share}", number, name): data
+        for number, run in enumerate(runs)
+        for name, way in ways(run, {fact["id"] for own, fact in shown if own == number}).items()
+        for share, data in way.items()
+    }
+    return _fitted(files | changes | between, [*_used(shown), *changes, *between], LARGE)
 
 
 def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:

@@ -17,6 +17,7 @@ from hardcase.health import answers, check
 from hardcase.results import Run
 from hardcase.running.logbook import Logbook
 from hardcase.running.logs import diary, logged
+from hardcase.running.paths import paint_paths
 from hardcase.running.record import first_record, strict_arithmetic
 from hardcase.running.selecting import seed_rows, stored_rows, usable
 from hardcase.store import Mended, Store, locked, mend_papers, mend_shards, refuse_used
@@ -121,7 +122,9 @@ def _go(plan: Plan, campaign: Campaign, store: Store, rows: pa.Table, record: di
         watcher.begin(record, len(todo.rows))
         while _round_trip(plan, campaign, store, todo, budget, record, watcher):
             pass
-    return Run(store.folder)
+    run = Run(store.folder)
+    paint_paths(run, campaign, plan.images)
+    return run
 
 
 def _round_trip(

@@ -62,6 +62,8 @@ SEEDS: dict[str, pa.DataType] = {
 }
 VERDICTS: dict[str, pa.DataType] = {"id": pa.string(), "valid": pa.bool_(), "label_kept": pa.bool_()}
 """What a judge says at least."""
+PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
+"""Pictures on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept")
 """Columns in which nothing may stand."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]

@@ -92,4 +92,4 @@ def _crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
     return flip(crop(x, 4, rng), rng)
 
 
-AUGMENTS: dict[str, Augment] = {"none": _none, "shift": _shift, "crop-flip": _crop_flip}
+AUGMENTS: dict[str, Augment] = {"none": _none, "shift": _shift, "flip": flip, "crop-flip": _crop_flip}

@@ -1,0 +1,74 @@
+"""Feature perturbation: how much of a search's time its generator and its subject take, all seeds in one batch.
+
+The generator is the small GAN of mnist5k; where it is not in the cache it is trained first, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import torch
+
+from benchmarks.figures import Figure, seconds
+from benchmarks.whitebox import _Counted
+from hardcase import data, generators, zoo
+from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
+from hardcase.generators.gan import Gan
+from hardcase.generators.sampling import fresh
+from hardcase.methods.feature_perturbation import feature_perturbation
+from hardcase.spaces.activations import Activations, early_places
+from hardcase.subject import Subject
+from hardcase.tensors import to_grid
+from hardcase.types import Budget, Images, Method
+
+COMMAND = "python -m benchmarks features"
+SEEDS = 256
+
+
+def figures() -> Iterator[Figure]:
+    train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
+    subject = Subject(zoo.trained("lenet5", train, test)[0], name="lenet5")
+    net, _ = generators.trained("gan", train, test, judge=lambda x: subject(x).logits)
+    assert isinstance(net, Gan)
+    net.requires_grad_(False)
+    space = Activations(net, early_places(net, classes=len(test.classes)), classes=len(test.classes))
+    seeds = fresh(net, test.classes, SEEDS, accept=lambda x, y: subject(x).logits.argmax(1) == y)
+    for name, method in (
+        ("feature-perturbation", feature_perturbation(space=space)),
+        ("feature-perturbation-checkpointed", feature_perturbation(space=space, checkpoint=True)),
+    ):
+        yield from share(name, subject, net, method, seeds)
+
+
+def share(name: str, subject: Subject, net: Gan, method: Method, seeds: Images) -> Iterator[Figure]:
+    """The time of the generator and the subject on the same batches, forward and backward, over that of the whole search."""
+    shares, rates = [], []
+    for _ in range(5):
+        counted = _Counted(subject)
+        campaign = Campaign(subject=counted, method=method, keep=parse_keep(method.keep), batch=SEEDS)
+        begun = perf_counter()
+        shard = run_shard(campaign, seeds, limits(overlay(Budget(), method.budget), len(seeds)))
+        whole = perf_counter() - begun
+        shares.append(seconds(lambda c=counted: bare(c.calls, subject, net, method.space, seeds)) / whole)
+        rates.append(int((shard.counts.failing > 0).sum()) / whole)
+    against = f"generator and subject, bare, on the same batches of up to {SEEDS}"
+    yield _figure(f"{name}-model-share", statistics.median(shares), "of the search's time", against)
+    yield _figure(f"{name}-seeds-per-second", statistics.median(rates), "failing seeds a second", "LeNet-5, mnist5k")
+
+
+def bare(calls: Sequence[tuple[int, bool]], subject: Subject, net: Gan, space: Activations, seeds: Images) -> None:
+    """What the networks alone would take: the walk with something added at each place, the subject, and the gradient by it."""
+    for rows, graded in calls:
+        latent, label = seeds.context["latent"][:rows], seeds.y[:rows]
+        moved = {place.number: torch.zeros(rows, *place.shape, requires_grad=graded) for place in space.places}
+        with torch.set_grad_enabled(graded):
+            image = net.walk(latent, label, lambda number, h, m=moved: h + m[number] if number in m else h)
+            total = subject(to_grid(image)).logits.sum()
+            if graded:
+                torch.autograd.grad(total, list(moved.values()))
+
+
+def _figure(name: str, value: float, unit: str, against: str) -> Figure:
+    return Figure(name=name, value=value, unit=unit, against=against, command=COMMAND)
