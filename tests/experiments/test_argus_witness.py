@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.experiments import argus_judged
+from hardcase.experiments import argus_judged, argus_measured
 from hardcase.experiments.argus_judged import Bar, admit, bar, confirmed, judged
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_witness import Witness
@@ -161,3 +161,17 @@ def test_without_a_judge_the_table_says_how_to_get_one(tmp_path, monkeypatch):
     assert found.judge is None
     assert "no judge" in found.note
     assert "--data toys" in found.note
+
+
+def test_many_originals_are_searched_piece_by_piece_and_keep_their_places(monkeypatch):
+    net = ToyQuantiser()
+    codes = collect(toy_images(40, seed=2), net.encode, device=torch.device("cpu"))
+    method = argus(space=Grid(net), partners=codes, mix=0.7)
+    whole = measured(SUBJECT, method, [TEST.first(7)])
+    monkeypatch.setattr(argus_measured, "AT_ONCE", 3)
+    pieces = measured(SUBJECT, method, [TEST.first(7)])
+    assert torch.equal(pieces.seeds.er, whole.seeds.er)
+    assert torch.equal(pieces.made, whole.made)
+    assert pieces.originals == 7
+    key = lambda done: sorted(zip(done.findings.seed.tolist(), done.findings.predicted.tolist()))  # noqa: E731
+    assert key(pieces) == key(whole)

@@ -15,9 +15,11 @@ from hardcase.experiments.argus_witness import Witness
 from hardcase.metrics import PerSeed, label_diversity, per_seed, ssim
 from hardcase.randomness import stream
 from hardcase.subject import Subject
-from hardcase.tensors import from_bytes
+from hardcase.tensors import chunks, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model
 
+AT_ONCE = 64
+"""Originals that are searched at the same time: each has many codes in memory."""
 LIKE = 0.877
 """The SSIM that ARGUS reports together with an LD of 8.6."""
 
@@ -55,7 +57,10 @@ def measured(
     """`method` on every group. `count` replaces the method's own budget: so many images are made of each original, or a few
     more, as a search takes whole steps."""
     parts, total = list[Measured](), 0
-    for number, images in enumerate(groups):
+    pieces = [
+        images.take(torch.arange(len(images))[rows]) for images in groups for rows in chunks(len(images), AT_ONCE)
+    ]
+    for number, images in enumerate(pieces):
         part = _measured(subject, method, images, number, peers, count, bar)
         parts.append(replace(part, findings=replace(part.findings, seed=part.findings.seed + total)))
         total += len(images)

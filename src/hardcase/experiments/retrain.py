@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.experiments.argus_measured import measured
+from hardcase.experiments.argus_paper import RETRAINED
 from hardcase.experiments.argus_world import interval, networks, painter
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import usable
@@ -124,8 +125,9 @@ def as_images(findings: Findings, like: Images) -> Images:
 
 def table2(bench: Bench) -> Outcome:
     """ARGUS's Table 2: tests made from training images, then accuracy on the whole test set and on tests of other shares."""
-    train, test, subjects, notes = networks(bench, [str(bench.options.get("model", "lenet5"))])
-    (subject,) = subjects.values()
+    named = [str(bench.options["model"])] if "model" in bench.options else []
+    train, test, subjects, notes = networks(bench, named, most=1)
+    ((model, subject),) = subjects.items()
     own = painter(bench, train, test, subject)
     seeds = usable(subject, train).sample(
         count=int(bench.options.get("originals", 300 if bench.full else 60)), seed=bench.seed
@@ -152,13 +154,11 @@ def table2(bench: Bench) -> Outcome:
         results = compare(subject, train, images, {"test set": test, **others}, how)
         size = min(how.most, len(images))
         tables.append(tabulated(f"Table 2: retrained with {size} images of {name}", results))
-    paper: list[list[Cell]] = [
-        ["Random", 98.12, 98.21],
-        ["ARGUS-0.1", 98.12, 98.43],
-        ["ARGUS-0.2", 98.12, 99.28],
-        ["ARGUS-0.3", 98.12, 99.18],
-    ]
-    published = Table("the same, as published (LeNet-5)", ["added", "before, %", "after, %"], paper, [own.note, *notes])
+    before, after = RETRAINED.get(model, (0.0, {}))
+    paper: list[list[Cell]] = [[added, before, value] for added, value in after.items()]
+    published = Table(
+        f"the same, as published ({model})", ["added", "before, %", "after, %"], paper, [own.note, *notes]
+    )
     return Outcome("argus-table2", [*tables, published])
 
 
