@@ -35,6 +35,7 @@ def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 
         needs="scores",
         keep="best-per-label",
         budget=Budget(queries=1 + queries),
+        details={"mix": mix},
     )
 
 
