@@ -39,10 +39,10 @@ def figures() -> Iterator[Figure]:
         ("feature-perturbation", feature_perturbation(space=space)),
         ("feature-perturbation-checkpointed", feature_perturbation(space=space, checkpoint=True)),
     ):
-        yield from share(name, subject, net, method, seeds)
+        yield from share(name, subject, space, method, seeds)
 
 
-def share(name: str, subject: Subject, net: Gan, method: Method, seeds: Images) -> Iterator[Figure]:
+def share(name: str, subject: Subject, space: Activations, method: Method, seeds: Images) -> Iterator[Figure]:
     """The time of the generator and the subject on the same batches, forward and backward, over that of the whole search."""
     shares, rates = [], []
     for _ in range(5):
@@ -51,20 +51,20 @@ def share(name: str, subject: Subject, net: Gan, method: Method, seeds: Images) 
         begun = perf_counter()
         shard = run_shard(campaign, seeds, limits(overlay(Budget(), method.budget), len(seeds)))
         whole = perf_counter() - begun
-        shares.append(seconds(lambda c=counted: bare(c.calls, subject, net, method.space, seeds)) / whole)
+        shares.append(seconds(lambda c=counted: bare(c.calls, subject, space, seeds)) / whole)
         rates.append(int((shard.counts.failing > 0).sum()) / whole)
     against = f"generator and subject, bare, on the same batches of up to {SEEDS}"
     yield _figure(f"{name}-model-share", statistics.median(shares), "of the search's time", against)
     yield _figure(f"{name}-seeds-per-second", statistics.median(rates), "failing seeds a second", "LeNet-5, mnist5k")
 
 
-def bare(calls: Sequence[tuple[int, bool]], subject: Subject, net: Gan, space: Activations, seeds: Images) -> None:
+def bare(calls: Sequence[tuple[int, bool]], subject: Subject, space: Activations, seeds: Images) -> None:
     """What the networks alone would take: the walk with something added at each place, the subject, and the gradient by it."""
     for rows, graded in calls:
         latent, label = seeds.context["latent"][:rows], seeds.y[:rows]
         moved = {place.number: torch.zeros(rows, *place.shape, requires_grad=graded) for place in space.places}
         with torch.set_grad_enabled(graded):
-            image = net.walk(latent, label, lambda number, h, m=moved: h + m[number] if number in m else h)
+            image = space.generator.walk(latent, label, lambda number, h, m=moved: h + m[number] if number in m else h)
             total = subject(to_grid(image)).logits.sum()
             if graded:
                 torch.autograd.grad(total, list(moved.values()))
