@@ -121,7 +121,7 @@ GENERATORS = {
             where="gan:conditional",
             latent=64,
             recipe=Recipe(epochs=12, steps=1200, batch=128, lr=2e-4),
-            colour=Recipe(epochs=40, batch=128, lr=3e-4, augment="flip"),
+            colour=Recipe(epochs=40, batch=128, lr=2e-4, augment="flip"),
             laws=("images in [0, 1]", "deterministic", "global random state untouched"),
         ),
     )

@@ -101,12 +101,17 @@ def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
 
 def ema(channels: int, size: int, classes: int, latent: int) -> VqVae:
     """Our default: codes follow their users. `latent` is the width of a code."""
-    return VqVae(channels, size, code=latent)
+    return VqVae(channels, size, code=latent, **_measure(channels, size))
 
 
 def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     """As ARGUS states it: the codebook is trained by the loss, with weights .25 (encoder) and .75 (codes)."""
-    return VqVae(channels, size, code=latent, learned="gradient")
+    return VqVae(channels, size, code=latent, learned="gradient", **_measure(channels, size))
+
+
+def _measure(channels: int, size: int) -> dict[str, int]:
+    """Small colour pictures keep half of their side and get more codes: on a quarter of it their details are lost."""
+    return {"halvings": 1, "width": 128, "book": 512} if channels > 1 and size <= 32 else {}
 
 
 def latent_discriminator(net: VqVae, hidden: int = 256) -> nn.Module:
