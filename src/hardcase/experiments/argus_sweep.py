@@ -1,7 +1,7 @@
 """The weights of ARGUS's two adversarial losses, which the paper leaves unsaid: every pair on a grid, against its numbers.
 
 ``--set mixes=[0.1,0.2,0.3] latent_weights=[0.01,0.1] image_weights=[0.01,0.1] kind=gradient model=lenet5 originals=10
-partners=900 epochs=50 joint_epochs=5 batch=64`` change what is run. The generator before joint training is trained once. What
+partners=900 epochs=50 joint_epochs=3 batch=64`` change what is run. The generator before joint training is trained once. What
 is known is written after every setting, so that a sweep that is stopped leaves its rows, and one that is started again goes on.
 """
 
@@ -116,7 +116,7 @@ def _options(bench: Bench, mix: float, weights: tuple[float, float] | None) -> d
 
 
 def _rounds(bench: Bench) -> int:
-    return int(bench.options.get("joint_epochs", 10 if bench.full else 5))
+    return int(bench.options.get("joint_epochs", 10 if bench.full else 3))
 
 
 def _measured(
