@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hardcase.version import VERSION
+
 if TYPE_CHECKING:
     from hardcase import criteria, data, methods, spaces, testing, zoo
     from hardcase.api import check, resume, run
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from hardcase.suite.shrink import shrink
     from hardcase.types import Budget, Images, Method
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "run": "api",

@@ -6,7 +6,7 @@ from pathlib import Path
 import hardcase
 
 ROOT = Path(hardcase.__file__).parent
-ZERO = {"errors", "types", "tensors", "randomness", "cache", "memory", "png"}
+ZERO = {"errors", "types", "tensors", "randomness", "cache", "memory", "png", "version"}
 TWO = {"methods", "distribute", "results", "report", "suite", "measuring"}
 THREE = {"config", "planning", "recipes", "models", "running", "api", "testing", "experiments", "judging"}
 FOUR = {"cli", "__init__", "__main__", "pytest_plugin"}

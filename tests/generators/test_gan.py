@@ -102,7 +102,7 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(make, after, tm
     whole, told = make(), []
     expected = contest.train_gan(whole, images, SHORT, seed=3)
     monkeypatch.setattr(unfinished, "SECONDS", 0.0)
-    monkeypatch.setattr("hardcase.training.loop._EVERY", 2)
+    monkeypatch.setattr("hardcase.training.telling.EVERY", 2)
     with pytest.raises(StopError):
         contest.train_gan(make(), images, SHORT, seed=3, progress=stopping(after), kept=tmp_path / "kept")
     if after > 1:

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from hardcase import __version__
 from hardcase.campaign import Campaign, Counts
 from hardcase.distribute.driving import OFTEN, Lost
 from hardcase.distribute.record import Outcome, Task
 from hardcase.distribute.working import run_task
 from hardcase.errors import INTERNAL, Problem
 from hardcase.types import Guide
+from hardcase.version import VERSION
 
 RETRIES = 3
 """How often the cluster itself runs a shard again whose worker or machine is gone."""
@@ -159,7 +159,7 @@ def _unpacked(place: int, reference: Any) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    return {"hardcase": __version__, "torch": str(torch.__version__)}
+    return {"hardcase": VERSION, "torch": str(torch.__version__)}
 
 
 def _ray() -> Any:

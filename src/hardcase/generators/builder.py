@@ -17,7 +17,8 @@ from hardcase.generators.lessons import LESSONS, Course
 from hardcase.generators.quality import yardstick
 from hardcase.training import cards, unfinished
 from hardcase.training.goals import geometry
-from hardcase.training.loop import Progress, own_randomness
+from hardcase.training.loop import own_randomness
+from hardcase.training.telling import Progress
 from hardcase.types import Images
 
 

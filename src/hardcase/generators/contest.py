@@ -23,8 +23,9 @@ from hardcase.generators.gan import Gan
 from hardcase.generators.pictures import draw_samples
 from hardcase.randomness import stream
 from hardcase.training.duel import Player, duel
-from hardcase.training.loop import History, Progress, own_randomness
+from hardcase.training.loop import own_randomness
 from hardcase.training.recipe import Recipe
+from hardcase.training.telling import History, Progress
 from hardcase.types import Images
 
 KIND_WEIGHT = 0.5

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from hardcase.generators.vqvae import VqVae, image_discriminator, latent_discriminator, own_loss
 from hardcase.training.duel import Player, duel
-from hardcase.training.loop import History, Progress, own_randomness
+from hardcase.training.loop import own_randomness
 from hardcase.training.recipe import Recipe
+from hardcase.training.telling import History, Progress
 from hardcase.types import Images
 
 
@@ -28,6 +29,7 @@ def train_jointly(
     device: torch.device | str = "cpu",
     progress: Callable[[Progress], None] | None = None,
     kept: Path | None = None,
+    seen: Callable[[], object] = lambda: None,
 ) -> History:
     """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the paper states neither).
 
@@ -57,8 +59,9 @@ def train_jointly(
         Player(nets=[latent, image], loss=judges, lr=recipe.lr),
     )
     return duel(
-        players, images, recipe, seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress, kept=kept
-    )
+        players, images, recipe,
+        seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress, kept=kept, seen=seen,
+    )  # fmt: skip
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

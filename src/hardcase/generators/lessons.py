@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from hardcase.generators import gan, hierarchical, vae, vqvae
 from hardcase.generators.contest import train_gan
 from hardcase.generators.joint import train_jointly
+from hardcase.generators.pictures import draw_reconstructions
 from hardcase.generators.quality import measure, measure_samples
-from hardcase.training.loop import History, Progress, fit
+from hardcase.training.loop import fit
 from hardcase.training.recipe import Recipe
+from hardcase.training.telling import History, Progress
 from hardcase.types import Images
 
 Judge = Callable[[Tensor], Tensor] | None
@@ -66,6 +68,7 @@ def _train_vqvae(course: Course) -> History:
         history = train_jointly(
             net, course.images, recipe, mix=mix, weights=weights,
             seed=course.seed, device=course.device, progress=course.progress, kept=course.kept,
+            seen=lambda: _draw(course),
         )  # fmt: skip
     else:
         history = _fit(course, vqvae.reconstruct(course.images))
@@ -82,10 +85,18 @@ def _train_gan(course: Course) -> History:
     )  # fmt: skip
 
 
+def _draw(course: Course) -> None:
+    """What it gives back so far, beside what is kept of its training."""
+    course.net.eval()
+    draw_reconstructions(course.kept, course.net, course.images)
+    course.net.train()
+
+
 def _fit(course: Course, goal: Any) -> History:
     return fit(
         course.net, course.images, goal, course.recipe,
-        seed=course.seed, name=course.name, device=course.device, progress=course.progress,
+        seed=course.seed, name=course.name, device=course.device, progress=course.progress, kept=course.kept,
+        seen=lambda: _draw(course),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ The output is linear and clamped: with a sigmoid the reconstruction of digits co
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -109,7 +110,7 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     return VqVae(channels, size, code=latent, learned="gradient", **_measure(channels, size))
 
 
-def _measure(channels: int, size: int) -> dict[str, int]:
+def _measure(channels: int, size: int) -> dict[str, Any]:
     """Small colour pictures keep half of their side and get more codes: on a quarter of it their details are lost."""
     return {"halvings": 1, "width": 128, "book": 512} if channels > 1 and size <= 32 else {}
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from hardcase import __version__
 from hardcase.campaign import Campaign
 from hardcase.health import Health
 from hardcase.store import SCHEMA
 from hardcase.types import Budget, Images
+from hardcase.version import VERSION
 
 
 def first_record(
@@ -27,7 +27,7 @@ def first_record(
     card = method.details.get("generator")
     return {
         "schema": SCHEMA,
-        "hardcase": __version__,
+        "hardcase": VERSION,
         "versions": _versions(),
         "argv": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from hardcase.training.cards import load as load
     from hardcase.training.goals import classify as classify
     from hardcase.training.loop import Goal as Goal
-    from hardcase.training.loop import History as History
-    from hardcase.training.loop import Progress as Progress
     from hardcase.training.loop import fit as fit
     from hardcase.training.loop import own_randomness as own_randomness
     from hardcase.training.recipe import Recipe as Recipe
+    from hardcase.training.telling import History as History
+    from hardcase.training.telling import Progress as Progress
 
 _WHERE = {
     "Recipe": "recipe",
-    **dict.fromkeys(("Goal", "History", "Progress", "fit", "own_randomness"), "loop"),
+    **dict.fromkeys(("Goal", "fit", "own_randomness"), "loop"),
+    **dict.fromkeys(("History", "Progress"), "telling"),
     "classify": "goals",
     **dict.fromkeys(("Card", "cached", "load"), "cards"),
 }

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase import __version__
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
+from hardcase.version import VERSION
 
 CARD, WEIGHTS, SCHEMA = "card.json", "weights.safetensors", 1
 Card = dict[str, Any]
@@ -165,7 +165,7 @@ def _state(net: nn.Module) -> dict[str, Tensor]:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": __version__}
+    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": VERSION}
 
 
 def _plain(config: Config) -> dict[str, Any]:

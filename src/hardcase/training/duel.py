@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
-from hardcase.training.loop import History, Progress, _Teller, own_randomness
+from hardcase.training.loop import own_randomness
 from hardcase.training.recipe import Recipe
 from hardcase.training.tables import AUGMENTS, SCHEDULES, pick
+from hardcase.training.telling import History, Progress, Teller
 from hardcase.training.unfinished import Keeper
 from hardcase.types import Images
 
@@ -67,7 +68,7 @@ def duel(
     take = _turns(players, optimisers, recipe, epochs * inside, place=place, half=half)
     augment = pick("augmentation", recipe.augment, AUGMENTS)
     x, y = images.x.to(place), images.y.to(place)
-    tell = _Teller(float("inf"), epochs, inside, progress, f"{name} on {images.name}")
+    tell = Teller(float("inf"), epochs, inside, progress, f"{name} on {images.name}")
     keep = Keeper(
         folder=kept, nets=[*nets, *also], optimisers=optimisers, noise=noise, place=place, tell=tell, seen=seen
     )

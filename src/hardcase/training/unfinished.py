@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.cache import write_atomically
-from hardcase.training.loop import Progress, _Teller
+from hardcase.training.telling import Progress, Teller
 
 STATE, SECONDS = "state.safetensors", 30.0
 """The file, and the time between two writings of it: as much work may be lost."""
@@ -44,7 +44,7 @@ class Keeper:
     optimisers: Sequence[torch.optim.Optimizer]
     noise: torch.Generator
     place: torch.device
-    tell: _Teller
+    tell: Teller
     seen: Callable[[], object] = lambda: None
     written: float = field(default_factory=time.monotonic)
 

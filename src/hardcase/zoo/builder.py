@@ -14,7 +14,8 @@ from torch import nn
 from hardcase.errors import Problem, choice
 from hardcase.training import cards
 from hardcase.training.goals import classify, geometry, predict
-from hardcase.training.loop import Progress, fit, own_randomness
+from hardcase.training.loop import fit, own_randomness
+from hardcase.training.telling import Progress
 from hardcase.types import Images
 from hardcase.zoo.attack import attack
 from hardcase.zoo.catalogue import MODELS, Model

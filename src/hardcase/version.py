@@ -1,0 +1,3 @@
+"""Which hardcase this is."""
+
+VERSION = "0.1.0"
