@@ -286,6 +286,14 @@ def test_the_errors_of_a_judge_stand_beside_its_counts(base, own):
     assert data["runs"][0]["trust"]["errors"]["own"] is own
 
 
+@pytest.mark.parametrize(("accuracy", "said"), [(0.659, True), (0.97, False)])
+def test_a_judge_that_sees_few_real_images_rightly_is_called_weak(base, accuracy, said):
+    home = base / f"weak{accuracy}"
+    page, _, data = written([judge(drawn_run(home), card={"standing": "here", "accuracy": accuracy})], home / "report")
+    assert ("A weak judge: it takes only 65.9 % of real test images" in page.text) is said
+    assert data["runs"][0]["trust"]["weak"] == (accuracy if said else None)
+
+
 def test_a_judge_without_error_rates_is_called_a_guess(base):
     page, _, _ = written([judge(drawn_run(base / "guess"))], base / "guess" / "report")
     assert "a guess of unknown quality" in page.text

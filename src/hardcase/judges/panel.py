@@ -18,6 +18,8 @@ from hardcase.tensors import chunks, digest_tensors
 
 REFERENCES = 10_000
 """Real images whose features are kept to measure nearness."""
+WEAK = 0.8
+"""A judge that takes fewer real test images for what they are is called weak."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from hardcase.judges.members import seats
-from hardcase.judges.panel import Panel, per_class
+from hardcase.judges.panel import WEAK, Panel, per_class
 from hardcase.judges.rules import Rule
 from hardcase.judging.judge import Judge, judge_of
 from hardcase.judging.schooling import USUAL, Schooling, Tell, parts, teach
@@ -22,6 +23,7 @@ from hardcase.training.loop import own_randomness
 from hardcase.types import Images
 
 KIND, NAME = "judge", "panel"
+_log = logging.getLogger(__name__)
 
 
 def trained(
@@ -51,6 +53,11 @@ def trained(
         measure=lambda net: _measure(net.to(device), test, device),
         measured_on=test.hash,
     )
+    if card["accuracy"] < WEAK:
+        _log.warning(
+            "the judge of %s takes only %.1f %% of test images for what they are: it will often be undecided",
+            train.name, 100 * card["accuracy"],
+        )  # fmt: skip
     return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.judges.panel import WEAK
 from hardcase.report.sheet import Sheet
 from hardcase.report.words import rate
 from hardcase.results import Run
@@ -30,6 +31,7 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     nearer = None if typical is None else rate(int((tests < typical).sum()), len(tests))
     return {
         "judge": run.record.get("judge"),
+        "weak": weak(run.record.get("judge")),
         "errors": errors(run.record.get("judge")),
         "tests": quantiles(tests),
         "pairs": quantiles(pairs),
@@ -39,6 +41,12 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "generator": _generator(run.record.get("generator")),
         "reconstruction": rate(lost, lost + counts["funnel"]["attempted"]),
     }
+
+
+def weak(judge: Mapping[str, Any] | None) -> float | None:
+    """The share of real test images that a judge sees rightly, if it is too small to rely on."""
+    share = (judge or {}).get("accuracy")
+    return float(share) if share is not None and share < WEAK else None
 
 
 def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
