@@ -124,3 +124,14 @@ def test_every_row_says_what_a_list_shows():
     for name, row in MODELS.items():
         assert row.name == name
         assert all((row.summary, row.needs, row.paper, row.laws))
+
+
+def test_lecuns_lenets_are_those_of_the_article():
+    net = zoo.build("lenet5-lecun", channels=1, size=28, classes=10)
+    dense = [(module.in_features, module.out_features) for module in net.modules() if isinstance(module, nn.Linear)]
+    assert net.conv2(net.pool1(net.conv1(torch.rand(1, 1, 28, 28)))).shape[1:] == (16, 10, 10)
+    assert dense == [(400, 120), (120, 84), (84, 10)]
+    four = zoo.build("lenet4-lecun", channels=1, size=28, classes=10)
+    assert [four.conv1.out_channels, four.conv2.out_channels, four.dense1.out_features] == [4, 16, 120]
+    with pytest.raises(Problem, match="12x12"):
+        zoo.build("lenet5-lecun", channels=1, size=8, classes=10)

@@ -67,7 +67,11 @@ def comparison(bench: Bench) -> Outcome:
     peer = "torch's FX int8 network" if bench.options.get("int8") == "fx" else "our own static rounding to 8 bits"
     more = [judge.note, said, f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper"]
     table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, *more, *NOTES])
-    shown = [[model, method, *row.cells()] for (model, method), row in PAPER.items() if model in subjects]
+    shown = [
+        [model, method, *row.cells()]
+        for (model, method), row in PAPER.items()
+        if model in {name.removesuffix("-lecun") for name in subjects}
+    ]
     paper = Table("the same, as published", ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"], shown)
     return Outcome("argus", [table, paper], figures)
 

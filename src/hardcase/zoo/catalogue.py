@@ -21,6 +21,7 @@ class Model:
 
 
 _DIGITS = Recipe(epochs=10, steps=1500, batch=64, lr=4e-3, augment="shift")
+_TANH = Recipe(epochs=10, steps=1500, batch=64, lr=2e-3, augment="shift")
 _COLOUR = Recipe(epochs=40, steps=1500, batch=128, lr=2e-3, schedule="warm", augment="crop-flip", decay=0.05)
 _LECUN = "LeCun et al., Proc. IEEE 1998; as in DeepXplore, Pei et al., SOSP 2017"
 _SIMONYAN = "Simonyan and Zisserman, ICLR 2015"
@@ -52,6 +53,22 @@ MODELS = {
             paper=_LECUN,
             where="lenet:lenet5",
             recipe=_DIGITS,
+        ),
+        Model(
+            name="lenet4-lecun",
+            summary="LeNet-4 nearer to LeCun's article: tanh, means in place of maxima",
+            needs="images of 12x12 or more",
+            paper="LeCun et al., Proc. IEEE 1998",
+            where="lenet:lenet4_lecun",
+            recipe=_TANH,
+        ),
+        Model(
+            name="lenet5-lecun",
+            summary="LeNet-5 nearer to LeCun's article: tanh, means in place of maxima",
+            needs="images of 12x12 or more",
+            paper="LeCun et al., Proc. IEEE 1998",
+            where="lenet:lenet5_lecun",
+            recipe=_TANH,
         ),
         Model(
             name="sinvad-cnn",
