@@ -93,6 +93,16 @@ def test_a_trait_is_drawn_measured_and_leaves_the_others_alone(name):
     assert others.max() < 0.35, dict(zip(NAMES, change.tolist()))
 
 
+def test_the_noise_of_single_pixels_moves_no_trait():
+    """Else a method that adds noise would seem to move what it never touched."""
+    images = world(drawn(60), (4, 9), copies=4)
+    x, rng = from_bytes(images.x), torch.Generator().manual_seed(0)
+    noise = torch.where(torch.rand(x.shape, generator=rng) < 0.5, -0.1, 0.1)
+    change = (measures((x + noise).clamp(0, 1)) - measures(x)) / GAPS
+    share = (change.abs() >= faults.HALF).float().mean(0)
+    assert share.max() <= 0.03, dict(zip(NAMES, share.tolist()))
+
+
 def test_a_tied_trait_follows_the_class_and_swapped_the_other_one():
     digits, column = drawn(), NAMES.index("tint")
     tied, swapped = (world(digits, (4, 9), tied="tint", swapped=way) for way in (False, True))

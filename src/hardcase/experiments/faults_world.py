@@ -34,10 +34,48 @@ class Trait:
     measure: Callable[[Tensor], Tensor]
 
 
-def _feature(name: str) -> Callable[[Tensor], Tensor]:
-    """A feature of the digit on its ground, read from the green channel, which no tint touches."""
-    column = [feature.name for feature in FEATURES].index(name)
-    return lambda x: measured(x[:, 1:2, INNER, INNER])[:, column]
+def _figure(x: Tensor) -> Tensor:
+    return measured(_green(x))[:, _column("figure")]
+
+
+def _shape(name: str) -> Callable[[Tensor], Tensor]:
+    """A feature of the digit's shape: of its ink after smoothing, as the noise of single pixels has no shape."""
+
+    def measure(x: Tensor) -> Tensor:
+        smooth = _smooth(x)
+        ground, top = _levels(smooth)
+        ink = (smooth - ground) / (top - ground).clamp_min(1e-6)
+        return measured((4 * ink - 1.5).clamp(0, 1))[:, _column(name)]
+
+    return measure
+
+
+def _thickness(x: Tensor) -> Tensor:
+    """How much of the picture is ink. Only means over many pixels are taken, in which the noise of single ones cancels."""
+    green, smooth = _green(x), _smooth(x)
+    ground, top = _levels(smooth)
+    digit, around = smooth > ground + 0.75 * (top - ground), smooth < ground + 0.25 * (top - ground)
+    high, low = ((green * part).sum((1, 2, 3)) / part.sum((1, 2, 3)).clamp_min(1) for part in (digit, around))
+    return (green.mean((1, 2, 3)) - low) / (high - low).clamp_min(1e-6)
+
+
+def _green(x: Tensor) -> Tensor:
+    """The digit on its ground, from the channel that no tint touches."""
+    return x[:, 1:2, INNER, INNER]
+
+
+def _smooth(x: Tensor) -> Tensor:
+    return functional.avg_pool2d(functional.pad(_green(x), (1, 1, 1, 1), mode="replicate"), 3, 1)
+
+
+def _levels(smooth: Tensor) -> tuple[Tensor, Tensor]:
+    """What the ground and the digit's strongest places look like."""
+    ground, top = smooth.flatten(1).quantile(torch.tensor([0.2, 0.97], device=smooth.device), dim=1)
+    return ground[:, None, None, None], top[:, None, None, None]
+
+
+def _column(name: str) -> int:
+    return [feature.name for feature in FEATURES].index(name)
 
 
 def _tint(x: Tensor) -> Tensor:
@@ -68,12 +106,12 @@ def _stripes() -> Bool[Tensor, " w"]:
 
 TRAITS = (
     Trait("tint", "by the colour of the background", _tint),
-    Trait("brightness", "by how bright the digit is", _feature("figure")),
+    Trait("brightness", "by how bright the digit is", _figure),
     Trait("saturation", "by how strong the digit's colour is", _saturation),
     Trait("mark", "by a mark in the corner", _mark),
-    Trait("thickness", "by the width of the strokes", _feature("stroke")),
-    Trait("slant", "by the way the digit leans", _feature("slant")),
-    Trait("position", "by where the digit stands", _feature("x")),
+    Trait("thickness", "by the width of the strokes", _thickness),
+    Trait("slant", "by the way the digit leans", _shape("slant")),
+    Trait("position", "by where the digit stands", _shape("x")),
     Trait("texture", "by stripes in the frame", _texture),
 )
 NAMES = tuple(trait.name for trait in TRAITS)
