@@ -11,9 +11,11 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 import benchmarks
 from benchmarks.figures import collect
+from hardcase.memory import keep_freed
 
 
 def main() -> None:
+    keep_freed()  # as the command line does
     found = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
     names = sys.argv[1:] or [name for name in found if name not in ("__main__", "figures")]
     for name in names:
