@@ -34,7 +34,7 @@ def figures() -> Iterator[Figure]:
     seeds = usable(here.subject, here.test.sample(count=SEEDS, seed=0))
     method = sinvad(space=here.space, partners=here.codes)
     search(here.subject, method, seeds.first(16))
-    ours = search(here.subject, method, seeds, shard=32)
+    ours = search(here.subject, method, seeds, shard=SEEDS)
     theirs = search(here.subject, sinvad_paper(space=here.space), seeds.first(SERIAL), shard=1)
     kind = "" if device == "cpu" else f"-{device}"
     yield _figure(f"sinvad-image{kind}", 1000 * _each(ours), "ms", f"a boundary image, {ours.success:.0%} success")
@@ -105,5 +105,5 @@ def _inside(here: World) -> float:
     seeds = usable(here.subject, here.test.sample(count=SEEDS, seed=0))
     method = sinvad(space=space, partners=here.codes)
     with torch.no_grad():
-        done = search(_TimedModel(here.subject, clock), method, seeds, shard=32)
+        done = search(_TimedModel(here.subject, clock), method, seeds, shard=SEEDS)
     return clock.spent / done.seconds
