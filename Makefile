@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
@@ -10,13 +11,16 @@ export MKL_CBWR = AUTO,STRICT
 
 venv: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0 -e .
+	touch $(RUNS)
+
+$(READY): $(RUNS)
 	$(BIN)/pip install -q -c constraints.txt -e .[dev]
 	touch $(READY)
 
-demo: venv  ## the main job on real digits; ends with a report
+demo: $(RUNS)  ## the main job on real digits; ends with a report
 	$(BIN)/hardcase demo
 
 test: venv lint  ## laws, references, golden runs, end to end
