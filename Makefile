@@ -13,7 +13,7 @@ venv: $(READY)
 
 $(RUNS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch==2.13.0 -e .
+	$(BIN)/pip install -q --no-compile -c constraints.txt torch==2.13.0 -e .
 	touch $(RUNS)
 
 $(READY): $(RUNS)
