@@ -7,26 +7,29 @@ import sys
 import pytest
 
 LOOP = """
-import resource
+import resource, sys
 import torch
 from hardcase.memory import keep_freed
-assert keep_freed()
-for _ in range(3):
-    blocks = [torch.ones(2**20) for _ in range(12)]
-    del blocks
+if sys.argv[1] == "kept":
+    assert keep_freed()
+for _ in range(10):
+    torch.ones(10 * 2**20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
-    blocks = [torch.ones(2**20) for _ in range(12)]
-    del blocks
+    torch.ones(10 * 2**20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
+PAGES = 20 * 40 * 2**20 // 4096
+"""What twenty blocks of 40 MB take: beyond 32 MB, glibc hands every block back unless it is told otherwise."""
 
 
-ROUNDS, BLOCKS, PAGES = 20, 12, 4 * 2**20 // 4096
+def faults(how):
+    done = subprocess.run([sys.executable, "-c", LOOP, how], capture_output=True, text=True, check=True)
+    return int(done.stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or resource.getpagesize() != 4096, reason="counts pages of Linux")
 def test_freed_memory_is_kept():
-    """Handed back every time, the blocks would cost a fault for each of their pages in each round."""
-    done = subprocess.run([sys.executable, "-c", LOOP], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 0.01 * ROUNDS * BLOCKS * PAGES
+    if faults("as it comes") < 0.9 * PAGES:
+        pytest.skip("this system keeps large blocks, or gives them in larger pages, without being asked")
+    assert faults("kept") < 0.5 * PAGES

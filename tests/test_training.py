@@ -166,6 +166,20 @@ def test_schedules_stay_between_nothing_and_the_full_rate(name):
     assert max(factors) == pytest.approx(1, abs=0.01)
 
 
+def test_every_step_is_taken_at_the_rate_of_its_schedule(monkeypatch):
+    """The first step at the schedule's beginning, the last one step before its end."""
+    rates = []
+
+    class Noting(torch.optim.SGD):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    monkeypatch.setitem(OPTIMISERS, "sgd", lambda parameters, lr, decay: Noting(parameters, lr=lr))
+    _, history = fitted(recipe=replace(RECIPE, optimiser="sgd", schedule="cosine", lr=0.1))
+    assert rates == [0.1 * SCHEDULES["cosine"](done / history.steps) for done in range(history.steps)]
+
+
 def test_stairs_fall_twice():
     stairs = SCHEDULES["stairs"]
     assert [stairs(done) for done in (0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 0.1, 0.1, 0.01])
