@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 
 from benchmarks.figures import Figure, ratio, seconds
-from benchmarks.whitebox import _Counted
+from benchmarks.whitebox import Counted
 from hardcase import data, generators, zoo
 from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
 from hardcase.generators.gan import Gan
@@ -46,7 +46,7 @@ def share(subject: Subject, space: Activations, method: Method, seeds: Images) -
     """The time of the generator and the subject on the same batches, forward and backward, over that of the whole search."""
     shares, rates = [], []
     for _ in range(5):
-        counted = _Counted(subject)
+        counted = Counted(subject)
         begun = perf_counter()
         failing = search(counted, method, seeds)
         whole = perf_counter() - begun

@@ -108,7 +108,7 @@ class _Union:
         pass
 
 
-class _Counted:
+class Counted:
     """A model that notes how many rows it was asked, and whether gradients were wanted."""
 
     def __init__(self, model: Subject) -> None:
@@ -124,7 +124,7 @@ def share(name: str, subject: Subject, peers: tuple[Subject, ...], method: Metho
     """How much of a campaign's time its networks take, forward and backward, and tests found a second."""
     shares, rates = [], []
     for _ in range(3):
-        counted = _Counted(subject)
+        counted = Counted(subject)
         campaign = Campaign(subject=counted, method=method, peers=peers, keep=parse_keep(method.keep), batch=512)
         begun = perf_counter()
         shard = run_shard(campaign, seeds, limits(overlay(Budget(), method.budget), len(seeds)), guides=method.guides)

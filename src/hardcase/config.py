@@ -166,9 +166,19 @@ def _problem(error: ValidationError) -> Problem:
     if first["type"] == "extra_forbidden":
         return choice("setting", place, [".".join([*place.split(".")[:-1], name]) for name in section])
     if first["type"] == "missing":
-        flag = place.removesuffix(".name")
-        return Problem(f"{flag} is not given.", fix=f"--{flag} ..., or {flag} = ... in the configuration file")
+        return _missing([_place(one["loc"])[1] for one in error.errors() if one["type"] == "missing"])
     return wrong_value(place, error)
+
+
+def _missing(places: Sequence[str]) -> Problem:
+    """All that is missing, told at once."""
+    flags = [place.removesuffix(".name") for place in places]
+    if len(flags) == 1:
+        return Problem(
+            f"{flags[0]} is not given.", fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file"
+        )
+    told = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
+    return Problem(told, fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file")
 
 
 def _place(path: Sequence[Any]) -> tuple[list[str], str]:

@@ -39,7 +39,7 @@ def test_a_configuration_that_is_not_toml(world):
 
 
 def test_nothing_given(world):
-    refused(world("run"), "model is not given", "--model")
+    refused(world("run"), "model, data and method are not given", "--model ... --data ... --method ...")
 
 
 def test_a_missing_model_file(world):

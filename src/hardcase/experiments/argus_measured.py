@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, UInt8
@@ -12,6 +12,7 @@ from torch import Tensor
 from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
 from hardcase.experiments.argus_judged import SAMPLE, Bar, judged
 from hardcase.experiments.argus_witness import Witness
+from hardcase.experiments.searching import on_cpu
 from hardcase.metrics import PerSeed, label_diversity, per_seed, ssim
 from hardcase.randomness import stream
 from hardcase.subject import Subject
@@ -101,7 +102,7 @@ def _measured(
         campaign, images, bounds, number=number, guides=method.guides,
         stop=lambda counts: count is not None and int(witness.made.max()) >= count,
     )  # fmt: skip
-    alive, findings, made = ~shard.counts.lost.cpu(), _on_cpu(shard.findings), witness.made.cpu()
+    alive, findings, made = ~shard.counts.lost.cpu(), on_cpu(shard.findings), witness.made.cpu()
     each = per_seed(findings, images.x, failing=shard.counts.failing.cpu(), looked=made)
     confirmed = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
     far, like = witness.likeness(images)
@@ -116,7 +117,3 @@ def _alike(findings: Findings, images: Images) -> Float[Tensor, " n"]:
     label = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
     near = label.take((ssim(from_bytes(label.x), from_bytes(images.x[label.seed])) >= LIKE).nonzero().squeeze(1))
     return label_diversity(near.seed, near.predicted, len(images))
-
-
-def _on_cpu(findings: Findings) -> Findings:
-    return Findings(**{f.name: getattr(findings, f.name).cpu() for f in fields(Findings)})

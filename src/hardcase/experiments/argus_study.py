@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from hardcase.cache import make_folder, write_atomically
 from hardcase.experiments.argus_answers import COLUMNS, SCORES
 from hardcase.experiments.argus_measured import Measured
 from hardcase.experiments.argus_methods import RIVALS
+from hardcase.experiments.saying import csv_text
 from hardcase.randomness import stream
 from hardcase.types import KINDS, Images
 
@@ -72,7 +71,7 @@ def write_study(study: Study, folder: Path, *, raters: int, seed: int) -> None:
             key.append([name, f"o{o:02d}", METHODS[m], *answer, study.originals.id[o]])
     order_rows = [["rater", "position", "original", "items"], *assign(shown, raters, seed)]
     for name, rows in (("items", items), ("key", key), ("assignments", order_rows)):
-        write_atomically(folder / f"{name}.csv", _csv(rows))
+        write_atomically(folder / f"{name}.csv", csv_text(rows))
     write_atomically(folder / "study.json", (json.dumps(_instructions(raters), indent=2) + "\n").encode())
 
 
@@ -96,9 +95,3 @@ def _instructions(raters: int) -> dict[str, object]:
         "ratings": list(COLUMNS),
         "raters": raters,
     }  # fmt: skip
-
-
-def _csv(rows: Sequence[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()

@@ -21,7 +21,6 @@ from hardcase.experiments.argus_paper import PAPER, Published
 from hardcase.experiments.argus_world import (
     Painter,
     networks,
-    of_all,
     originals,
     painter,
     reconstruction_errors,
@@ -36,7 +35,7 @@ NAME = "argus-sweep"
 FULL, SMALL = (0.001, 0.01, 0.1, 1.0), (0.01, 0.1)
 NOTES = (
     "latent and image weight: of the generator's loss against the latent and the image discriminator; none: pre-trained only",
-    "SSIM of all: over every generated image, which the distance uses; SSIM of failing: over the nearest image of each wrong label",
+    "SSIM of all: over generated images, failing or not, up to 90 of each original, which the distance uses; SSIM of failing: over the nearest image of each wrong label",
     "distance: root mean square of the differences from the paper's ER and SR (as shares), LD (as a share of the wrong labels) "
     "and SSIM; 0 is the paper's four numbers, * the nearest at its mix",
     "ER at mix 0: share of rightly classified test images that reconstruction alone gets wrong; an ER near it is not the mixture's",
@@ -123,14 +122,15 @@ def _measured(
     own: Painter, subject: Subject, groups: Sequence[Images], right: Images, setting: Setting, partners: int
 ) -> Setting:
     method = argus(space=own.space, partners=own.codes, mix=setting.mix, queries=partners)
-    seeds = measured(subject, method, groups).seeds
+    done = measured(subject, method, groups)
+    seeds = done.seeds
     return replace(
         setting,
         reconstruction=own.card["ssim"],
         right=own.card["reconstruction_accuracy"],
         at_zero=_mean(reconstruction_errors(own, subject, right).double()),
         er=_mean(seeds.er), ld=_mean(seeds.ld), sr=_mean(seeds.sr), failing=_mean(seeds.ssim),
-        ssim=_mean(of_all(own, subject, groups, setting.mix)[1]),
+        ssim=_mean(done.ssim),
     )  # fmt: skip
 
 

@@ -104,20 +104,6 @@ def reconstruction_errors(painter: Painter, subject: Subject, images: Images) ->
     return mixed(painter, subject, images, images.x.new_zeros(len(images), 1).long(), 0.0)[2].squeeze(1)
 
 
-def of_all(
-    painter: Painter, subject: Subject, groups: Sequence[Images], mix: float, count: int = 90
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """MSE and SSIM of each original, over `count` of its images, failing or not: the first partners, classes taking turns."""
-    distances, likeness = [], []
-    for images in groups:
-        lists = [painter.codes.by_class[label] for label in images.y.tolist()]
-        partner = torch.stack([rows[torch.arange(count) % len(rows)] for rows in lists])
-        one, two, _ = mixed(painter, subject, images, partner, mix)
-        distances.append(one.mean(1))
-        likeness.append(two.mean(1))
-    return torch.cat(distances), torch.cat(likeness)
-
-
 @torch.no_grad()
 def mixed(
     painter: Painter, subject: Subject, images: Images, partner: Int[Tensor, "n p"], mix: float

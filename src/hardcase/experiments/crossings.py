@@ -20,9 +20,8 @@ from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import Searched, search
 from hardcase.guides.corpus import Corpus
 from hardcase.guides.schedules import Recent
-from hardcase.methods.sinvad_others import likelihood, trace
 from hardcase.methods.tensorfuzz import Outputs
-from hardcase.methods.watching import Profiles
+from hardcase.methods.watching import Profiles, likelihood, trace
 from hardcase.objectives import Differential, Margin, Surprise
 from hardcase.oracles import Disagree, LeavesLabel, Surprising
 from hardcase.randomness import stream

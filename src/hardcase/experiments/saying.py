@@ -1,6 +1,10 @@
-"""Numbers as cells of a table: means and shares with their intervals, effect sizes with their words."""
+"""Numbers as cells of a table: means and shares with their intervals, effect sizes with their words; rows as CSV."""
 
 from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,3 +35,10 @@ def delta(values: Tensor, control: Tensor) -> str | None:
         return None
     size = statistics.cliffs_delta(torch.as_tensor(values), torch.as_tensor(control))
     return f"{size:+.2f} {statistics.magnitude(size)}"
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> bytes:
+    """Rows as a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -74,7 +74,7 @@ def search(
     counts = [part.counts for part in parts]
     return Searched(
         seeds,
-        Findings.join([_on_cpu(part.findings) for part in parts]),
+        Findings.join([on_cpu(part.findings) for part in parts]),
         torch.cat([count.queries for count in counts]).cpu(),
         torch.cat([count.gradients for count in counts]).cpu(),
         ~torch.cat([count.lost for count in counts]).cpu(),
@@ -117,7 +117,8 @@ def top_two_gap(p: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:
     return best[:, 0] - best[:, 1]
 
 
-def _on_cpu(findings: Findings) -> Findings:
+def on_cpu(findings: Findings) -> Findings:
+    """Findings whose tensors are all in main memory."""
     from dataclasses import fields
 
     return Findings(**{f.name: getattr(findings, f.name).cpu() for f in fields(Findings)})

@@ -6,8 +6,6 @@ S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023. Ma
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -20,6 +18,7 @@ from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.quadruples import METHODS, Quadruples, quadruples
 from hardcase.experiments.ratings import COLUMNS, Rating, by_image, by_method, inattentive, read, winners
+from hardcase.experiments.saying import csv_text
 from hardcase.experiments.searching import probabilities
 from hardcase.experiments.world import World, world
 from hardcase.randomness import stream
@@ -79,9 +78,9 @@ def write_study(here: World, made: Quadruples, folder: Path, *, raters: int, see
             write_atomically(folder / "images" / f"{name}.png", png.encode(made.x[q, m]))
             items.append([name, q, method, f"images/{name}.png", classes[made.source[q]], classes[made.target[q]], made.seed[q]])  # fmt: skip
     head: list[object] = ["item", "quadruple", "method", "image", "source", "target", "seed"]
-    write_atomically(folder / "items.csv", _csv([head, *items]))
+    write_atomically(folder / "items.csv", csv_text([head, *items]))
     write_atomically(
-        folder / "assignments.csv", _csv([["rater", "position", "item"], *assign(len(made), raters, seed)])
+        folder / "assignments.csv", csv_text([["rater", "position", "item"], *assign(len(made), raters, seed)])
     )
     study = {
         "questions": ["How much does this image look like {source}?", "How much does this image look like {target}?"],
@@ -159,9 +158,3 @@ def _tests(ratings: list[Rating], paper: dict[str, dict[str, float]]) -> Table:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def _csv(rows: list[list[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()

@@ -55,7 +55,7 @@ def trained(
     )
     if card["accuracy"] < WEAK:
         _log.warning(
-            "the judge of %s takes only %.1f %% of test images for what they are: it will often be undecided",
+            "the judge of %s takes only %.1f %% of test images for what they are: it will deny or leave open the label of many good tests",
             train.name, 100 * card["accuracy"],
         )  # fmt: skip
     return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))

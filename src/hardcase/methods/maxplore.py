@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from hardcase.criteria.units import Selection, select
 from hardcase.errors import Problem, choice
 from hardcase.guides.strongest import Strongest
-from hardcase.methods.neurons import kinds
+from hardcase.methods.neurons import first_convolutions, groups_of
 from hardcase.methods.watching import Profiles, Reader
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
@@ -143,27 +140,7 @@ def _guide(subject: Model, profile: Profiles, form: str, per: str, k: int, convo
         raise choice("group of maxplore", per, PER)
     if k < 1 or walks < 1:
         raise Problem(f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16")
-    selection = _convolutions(profile, subject, convolutions)
-    groups = _groups(selection, "unit" if form == "one" else per)
+    selection = first_convolutions(profile, subject, convolutions)
+    groups = groups_of(selection, "unit" if form == "one" else per)
     groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
     return Strongest(OWN, Reader(selection), selection.taps, groups, k)
-
-
-def _convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
-    """Every unit of the first convolutions, after activation; of the first dense layers, if a network has none."""
-    anatomy = profile.anatomy(subject)
-    whole = select(anatomy, "activated", "unit")
-    kind = kinds(anatomy, whole)
-    wanted = "conv" if "conv" in kind else "linear"
-    layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
-    return Selection(layers[: max(1, count)], "unit")
-
-
-def _groups(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
-    """The first unit and the number of units of every unit, filter or layer."""
-    rows = []
-    for start, layer in zip(selection.starts, selection.layers, strict=True):
-        parts = {"unit": layer.units, "filter": layer.channels, "layer": 1}[per]
-        size = layer.units // parts
-        rows += [[start + i * size, size] for i in range(parts)]
-    return torch.tensor(rows)

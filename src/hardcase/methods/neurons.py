@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.anatomy import Anatomy, Layer, Layered
@@ -126,3 +126,23 @@ def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
     """A value for each layer, repeated for its units; 0 for the softmax."""
     values = [*values, *[0.0] * (len(selection.widths) - len(values))]
     return torch.tensor(values).repeat_interleave(torch.tensor(selection.widths))
+
+
+def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
+    """Every unit of the first convolutions, after activation; of the first dense layers, if a network has none."""
+    anatomy = profile.anatomy(subject)
+    whole = select(anatomy, "activated", "unit")
+    kind = kinds(anatomy, whole)
+    wanted = "conv" if "conv" in kind else "linear"
+    layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
+    return Selection(layers[: max(1, count)], "unit")
+
+
+def groups_of(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
+    """The first unit and the number of units of every unit, filter or layer."""
+    rows = []
+    for start, layer in zip(selection.starts, selection.layers, strict=True):
+        parts = {"unit": layer.units, "filter": layer.channels, "layer": 1}[per]
+        size = layer.units // parts
+        rows += [[start + i * size, size] for i in range(parts)]
+    return torch.tensor(rows)

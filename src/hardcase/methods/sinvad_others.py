@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from hardcase.criteria.surprise import Likelihood
-from hardcase.criteria.traces import Traces
-from hardcase.methods.watching import Profiles
+from hardcase.methods.watching import Profiles, likelihood, trace
 from hardcase.objectives import NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
 from hardcase.searches.exits import Exits
 from hardcase.searches.genetic import Genetic
 from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.searches.neighbours import Codes
-from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Budget, Images, Method, Model, Space
-
-MOST = 5000
-"""Training traces of a density estimate."""
+from hardcase.types import Budget, Method, Model, Space
 
 
 def sinvad_surprise(
@@ -129,29 +120,3 @@ def _climbing(
         budget=Budget(queries=5000),
         taps={layer: trace},
     )
-
-
-def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
-    """The surprise of the layer before the last, fitted to what training images do there; and that layer."""
-    layer = profile.anatomy(subject).layers[-2].name
-    images = profile.training()
-    some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
-    traces = _traces(subject, some, layer)
-    if per_class:
-        return Likelihood.fit(traces), layer
-    return Likelihood.fit(traces, per_class=False, most=100), layer
-
-
-@torch.no_grad()
-def _traces(subject: Model, images: Images, layer: str) -> Traces:
-    seen, said = [], []
-    for rows in chunks(len(images), 256):
-        answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
-        seen.append(answer.activations[layer])
-        said.append(answer.logits.argmax(1))
-    return Traces(torch.cat(seen).cpu(), torch.cat(said).cpu(), images.y)
-
-
-def trace(values: Tensor) -> Float[Tensor, "m d"]:
-    """A dense layer as it is, a picture as the mean of each channel."""
-    return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()

@@ -13,10 +13,16 @@ from hardcase.criteria.anatomy import Anatomy, Layered, survey
 from hardcase.criteria.building import build, requirements
 from hardcase.criteria.measure import Measure
 from hardcase.criteria.profile import Needs, Profile
+from hardcase.criteria.surprise import Likelihood
+from hardcase.criteria.traces import Traces
 from hardcase.criteria.units import Selection, select
 from hardcase.errors import Problem
 from hardcase.measuring import profile_for
+from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Answer, Images, Model, Offer, Probe, Tap
+
+MOST = 5000
+"""Training traces of a density estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,32 @@ class Reader:
 def selection(anatomy: Anatomy, layers: str = "activated") -> Selection:
     """Channel means of the named layers."""
     return select(anatomy, layers, "channel")
+
+
+def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
+    """The surprise of the layer before the last, fitted to what training images do there; and that layer."""
+    layer = profile.anatomy(subject).layers[-2].name
+    images = profile.training()
+    some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
+    traces = _traces(subject, some, layer)
+    if per_class:
+        return Likelihood.fit(traces), layer
+    return Likelihood.fit(traces, per_class=False, most=100), layer
+
+
+@torch.no_grad()
+def _traces(subject: Model, images: Images, layer: str) -> Traces:
+    seen, said = [], []
+    for rows in chunks(len(images), 256):
+        answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
+        seen.append(answer.activations[layer])
+        said.append(answer.logits.argmax(1))
+    return Traces(torch.cat(seen).cpu(), torch.cat(said).cpu(), images.y)
+
+
+def trace(values: Tensor) -> Float[Tensor, "m d"]:
+    """A dense layer as it is, a picture as the mean of each channel."""
+    return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()
 
 
 def _named(spec: str, prefix: str) -> str:
