@@ -5,13 +5,16 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
+from hardcase.searches.adam import AdamAscent
 from hardcase.spaces.appearance import PARTS, Appearance, appearance
 from hardcase.spaces.geometry import Camera, Warp
 from hardcase.spaces.optics import Light
 from hardcase.tensors import to_bytes
-from hardcase.testing import check_space
-from hardcase.types import Seeds, Space
+from hardcase.testing import check_method, check_space
+from hardcase.types import Budget, Method, Seeds, Space
 
 SPACES = [*PARTS, "camera*light", "warp*light", "*".join(PARTS)]
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 65, 49)]
@@ -203,6 +206,14 @@ def test_every_end_of_every_range_has_words():
             assert (said != "unchanged") == coordinate.counts, coordinate.name
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_names_are_unique(shape):
+    space = appearance("*".join(PARTS), shape=shape)
+    groups = [group.name for group in space.groups]
+    assert len(set(space.names)) == space.size
+    assert len(set(groups)) == len(groups)
+
+
 def test_severity_and_distance_are_in_units_of_the_range():
     space = appearance("warp*camera*focus", shape=(1, 28, 28))
     origin = seeds(photographs(3, space.shape))
@@ -299,3 +310,19 @@ def test_a_space_travels_to_workers():
     assert isinstance(again, Space)
     assert isinstance(again, Appearance)
     assert again.keeps_code
+
+
+@pytest.mark.parametrize("name", ["camera(rotation=90)*light", "warp(reach=0.5)*focus*sensor"])
+def test_a_gradient_search_in_these_spaces_obeys_the_laws_of_methods(name):
+    def make():
+        return Method(
+            name="appearance",
+            space=appearance(name, shape=(1, 8, 8)),
+            search=AdamAscent(stride=0.1),
+            objective=Margin(),
+            oracle=LeavesLabel(),
+            needs="gradients",
+            budget=Budget(gradients=40),
+        )
+
+    check_method(make)

@@ -134,11 +134,15 @@ class Appearance:
 
         Coordinates that only say a direction (the angle of a motion) do not count.
         """
-        columns = []
-        for group, code in zip(self.groups, self._split(z)):
-            counted = [i for i, c in enumerate(group.coordinates) if c.counts]
-            columns.append(torch.linalg.vector_norm(code[:, counted], dim=1) / len(counted) ** 0.5)
-        return torch.stack(columns, 1)
+        shares = [
+            c.counts / sum(other.counts for other in group.coordinates) ** 0.5
+            for group in self.groups
+            for c in group.coordinates
+        ]
+        weighed = z * torch.tensor(shares, device=z.device, dtype=z.dtype)
+        return torch.stack(
+            [torch.linalg.vector_norm(piece, dim=1) for piece in self._split(weighed)], 1
+        )
 
     def removed(self, z: Float[Tensor, "m d"], mask: Bool[Tensor, "m g"]) -> Float[Tensor, "m d"]:
         """Codes without the groups that `mask` names, row by row: what a search for the smallest
