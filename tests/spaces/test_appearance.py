@@ -12,6 +12,7 @@ from hardcase.searches.adam import AdamAscent
 from hardcase.spaces.appearance import PARTS, Appearance, appearance
 from hardcase.spaces.geometry import Camera, Warp
 from hardcase.spaces.optics import Light
+from hardcase.spaces.sensor import grain
 from hardcase.tensors import to_bytes
 from hardcase.testing import check_method, check_space
 from hardcase.types import Budget, Method, Seeds, Space
@@ -167,6 +168,26 @@ def test_a_product_is_the_concatenation_of_its_codes_and_order_does_not_change_i
     assert torch.equal(
         product.decode(torch.cat([one, 0 * two], 1), origin), camera.decode(one, origin)
     )
+
+
+def test_every_order_of_factors_gives_the_same_images():
+    origin = seeds(photographs(2))
+    space = appearance("*".join(PARTS), shape=(3, 32, 32))
+    z = somewhere(space, 2)
+    turned = appearance("*".join(reversed(PARTS)), shape=(3, 32, 32))
+    column = [space.names.index(name) for name in turned.names]
+    assert torch.equal(turned.decode(z[:, column], origin), space.decode(z, origin))
+
+
+def test_the_pattern_of_noise_stays_where_it_is_when_the_image_moves():
+    space = appearance("camera*light*sensor", shape=(3, 32, 32))
+    origin = seeds(0.3 + 0.3 * photographs(1))
+    z = torch.zeros(1, space.size)
+    z[0, space.names.index("rotation")] = 0.7
+    clean = space.decode(z, origin)
+    z[0, space.names.index("noise")] = 0.5
+    noise = (space.decode(z, origin) - clean) / (0.4 + 0.6 * clean).sqrt()
+    assert torch.allclose(noise, 8 / 255 * grain(origin.x), atol=1e-5)
 
 
 def test_a_finding_is_told_in_words():

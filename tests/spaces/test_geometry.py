@@ -88,6 +88,22 @@ def test_what_is_far_is_small():
     assert width[-1] > 30 > width[0]
 
 
+@pytest.mark.parametrize(("name", "axis"), [("view from the left", 1), ("view from above", 0)])
+def test_the_tilted_plane_is_seen_by_a_pinhole_camera(name, axis):
+    """A point of the plane, projected to the image, is where the image is read from."""
+    shape = (1, 40, 40)
+    camera = Camera()
+    zero = torch.zeros(1, dtype=torch.float64)
+    values = {c.name: zero for g in camera.groups(shape) for c in g.coordinates}
+    point = 20 * torch.rand(1, 2, 5, 5, generator=stream(0), dtype=torch.float64) - 10
+    angle = math.radians(12)
+    depth = 40 + point[:, axis] * math.sin(angle)
+    seen = 40 * point / depth[:, None]
+    seen[:, axis] *= math.cos(angle)
+    read = camera.move(seen, {**values, name: zero + 12}, shape)
+    assert torch.allclose(read, point, atol=1e-9)
+
+
 def test_slanted_to_the_right_leans_like_italics():
     x = torch.zeros(1, 1, 33, 33)
     x[..., 16] = 1
