@@ -8,7 +8,7 @@ from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
-from hardcase.searches.adam import AdamAscent
+from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import PARTS, Appearance, appearance
 from hardcase.spaces.geometry import Camera, Warp
 from hardcase.spaces.optics import Light
