@@ -12,8 +12,8 @@ import torch
 import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from hardcase import context, data
-from hardcase.judges import verdicts
-from hardcase.judges.verdicts import judge_run
+from hardcase.runs import verdicts
+from hardcase.runs.verdicts import judge_run
 from hardcase.models import zoo
 from hardcase.report import page
 

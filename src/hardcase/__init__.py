@@ -25,18 +25,18 @@ if TYPE_CHECKING:
         spaces,
         testing,
     )
-    from hardcase.api import check, resume, run
+    from hardcase.api import check, resume, run, search
     from hardcase.errors import Problem
-    from hardcase.judges.verdicts import judge
     from hardcase.models import zoo
     from hardcase.models.subject import Subject
     from hardcase.runs.results import Run
+    from hardcase.runs.verdicts import judge
     from hardcase.suite.compare import compare
     from hardcase.suite.coverage import coverage
     from hardcase.suite.gate import assert_confirmed_rate
     from hardcase.suite.replay import replay
     from hardcase.suite.shrink import shrink
-    from hardcase.types import Budget, Images, Method
+    from hardcase.types import Budget, Findings, Images, Judge, Method, Verdicts
 
 __version__ = VERSION
 

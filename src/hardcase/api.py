@@ -1,22 +1,84 @@
-"""The Python front door: `hc.run` takes live objects where the command line takes names."""
+"""The Python front door: `hc.run` and `hc.search` take live objects where the command line takes names."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hardcase import context
-from hardcase.campaign.record import Campaign, parse_keep
+from hardcase.campaign.memory import search_images
 from hardcase.config import parse, read
-from hardcase.errors import Problem
-from hardcase.models.health import Health
+from hardcase.context import Context
+from hardcase.errors import NO_SEEDS, Problem
+from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
 from hardcase.runs import start
 from hardcase.runs.results import Run
-from hardcase.runs.start import Plan, Watcher
-from hardcase.types import Budget, Images, Method, Model
+from hardcase.runs.start import Watcher
+from hardcase.runs.verdicts import finish
+from hardcase.types import Budget, Findings, Images, Method, Model
+
+_log = logging.getLogger(__name__)
+
+
+def search(
+    subject: Model,
+    seeds: Images,
+    *,
+    method: str | Method = "sinvad",
+    budget: Budget | None = None,
+    seed: int = 0,
+    peers: Sequence[Model] = (),
+    target: int | None = None,
+    generator: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    keep: str | None = None,
+    train: Images | None = None,
+    batch: int = 256,
+    shard: int = 32,
+    rounds: int = 8,
+) -> Findings:
+    """Search `seeds` for inputs on which `subject` fails, in memory: no folder, no judge.
+
+    Args:
+        subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
+        seeds: Where the search starts; those that the subject misclassifies are left out.
+        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
+        budget: Limits that replace the method's own.
+        seed: Everything random follows from it.
+        peers: Networks to compare with, for methods that do.
+        target: Targeted search: only this predicted class counts as a failure.
+        generator: The generator of a latent method, as ``--generator`` names it.
+        options: Options of a method that is given by name.
+        keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
+        train: Training images, where the seeds' data set cannot be loaded by its name.
+        batch: Rows that a network is given in one call; changes no result.
+        shard: Seeds that are searched at once.
+        rounds: Shards that start from the same state of the guides.
+
+    Returns:
+        The findings; `seed` is the position of the seed in `seeds`.
+
+    Raises:
+        Problem: If the arguments do not fit together, or no seed is classified correctly.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> found = hc.search(toy_subject(), toy_images(8), method="pgd", seed=1)
+        >>> len(found) > 0 and bool((found.predicted != found.expected).all())
+        True
+    """
+    given = dict(locals())
+    context = _context_of(**given)
+    images = context.seeds
+    right = (answers(subject, images, batch).argmax(1) == images.y).nonzero().squeeze(1)
+    if not len(right):
+        raise Problem("no seed is classified correctly: nothing to search from.", code=NO_SEEDS)
+    found = search_images(context.campaign, images.take(right), budget, shard=shard, rounds=rounds)
+    return found.findings.reseeded(right)
 
 
 def run(
@@ -32,68 +94,174 @@ def run(
     generator: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
+    train: Images | None = None,
     batch: int = 256,
     workers: int = 1,
     cluster: str | None = None,
     shard: int = 32,
     rounds: int = 8,
     allow_low_accuracy: bool = False,
+    judge: bool = True,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Search `seeds` for inputs on which `subject` fails, store everything in the new folder `out`, return the run.
+    """Search like `search`, store everything in the new folder `out`, judge what was found.
 
-    `method` is a name (with `options` and, for latent methods, a `generator` trained on the seeds' data if missing)
-    or a recipe such as ``hc.methods.sinvad(space=...)``.
+    Args:
+        subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
+        seeds: Where the search starts.
+        out: A folder that does not exist yet or is empty.
+        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
+        budget: Limits that replace the method's own.
+        seed: Everything random follows from it.
+        peers: Networks to compare with, for methods that do.
+        target: Targeted search: only this predicted class counts as a failure.
+        generator: The generator of a latent method, as ``--generator`` names it.
+        options: Options of a method that is given by name.
+        keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
+        train: Training images, where the seeds' data set cannot be loaded by its name.
+        batch: Rows that a network is given in one call; changes no result.
+        workers: Processes that search side by side.
+        cluster: A Ray cluster, as ``--cluster`` names it.
+        shard: Seeds that are searched at once.
+        rounds: Shards that start from the same state of the guides.
+        allow_low_accuracy: Go on with a subject that is hardly better than chance.
+        judge: Judge the findings if the judge of the data is trained; how to train it is logged.
+        watcher: Told how the run goes.
+
+    Returns:
+        The stored run, with verdicts if it was judged.
+
+    Raises:
+        Problem: If the arguments do not fit together or the model does not answer sensibly.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> run.record["complete"]
+        True
     """
-    if isinstance(method, str):
-        bench = context.Bench(
-            subject=subject, images=seeds, peers=tuple(peers), target=target, generator=generator
-        )
-        bench = context.equipped(method, bench, options)
-        peers, method = bench.peers, context.build_method(method, options or {}, bench)
-    elif options or generator or target is not None:
-        raise Problem(
-            "options, generator and target belong to a method given by name; this one is already built."
-        )
-    campaign = Campaign(
-        subject=subject,
-        method=method,
-        peers=tuple(peers),
-        keep=parse_keep(keep or method.keep),
-        batch=batch,
-        seed=seed,
-    )
-    plan = Plan(
-        source=partial(_same, campaign),
-        images=seeds,
-        budget=budget or Budget(),
-        shard=shard,
-        rounds=rounds,
-        workers=workers,
-        cluster=cluster,
-        allow_low_accuracy=allow_low_accuracy,
-        config="# This run was started from Python with live objects; resume it with hardcase.runs.start.resume(plan, folder).\n",
-        about={"keep": keep or method.keep},
-    )
-    return start.start(plan, Path(out), watcher)
+    own = ("out", "judge", "watcher")
+    given = {name: value for name, value in locals().items() if name not in own}
+    context = _context_of(**given)
+    done = start.start(context.plan, Path(out), watcher)
+    return _judged(done, context) if judge else done
 
 
-def resume(folder: str | Path, watcher: Watcher | None = None) -> Run:
-    """Go on with a run that was started from a configuration (the command line does the same)."""
+def resume(
+    folder: str | Path,
+    subject: Model | None = None,
+    seeds: Images | None = None,
+    *,
+    watcher: Watcher | None = None,
+    judge: bool = True,
+    **arguments: Any,
+) -> Run:
+    """Go on with a run that was stopped.
+
+    Args:
+        folder: The folder of the run.
+        subject: The network under test, if the run was started from Python.
+        seeds: The seeds, if the run was started from Python.
+        watcher: Told how the run goes.
+        judge: Judge the findings if the judge of the data is trained.
+        arguments: What else `run` was given, if the run was started from Python.
+
+    Raises:
+        Problem: If the model or the data are not those the run began with.
+    """
     start.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")
-    if not values:
+    if values:
+        context = Context(parse(values))
+    elif subject is None or seeds is None:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.run with a new out=",
+            fix="hc.resume(folder, subject, seeds, ...) with what hc.run was given",
         )
-    return start.resume(context.plan(parse(values)), Path(folder), watcher)
+    else:
+        context = _context_of(subject, seeds, **arguments)
+    done = start.resume(context.plan, Path(folder), watcher)
+    return _judged(done, context) if judge else done
 
 
 def check(subject: Model, seeds: Images, *, allow_low_accuracy: bool = False) -> Health:
-    """Does this subject answer sensibly on these images?"""
+    """Does this subject answer sensibly on these images?
+
+    Args:
+        subject: The network under test.
+        seeds: Images of its data, correctly labelled.
+        allow_low_accuracy: Accept a subject that is hardly better than chance.
+
+    Raises:
+        Problem: With what is wrong and what to do about it.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.check(toy_subject(), toy_images(16)).accuracy
+        1.0
+    """
     return _check(subject, seeds, allow_low_accuracy=allow_low_accuracy)
 
 
-def _same(campaign: Campaign) -> Campaign:
-    return campaign
+def _context_of(
+    subject: Model,
+    seeds: Images,
+    *,
+    method: str | Method = "sinvad",
+    budget: Budget | None = None,
+    seed: int = 0,
+    peers: Sequence[Model] = (),
+    target: int | None = None,
+    generator: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    keep: str | None = None,
+    train: Images | None = None,
+    batch: int = 256,
+    workers: int = 1,
+    cluster: str | None = None,
+    shard: int = 32,
+    rounds: int = 8,
+    allow_low_accuracy: bool = False,
+) -> Context:
+    """The context of a campaign whose subject and seeds are objects."""
+    built = not isinstance(method, str)
+    if built and (options or generator or target is not None):
+        raise Problem(
+            "options, generator and target belong to a method given by name; this one is built."
+        )
+    name = method if isinstance(method, str) else method.name
+    values = {
+        "model": subject.name,
+        "data": seeds.name,
+        "method": {**(options or {}), "name": name},
+        "budget": asdict(budget or Budget()),
+        "campaign": {"shard": shard, "round": rounds},
+        "generator": generator,
+        "target": target,
+        "keep": keep,
+        "seeds": max(len(seeds), 1),
+        "seed": seed,
+        "batch_size": batch,
+        "workers": workers,
+        "cluster": cluster,
+        "allow_low_accuracy": allow_low_accuracy,
+    }
+    return Context(
+        parse(values),
+        subject=subject,
+        seeds=seeds,
+        train=train,
+        peers=tuple(peers) or None,
+        method=None if isinstance(method, str) else method,
+    )
+
+
+def _judged(run: Run, context: Context) -> Run:
+    """The run with verdicts, if its judge is trained; as the command line does."""
+    if not run.record["complete"]:
+        return run
+    return finish(run, say=_log.warning, device=context.device, images=context.images)

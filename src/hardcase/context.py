@@ -1,4 +1,4 @@
-"""Names become objects, once: data, subject, peers, generator, partners and the method of a campaign."""
+"""Names become objects, once: everything that a campaign is made of, each part when it is needed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import Config, wrong_value
@@ -23,11 +22,13 @@ from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
 from hardcase.generators.quality import Sampler, fresh
 from hardcase.generators.staged import Decoder, supplied
-from hardcase.methods.catalogue import METHODS, Recipe
+from hardcase.methods.neurons import Profiles
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
+from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.subject import Subject
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import stream
+from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, collect, latent
@@ -36,368 +37,433 @@ from hardcase.tensors import digest_tensors, from_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
 
-# --- Names become methods: a recipe's function is called with its options and with what the campaign can give it.
-
+TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "profile", "target")
-_log = logging.getLogger(__name__)
+"""What a method may ask for by naming a parameter so; everything else it takes are options."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
 
+_log = logging.getLogger(__name__)
 _ORACLES: Mapping[str, Callable[[], Oracle]] = {
     "label": LeavesLabel,
     "disagreement": Disagree,
     "non-finite": NonFinite,
 }
-
-
-_SPACES: Mapping[str, Callable[[Any], Space]] = {
-    "vae": latent,
-    "vqvae": Grid,
-}
-"""The space that each family of generators opens."""
+_SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": latent, "vqvae": Grid}
+"""The latent space that each family of generators opens."""
 _PLACES: Mapping[str, Callable[[Any], Any]] = {"gan": lambda net: net, "vae": Decoder}
 """Families whose activations can be perturbed, as generators with places."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What lies ready when a recipe is built: the networks and the data of the campaign.
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A generator that is ready: its network (None for raw pixels), its family and its card."""
 
-    `data` is the name under which the images can be loaded again, if it is not the one they carry.
+    family: str
+    net: nn.Module | None = None
+    card: Mapping[str, Any] | None = None
+
+
+class Context:
+    """The ingredients of one campaign: each is loaded, hashed or built once, when it is first used.
+
+    Args:
+        config: Names and settings, as a configuration file or flags give them.
+        subject: The network under test, where it is an object and not a name.
+        seeds: The images to start from, where they are objects.
+        train: Training images, where the data set has no name to load them by.
+        peers: Networks to compare with, where they are objects.
+        method: A recipe that is built already.
+        progress: Told how the training of missing networks goes.
+
+    Example:
+        >>> from hardcase.config import parse
+        >>> from hardcase.context import Context
+        >>> context = Context(parse({"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}))
+        >>> context.train is context.images("train")
+        True
     """
 
-    subject: Model
-    images: Images
-    data: str | None = None
-    peers: tuple[Model, ...] = ()
-    target: int | None = None
-    generator: str | None = None
-    criterion: str | None = None
-    oracle: str | None = None
-    seed: int = 0
-    progress: Callable[[TrainingProgress], None] | None = None
+    def __init__(
+        self,
+        config: Config,
+        *,
+        subject: Model | None = None,
+        seeds: Images | None = None,
+        train: Images | None = None,
+        peers: tuple[Model, ...] | None = None,
+        method: Method | None = None,
+        progress: TellTraining = None,
+    ) -> None:
+        self.config = config
+        self.progress = progress
+        self._splits = {} if train is None else {"train": train}
+        given = {"subject": subject, "seeds": seeds, "peers": peers, "method": method}
+        live = {name: value for name, value in given.items() if value is not None}
+        self._named = not live and train is None
+        self.__dict__.update(live)  # these take the place of the cached properties
 
-    def training(self) -> Images:
-        return load(self.data or self.images.name, split="train")
+    # --- data
+
+    def images(self, split: str) -> Images:
+        """One split of the data, loaded once."""
+        if split not in self._splits:
+            self._splits[split] = load(self.config.data, split=split, offline=self.config.offline)
+        return self._splits[split]
 
     @property
-    def profile(self) -> Any:
-        """What recipes make criteria with."""
-        from hardcase.methods.neurons import Profiles
+    def train(self) -> Images:
+        """What generators, profiles and judges learn from."""
+        return self.images("train")
 
-        return Profiles(from_bytes(self.images.x[:1]), self.training)
+    @property
+    def test(self) -> Images:
+        """What trained networks are measured on."""
+        return self.images("test")
 
+    @cached_property
+    def seeds(self) -> Images:
+        """The images that the search starts from: a class-balanced sample, or fresh ones."""
+        config = self.config
+        if self.part is not None and self.part.facts.get("seeds") == "generator":
+            return self._generated_seeds()
+        images = self.images(config.split)
+        return images.sample(count=min(config.seeds, len(images)), seed=config.seed)
 
-def recipe(name: str) -> Recipe:
-    if name not in METHODS:
-        raise choice("method", name, list(METHODS))
-    return METHODS[name]
+    @property
+    def _some(self) -> Images:
+        """Images of the campaign's shape and classes, whichever are at hand."""
+        live: Images | None = self.__dict__.get("seeds")
+        return self.test if live is None else live
 
+    # --- networks
 
-def options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a method, by name."""
-    return {
-        key: p
-        for key, p in inspect.signature(_function(recipe(name))).parameters.items()
-        if key not in GIVEN
-    }
+    @cached_property
+    def device(self) -> str:
+        """Where the networks are: as configured, if that exists here."""
+        if "subject" in self.__dict__:
+            return str(self.subject.device)
+        return usable_device(self.config.device)
 
+    @cached_property
+    def subject(self) -> Model:
+        """The network under test."""
+        return self.model(self.config.model)
 
-def equipped(name: str, bench: Bench, settings: Mapping[str, Any] | None = None) -> Bench:
-    """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject, rounded by us
-    or, where `settings` say ``int8=fx``, made by torch."""
-    if bench.peers or recipe(name).peers != "quantised" or bench.oracle in ("label", "non-finite"):
-        return bench
-    if not isinstance(bench.subject, Subject):
-        raise Problem(
-            f'method "{name}" compares with an 8-bit copy of the subject, which "{bench.subject.name}" cannot give.',
-            fix="--peer MODEL",
+    @cached_property
+    def peers(self) -> tuple[Model, ...]:
+        """The networks that the method compares with: those named, or a quantised copy it needs."""
+        if self.config.peers:
+            return tuple(self.model(spec) for spec in self.config.peers)
+        wanted = self.part is not None and self.part.facts.get("peers") == "quantised"
+        if wanted and self.config.oracle not in ("label", "non-finite"):
+            return (self._quantised_copy(),)
+        return ()
+
+    def model(self, spec: str) -> Model:
+        """The model that `spec` names, loaded as this campaign loads models."""
+        config = self.config
+        how = Loading(
+            train=self.train,
+            test=self.test,
+            device=self.device,
+            mean=config.subject.mean,
+            std=config.subject.std,
+            outputs=config.subject.outputs,
+            trust_pickle=config.trust_pickle,
+            progress=self.progress,
+            offline=config.offline,
+            asking=_asking(config),
         )
-    images = from_bytes(bench.training().first(CALIBRATION).x)
-    if (settings or {}).get("int8") == "fx":
-        from hardcase.models.quantised import fx_int8
+        return load_model(spec, how)
 
-        return replace(bench, peers=(fx_int8(bench.subject, images),))
-    from hardcase.models.quantised import int8
-
-    return replace(bench, peers=(int8(bench.subject, images),))
-
-
-def build_method(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
-    """The method called `name` with these settings, its generator trained if it is missing."""
-    row = recipe(name)
-    _offered(row, bench.subject)
-    known = options(name)
-    for key in settings:
-        if key not in known:
-            raise choice(f"option of {name}", key, list(known))
-    wanted = inspect.signature(_function(row)).parameters
-    asked = {
-        "target": bench.target is not None,
-        "generator": bench.generator,
-        "criterion": bench.criterion,
-    }
-    for key, needs in (("target", "target"), ("generator", "space"), ("criterion", "criterion")):
-        if asked[key] and needs not in wanted:
+    def _quantised_copy(self) -> Model:
+        """An 8-bit copy of the subject, rounded by us or, with ``int8=fx``, made by torch."""
+        if not isinstance(self.subject, Subject):
             raise Problem(
-                f'method "{name}" takes no {key}.', fix=f"leave out --{key}, or another --method"
+                f'method "{self.config.method.name}" compares with an 8-bit copy of the subject, '
+                f'which "{self.subject.name}" cannot give.',
+                fix="--peer MODEL",
             )
-    given = {
-        key: getattr(bench, key)
-        for key in GIVEN
-        if key in wanted and key not in ("space", "partners")
-    }
-    typed = _typed(row, {**settings, **({"criterion": bench.criterion} if bench.criterion else {})})
-    training = {"mix": typed.get("mix", wanted["mix"].default)} if row.joint else {}
-    space, card = _space(row, bench, training) if "space" in wanted else (None, None)
-    made: dict[str, Any] = {} if space is None else {"space": space}
-    if space is not None and "partners" in wanted and not isinstance(space, Labelled):
-        made["partners"] = _partners(space, bench)
-    try:
-        method: Method = _function(row)(**given, **typed, **made)
-    except TypeError as error:
-        raise Problem(f"method {name!r} cannot be built: {error}") from error
-    details = {**method.details, "generator": card, "cite": row.cite}
-    return replace(method, oracle=_oracle(method, bench), details=details)
+        images = from_bytes(self.train.first(CALIBRATION).x)
+        make = fx_int8 if self.config.method.options().get("int8") == "fx" else int8
+        return make(self.subject, images)
 
+    # --- what latent and white-box methods need
 
-def _oracle(method: Method, bench: Bench) -> Oracle:
-    """The oracle that was asked for, or the method's own."""
-    if bench.oracle is None:
-        return method.oracle
-    if bench.oracle not in _ORACLES:
-        raise choice("oracle for this method", bench.oracle, list(_ORACLES))
-    if bench.oracle == "disagreement" and not bench.peers:
-        raise Problem(
-            "disagreement needs a model to disagree with, and no peer was given.",
-            fix="--peer MODEL",
-        )
-    made = _ORACLES[bench.oracle]()
-    return method.oracle if made.kind == method.oracle.kind else made
+    @cached_property
+    def generator(self) -> Generator:
+        """The generator that was named, or the method's own, trained on the data if missing."""
+        assert self.part is not None
+        own = str(self.part.facts.get("generator", ""))
+        family, _, rest = (self.config.generator or own).partition(":")
+        if family == "pixels":
+            return Generator(family)
+        if self._perturbs and family.endswith(".py"):
+            return self._supplied_generator(Path(family), rest)
+        self._check_family(family)
+        kind = "" if rest == self.config.data else rest
+        if self._perturbs and family == "vae":
+            kind = _conditional(kind)
+        made = self._stored_or_trained(family, kind)
+        _warn_of_lost_labels(made.card or {})
+        return made
 
+    @cached_property
+    def space(self) -> Space:
+        """The space that the method searches, as its generator opens it."""
+        made = self.generator
+        if made.net is None:
+            return Pixels()
+        if not self._perturbs:
+            return _SPACES[made.family](made.net)
+        net: Any = made.net if made.family == "supplied" else _PLACES[made.family](made.net)
+        classes = len(self._some.classes)
+        return Activations(net, early_places(net, classes=classes), classes=classes)
 
-def _typed(row: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as the recipe's annotations want them; a list from a file becomes a tuple, text is no number."""
-    hints = get_type_hints(_function(row))
-    typed = {}
-    for key, value in settings.items():
+    @cached_property
+    def partners(self) -> Library | None:
+        """Codes of training images, to walk toward or to mix with; none where codes need a label."""
+        space = self.space
+        if isinstance(space, Labelled):
+            return None
+        unknown = self.train.y.new_zeros(1)
+
+        def encode(x: Tensor) -> Tensor:
+            label = unknown.expand(len(x)).to(x.device)
+            return space.encode(x, label, stream(0, "partners", device=x.device))[0]
+
+        return collect(self.train, encode, device=self.subject.device)
+
+    @cached_property
+    def profile(self) -> Profiles:
+        """What white-box methods know of networks: their units, and what training data does to them."""
+        return Profiles(from_bytes(self._some.x[:1]), lambda: self.train)
+
+    @cached_property
+    def target(self) -> int | None:
+        """The class that a targeted search must reach."""
+        wanted = self.config.target
+        if wanted is None:
+            return None
+        classes = self._some.classes
+        if str(wanted) in classes:
+            return classes.index(str(wanted))
+        if isinstance(wanted, int) and 0 <= wanted < len(classes):
+            return wanted
+        raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
+
+    # --- the method and the campaign
+
+    @cached_property
+    def part(self) -> Part | None:
+        """The registry's row of the method; None if a built recipe was given."""
+        return None if "method" in self.__dict__ else resolve("method", self.config.method.name)
+
+    @cached_property
+    def method(self) -> Method:
+        """The recipe with its options, and with what it asks this context for."""
+        part = self.part
+        assert part is not None
+        _check_offer(part, self.subject)
+        options = self._options(part)
+        self._check_unused_flags(part)
+        unknown = [name for name in part.given if name not in GIVEN]
+        if unknown:
+            raise Problem(
+                f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
+                f"A method may ask for {', '.join(GIVEN)}; options are keyword-only parameters.",
+            )
+        given = {name: getattr(self, name) for name in part.given}
         try:
-            typed[key] = TypeAdapter(
-                hints[key], config={"arbitrary_types_allowed": True}
-            ).validate_python(value)
-        except ValidationError as error:
-            raise wrong_value(f"method.{key}", error) from error
-    return typed
+            method: Method = part(**given, **options)
+        except TypeError as error:
+            raise Problem(f"method {part.name!r} cannot be built: {error}") from error
+        card = self.generator.card if "space" in part.given else None
+        details = {**method.details, "generator": card, "cite": part.cite}
+        return replace(method, oracle=self._oracle(method), details=details)
 
+    @cached_property
+    def campaign(self) -> Campaign:
+        """The method applied to the subject: what worker processes are given."""
+        config = self.config
+        return Campaign(
+            subject=self.subject,
+            method=self.method,
+            peers=self.peers,
+            keep=parse_keep(config.keep or self.method.keep),
+            batch=256 if config.batch_size == "auto" else config.batch_size,
+            seed=config.seed,
+        )
 
-def _function(row: Recipe) -> Callable[..., Method]:
-    module, _, function = row.where.partition(":")
-    made: Callable[..., Method] = getattr(import_module(f"hardcase.methods.{module}"), function)
-    return made
+    @cached_property
+    def plan(self) -> Plan:
+        """Everything that a run on disk needs; names that are wrong are told before anything runs."""
+        config = self.config
+        if config.criteria is not None:
+            parse_list(config.criteria)
+        campaign = self.campaign
+        return Plan(
+            source=partial(_campaign_of, config) if self._named else partial(_itself, campaign),
+            images=self.seeds,
+            budget=Budget(**config.budget.model_dump()),
+            shard=config.campaign.shard,
+            rounds=config.campaign.round,
+            workers=config.workers,
+            cluster=config.cluster,
+            metrics=Path(config.metrics) if config.metrics else None,
+            allow_low_accuracy=config.allow_low_accuracy,
+            config=config.to_toml() if self._named else _FROM_PYTHON,
+            about={"model": config.model, "data": config.data, "keep": config.keep},
+        )
 
+    # --- the steps of the above
 
-def _offered(row: Recipe, subject: Model) -> None:
-    level = OFFERS.index(subject.offers)
-    if OFFERS.index(row.needs) <= level:
-        return
-    able = [other.name for other in METHODS.values() if OFFERS.index(other.needs) <= level]
-    raise Problem(
-        f'method "{row.name}" needs {row.needs}; subject "{subject.name}" offers {subject.offers} only.',
-        f"methods that work here: {', '.join(able)}",
-    )
+    @property
+    def _perturbs(self) -> bool:
+        """Whether the method perturbs activations of a generator that makes its own seeds."""
+        return self.part is not None and self.part.facts.get("seeds") == "generator"
 
+    def _generated_seeds(self) -> Images:
+        """Fresh samples that the subject classifies correctly; none of the target's own class."""
+        space = self.campaign.method.space
+        assert isinstance(space, Activations)
+        assert isinstance(space.generator, Sampler)
+        classes = self.test.classes
+        labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
+        return fresh(
+            space.generator,
+            classes,
+            self.config.seeds,
+            labels=labels,
+            seed=self.config.seed,
+            device=self.subject.device,
+            accept=lambda x, y: self.subject(x).logits.argmax(1) == y,
+        )
 
-def _space(
-    row: Recipe, bench: Bench, training: Mapping[str, Any]
-) -> tuple[Space, dict[str, Any] | None]:
-    """The latent space of the generator that was named, or of the recipe's own, trained on the seeds' data if missing."""
-    family, _, rest = (bench.generator or row.generator).partition(":")
-    source = bench.data or bench.images.name
-    train = load(source, split="train")
-    path = Path(rest).expanduser()
-    if family == "pixels":
-        return Pixels(), None
-    perturbed = row.seeds == "generator"
-    if perturbed and family.endswith(".py"):
-        return _own(Path(family), rest, bench)
-    if family not in (_PLACES if perturbed else _SPACES):
-        known = [*_PLACES, "FILE.py:FACTORY"] if perturbed else ["pixels", *_SPACES]
-        raise choice(f"generator for {row.name}", family, known)
-    if perturbed and family == "vae":
-        rest = rest if rest not in ("", source) else "conditional"
-        if rest in ("linear", "conv", "hierarchical"):
+    def _check_family(self, family: str) -> None:
+        known = [*_PLACES, "FILE.py:FACTORY"] if self._perturbs else ["pixels", *_SPACES]
+        if family not in known:
+            raise choice(f"generator for {self.config.method.name}", family, known)
+
+    def _supplied_generator(self, path: Path, factory: str) -> Generator:
+        """A generator of the user's own, whose activations are perturbed."""
+        net = from_file(path, factory).to(self.subject.device)
+        generator = supplied(net)
+        shape = tuple(self._some.x.shape[1:])
+        if generator.shape != shape:
             raise Problem(
-                f"a VAE of kind {rest} is not told the class, so it cannot make labelled seeds.",
-                fix="--generator vae:conditional",
+                f"{path}:{factory} makes images of {generator.shape}; the data has {shape}."
             )
-    if rest and (path / "card.json").is_file():
-        net, card = load_generator(path, family, data=train.hash)
-    else:
-        judge = (lambda x: bench.subject(x).logits) if isinstance(bench.subject, Subject) else None
-        net, card = trained_generator(
-            family,
-            train,
-            load(source, split="test"),
-            kind=None if rest in ("", source) else rest,
-            judge=judge,
-            seed=bench.seed,
-            progress=bench.progress,
-            device=bench.subject.device,
-            **training,
-        )
-    _warn(card)
-    net = net.to(bench.subject.device)
-    return (_places(_PLACES[family](net), bench) if perturbed else _SPACES[family](net)), card
+        weights = digest_tensors(dict(net.state_dict()))
+        card = {"kind": "supplied", "name": f"{path}:{factory}", "weights": weights}
+        return Generator("supplied", generator, card)
+
+    def _stored_or_trained(self, family: str, kind: str) -> Generator:
+        """A generator read from the folder `kind`, or of this kind, trained if it is missing."""
+        folder = Path(kind).expanduser()
+        if kind and (folder / "card.json").is_file():
+            net, card = load_generator(folder, family, data=self.train.hash)
+        else:
+            net, card = trained_generator(
+                family,
+                self.train,
+                self.test,
+                kind=kind or None,
+                judge=self._reads if isinstance(self.subject, Subject) else None,
+                progress=self.progress,
+                device=self.subject.device,
+                **self._joint_training(),
+            )
+        return Generator(family, net.to(self.subject.device), card)
+
+    def _reads(self, x: Tensor) -> Tensor:
+        return self.subject(x).logits
+
+    def _joint_training(self) -> dict[str, Any]:
+        """ARGUS trains its generator for the share at which codes will be mixed."""
+        part = self.part
+        if part is None or not part.facts.get("joint"):
+            return {}
+        return {"mix": self._options(part).get("mix", part.options["mix"].default)}
+
+    def _options(self, part: Part) -> dict[str, Any]:
+        """The method's settings as its annotations want them, the criterion's flag among them."""
+        settings = self.config.method.options()
+        if self.config.criterion:
+            settings = {**settings, "criterion": self.config.criterion}
+        known = part.options
+        hints = get_type_hints(part.make)
+        typed = {}
+        for key, value in settings.items():
+            if key not in known:
+                raise choice(f"option of {part.name}", key, list(known))
+            try:
+                kind = TypeAdapter(hints[key], config={"arbitrary_types_allowed": True})
+                typed[key] = kind.validate_python(value)
+            except ValidationError as error:
+                raise wrong_value(f"method.{key}", error) from error
+        return typed
+
+    def _check_unused_flags(self, part: Part) -> None:
+        """A flag that the method has no use for is an error, not ignored."""
+        wanted = inspect.signature(part.make).parameters
+        config = self.config
+        flags = {"target": config.target, "generator": config.generator}
+        for name, needs in (("target", "target"), ("generator", "space")):
+            if flags[name] is not None and needs not in wanted:
+                raise Problem(
+                    f'method "{part.name}" takes no {name}.',
+                    fix=f"leave out --{name}, or another --method",
+                )
+        if config.criterion and "criterion" not in wanted:
+            raise Problem(
+                f'method "{part.name}" takes no criterion.',
+                fix="leave out --criterion, or another --method",
+            )
+
+    def _oracle(self, method: Method) -> Oracle:
+        """The oracle that was asked for, or the method's own."""
+        wanted = self.config.oracle
+        if wanted is None:
+            return method.oracle
+        if wanted not in _ORACLES:
+            raise choice("oracle for this method", wanted, list(_ORACLES))
+        if wanted == "disagreement" and not self.peers:
+            raise Problem(
+                "disagreement needs a model to disagree with, and no peer was given.",
+                fix="--peer MODEL",
+            )
+        made = _ORACLES[wanted]()
+        return method.oracle if made.kind == method.oracle.kind else made
 
 
-def _places(net: Any, bench: Bench) -> Activations:
-    classes = len(bench.images.classes)
-    return Activations(net, early_places(net, classes=classes), classes=classes)
+_FROM_PYTHON = (
+    "# Started from Python with live objects: hc.resume(folder, subject, seeds, ...) goes on.\n"
+)
 
 
-def _own(path: Path, factory: str, bench: Bench) -> tuple[Space, dict[str, Any]]:
-    """The activations of a generator that the user supplies."""
-    net = from_file(path, factory).to(bench.subject.device)
-    generator = supplied(net)
-    if generator.shape != tuple(bench.images.x.shape[1:]):
-        raise Problem(
-            f"{path}:{factory} paints images of {generator.shape}; the data has {tuple(bench.images.x.shape[1:])}."
-        )
-    card = {
-        "kind": "supplied",
-        "name": f"{path}:{factory}",
-        "weights": digest_tensors(dict(net.state_dict())),
-    }
-    return _places(generator, bench), card
+def usable_device(name: str) -> str:
+    """A device that exists here; ``auto`` is a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
+    return name
 
 
-def _warn(card: Mapping[str, Any]) -> None:
-    """Say so if the generator's reconstructions lose the label: failures then say more of it than of the subject."""
-    before, after = card.get("judge_accuracy"), card.get("reconstruction_accuracy")
-    if before is not None and after is not None and before - after > LOST:
-        _log.warning(
-            "the generator's reconstructions lose the label: the model gets %.1f %% of test images right, %.1f %% of their "
-            "reconstructions; train it longer or with a larger code", 100 * before, 100 * after,
-        )  # fmt: skip
-
-
-def _partners(space: Space, bench: Bench) -> Library:
-    """Codes of training images in `space`, to walk toward or to mix with."""
-    train = bench.training()
-    unknown = train.y.new_zeros(1)
-
-    def encode(x: Tensor) -> Tensor:
-        return space.encode(
-            x, unknown.expand(len(x)).to(x.device), stream(0, "partners", device=x.device)
-        )[0]
-
-    return collect(train, encode, device=bench.subject.device)
-
-
-# --- From a configuration to a plan: every name is looked up here, once, in whatever process needs the objects.
-
-TellTraining = Callable[[TrainingProgress], None] | None
-
-
-def plan(config: Config, progress: TellTraining = None) -> Plan:
-    """The plan of a configured run; networks that are missing are trained first, in this process."""
-    if config.criteria is not None:
-        parse_list(config.criteria)
-    ready = campaign(config, progress)
-    images = (
-        made_seeds(config, ready)
-        if recipe(config.method.name).seeds == "generator"
-        else seeds(config)
-    )
-    return Plan(
-        source=partial(campaign, config),
-        images=images,
-        budget=Budget(**config.budget.model_dump()),
-        shard=config.campaign.shard,
-        rounds=config.campaign.round,
-        workers=config.workers,
-        cluster=config.cluster,
-        metrics=Path(config.metrics) if config.metrics else None,
-        allow_low_accuracy=config.allow_low_accuracy,
-        config=config.to_toml(),
-        about={"model": config.model, "data": config.data, "keep": config.keep},
-    )
-
-
-def campaign(config: Config, progress: TellTraining = None) -> Campaign:
-    """Build subject, peers and method by name. Cheap once the networks are in the cache."""
-    own = subject(config, config.model, progress)
-    images = load(config.data, split="test", offline=config.offline)
-    peers = tuple(subject(config, spec, progress) for spec in config.peers)
-    bench = Bench(
-        subject=own,
-        images=images,
-        data=config.data,
-        peers=peers,
-        target=_target(config, images),
-        generator=config.generator,
-        criterion=config.criterion,
-        oracle=config.oracle,
-        progress=progress,
-    )
-    bench = equipped(config.method.name, bench, config.method.options())
-    method = build_method(config.method.name, config.method.options(), bench)
-    keep = parse_keep(config.keep or method.keep)
-    batch = 256 if config.batch_size == "auto" else config.batch_size
-    return Campaign(
-        subject=own, method=method, peers=bench.peers, keep=keep, batch=batch, seed=config.seed
-    )
-
-
-def seeds(config: Config) -> Images:
-    """A class-balanced sample of the configured split."""
-    images = load(config.data, split=config.split, offline=config.offline)
-    return images.sample(count=min(config.seeds, len(images)), seed=config.seed)
-
-
-def made_seeds(config: Config, ready: Campaign) -> Images:
-    """Fresh samples of the method's generator that the subject gets right; none of the target's own class."""
-    space, subject = ready.method.space, ready.subject
-    assert isinstance(space, Activations)
-    assert isinstance(space.generator, Sampler)
-    images = load(config.data, split="test", offline=config.offline)
-    target = _target(config, images)
-    labels = torch.tensor([c for c in range(len(images.classes)) if c != target])
-    return fresh(
-        space.generator, images.classes, config.seeds, labels=labels, seed=config.seed, device=subject.device,
-        accept=lambda x, y: subject(x).logits.argmax(1) == y,
-    )  # fmt: skip
-
-
-def subject(config: Config, spec: str, progress: TellTraining = None) -> Model:
-    train, test = (
-        load(config.data, split=split, offline=config.offline) for split in ("train", "test")
-    )
-    how = Loading(
-        train=train,
-        test=test,
-        device=device(config.device),
-        mean=config.subject.mean,
-        std=config.subject.std,
-        outputs=config.subject.outputs,
-        trust_pickle=config.trust_pickle,
-        progress=progress,
-        offline=config.offline,
-        asking=asking(config),
-    )
-    return load_model(spec, how)
-
-
-def asking(config: Config) -> AskSettings:
-    """How models are asked; a limit of requests a second is shared out over the worker processes."""
+def _asking(config: Config) -> AskSettings:
+    """How models are asked; a limit of requests a second is shared out over the workers."""
     own = config.subject
-    rate = None if own.rate is None else own.rate / config.workers
     return AskSettings(
         batch=own.batch,
         concurrency=own.concurrency,
-        rate=rate,
+        rate=None if own.rate is None else own.rate / config.workers,
         timeout=own.timeout,
         retries=own.retries,
         cache=own.cache,
@@ -405,24 +471,66 @@ def asking(config: Config) -> AskSettings:
     )
 
 
-def device(name: str) -> str:
-    """A device that exists here."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
+def _check_offer(part: Part, subject: Model) -> None:
+    """Refuse a method that needs more than the subject offers, naming those that would work."""
+    needs = {row["name"]: row["needs"] for row in rows("method")}
+    level = OFFERS.index(subject.offers)
+    if part.name not in needs or OFFERS.index(needs[part.name]) <= level:
+        return
+    able = [name for name, need in needs.items() if OFFERS.index(need) <= level]
+    raise Problem(
+        f'method "{part.name}" needs {needs[part.name]}; '
+        f'subject "{subject.name}" offers {subject.offers} only.',
+        f"methods that work here: {', '.join(able)}",
+    )
+
+
+def _conditional(kind: str) -> str:
+    """The kind of VAE whose samples have labels."""
+    if kind in ("linear", "conv", "hierarchical"):
         raise Problem(
-            f"device {name!r} cannot be used: {str(error).splitlines()[0]}", fix="--device cpu"
-        ) from error
-    return name
+            f"a VAE of kind {kind} is not told the class, so it cannot make labelled seeds.",
+            fix="--generator vae:conditional",
+        )
+    return kind or "conditional"
 
 
-def _target(config: Config, images: Images) -> int | None:
-    if config.target is None:
-        return None
-    if str(config.target) in images.classes:
-        return images.classes.index(str(config.target))
-    if isinstance(config.target, int) and 0 <= config.target < len(images.classes):
-        return config.target
-    raise Problem(f"there is no class {config.target!r}.", f"classes: {', '.join(images.classes)}")
+def _warn_of_lost_labels(card: Mapping[str, Any]) -> None:
+    """Failures on images whose reconstruction loses the label say more of the generator."""
+    before = card.get("judge_accuracy")
+    after = card.get("reconstruction_accuracy")
+    if before is not None and after is not None and before - after > LOST:
+        _log.warning(
+            "the generator's reconstructions lose the label: the model gets %.1f %% of test images "
+            "right, %.1f %% of their reconstructions; train it longer or with a larger code",
+            100 * before,
+            100 * after,
+        )
+
+
+def _campaign_of(config: Config) -> Campaign:
+    """A campaign from its configuration, in whatever process needs it."""
+    return Context(config).campaign
+
+
+def _itself(campaign: Campaign) -> Campaign:
+    return campaign
+
+
+def plan(config: Config, progress: TellTraining = None) -> Plan:
+    return Context(config, progress=progress).plan
+
+
+def campaign(config: Config, progress: TellTraining = None) -> Campaign:
+    return Context(config, progress=progress).campaign
+
+
+def seeds(config: Config) -> Images:
+    return Context(config).seeds
+
+
+def subject(config: Config, spec: str, progress: TellTraining = None) -> Model:
+    return Context(config, progress=progress).model(spec)
+
+
+device = usable_device

@@ -54,6 +54,7 @@ class Images:
     name: str = "images"
     split: str = "test"
     context: Mapping[str, Tensor] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -88,9 +89,12 @@ class Images:
 
     @property
     def hash(self) -> str:
-        from hardcase.tensors import digest_tensors
+        """A digest of images and labels, computed once."""
+        if "hash" not in self._known:
+            from hardcase.tensors import digest_tensors
 
-        return digest_tensors({"x": self.x, "y": self.y})
+            self._known["hash"] = digest_tensors({"x": self.x, "y": self.y})
+        return self._known["hash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +177,43 @@ class Findings:
     def take(self, rows: Int[Tensor, " r"]) -> Findings:
         return Findings(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
+    def reseeded(self, place: Int[Tensor, " n"]) -> Findings:
+        """The same findings, with `place[i]` as the position of seed `i`."""
+        return replace(self, seed=place[self.seed])
+
     @staticmethod
     def join(parts: Sequence[Findings]) -> Findings:
         return Findings(
             **{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings)}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a judge says of findings, row by row; None means that it cannot tell.
+
+    Args:
+        valid: Does the image look like the data?
+        label_kept: Does it still show what its seed showed?
+        columns: Further columns for the verdicts of a run, e.g. ``p_valid`` and ``p_label_kept``.
+        features: What findings are compared by when likely duplicates are grouped.
+    """
+
+    valid: Sequence[bool | None]
+    label_kept: Sequence[bool | None]
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    features: Float[Tensor, "t d"] | None = None
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Says of findings whether they are valid and have kept their label.
+
+    Any callable will do. It never takes part in a search. Where it has a method ``check(run)``,
+    that may refuse a run; ``about()`` is what run.json and the report say of it.
+    """
+
+    def __call__(self, findings: Findings) -> Verdicts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from hardcase.experiments.argus_judged import Bar, admit, bar, confirmed, judged
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.bench import Bench
-from hardcase.judges.judge import Judge
+from hardcase.judges.judge import PanelJudge
 from hardcase.judges.panel import Panel
 from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
@@ -106,7 +106,7 @@ class Toy(Panel):
         return x.flatten(1)[:, 0]
 
 
-class ToyJudge(Judge):
+class ToyJudge(PanelJudge):
     rules = {"valid": Says(0.2), "label_kept": Says(0.5)}  # noqa: RUF012
 
     def __init__(self, learned=(), members=None):

@@ -9,10 +9,10 @@ import torch
 from judged import QUICK, made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
-from hardcase.judges import verdicts
+from hardcase.runs import verdicts
 from hardcase.judges.judge import FILE
 from hardcase.judges.teach import fingerprints, parts
-from hardcase.judges.verdicts import check, judge_run
+from hardcase.runs.verdicts import check, judge_run
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
@@ -208,7 +208,7 @@ def test_fingerprints_and_parts():
 
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
-    from hardcase.judges import verdicts
+    from hardcase.runs import verdicts
 
     said = []
     monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)

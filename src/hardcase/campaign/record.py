@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -221,6 +221,12 @@ class Counts:
     peer_queries: Int[Tensor, " n"]
     failing: Int[Tensor, " n"]
     lost: Bool[Tensor, " n"]
+
+    @staticmethod
+    def join(parts: Sequence[Counts]) -> Counts:
+        """The counts of several shards one after the other, in main memory."""
+        columns = {f.name: [getattr(part, f.name).cpu() for part in parts] for f in fields(Counts)}
+        return Counts(**{name: torch.cat(column) for name, column in columns.items()})
 
     @staticmethod
     def zeros(count: int, device: torch.device) -> Counts:

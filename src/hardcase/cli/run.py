@@ -162,7 +162,7 @@ def _one(values: dict[str, Any], folder: Path, progress: str, quiet: bool) -> Ru
 def _judged(runs: list[Run], device: str, progress: str, quiet: bool) -> list[Run]:
     """The runs with verdicts, by a judge that learned from the training digits and took no part in the search."""
     from hardcase.cli.progress import front
-    from hardcase.judges.verdicts import finish
+    from hardcase.runs.verdicts import finish
 
     with front(progress, quiet=quiet) as screen:
         return [
@@ -275,7 +275,7 @@ def judged(run: Run | None, *, quiet: bool) -> Run | None:
     """A complete run with verdicts, if the judge of its data is there; else how to get one is said."""
     if run is None or not run.record["complete"]:
         return run
-    from hardcase.judges.verdicts import finish
+    from hardcase.runs.verdicts import finish
 
     return finish(run, say=(lambda text: None) if quiet else note, device=run.record["device"])
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Card = dict[str, Any]
     Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
-    from hardcase.judges.judge import Judge
+    from hardcase.judges.judge import PanelJudge
     from hardcase.runs.results import Run
 
 
@@ -377,8 +377,10 @@ def train(
     )
 
 
-def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]) -> Judge:
-    from hardcase.judges import verdicts
+def _judge(
+    run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]
+) -> PanelJudge:
+    from hardcase.runs import verdicts
 
     if which is not None:
         return verdicts.read(which)
@@ -390,19 +392,19 @@ def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[st
     return verdicts.for_run(run, **asked)
 
 
-def _judged(run: Run, judge: Judge, place: str) -> Run:
-    from hardcase.judges.verdicts import judge_run
+def _judged(run: Run, judge: PanelJudge, place: str) -> Run:
+    from hardcase.runs.verdicts import judge_run
 
     return judge_run(run, judge, device=place)
 
 
-def _calibrated(judge: Judge, file: Path, place: str) -> Judge:
-    from hardcase.judges.verdicts import calibrate_on
+def _calibrated(judge: PanelJudge, file: Path, place: str) -> PanelJudge:
+    from hardcase.judges.teach import calibrate_on
 
     return calibrate_on(judge, file, device=place)
 
 
-def _tell_calibration(judge: Judge, format: str, quiet: bool) -> None:
+def _tell_calibration(judge: PanelJudge, format: str, quiet: bool) -> None:
     if quiet:
         return
     known = judge.calibration

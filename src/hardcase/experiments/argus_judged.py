@@ -13,10 +13,10 @@ from hardcase.errors import Problem
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.bench import Bench
 from hardcase.judges import teach
-from hardcase.judges.judge import Judge
+from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import fingerprints
-from hardcase.judges.verdicts import KNOWN
 from hardcase.models.subject import Subject
+from hardcase.runs.verdicts import KNOWN
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images
 
@@ -28,7 +28,7 @@ SAMPLE = 90
 class Bar:
     """A judge that took no part in what it judges (None: there is none), and what a table must say of it."""
 
-    judge: Judge | None
+    judge: PanelJudge | None
     note: str
 
 
@@ -44,7 +44,7 @@ def bar(bench: Bench, train: Images, test: Images) -> Bar:
     return Bar(judge, f"{counted}; undecided counts as no; judge {judge.standing}")
 
 
-def admit(judge: Judge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
+def admit(judge: PanelJudge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
     """Refuse a judge of whose networks one is under test, or that has learned from the originals."""
     own = {Subject(net).hash for net in judge.panel.members} | set(judge.card["members"].values())
     for subject in subjects:
@@ -62,7 +62,7 @@ def admit(judge: Judge, subjects: Sequence[Subject], seeds: Sequence[Images]) ->
         )
 
 
-def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def judged(judge: PanelJudge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """For each original the share of its sampled images that fail, are valid and keep its label; NaN where nothing was made."""
     label = label.to(witness.left.device)
     seed, place = (witness.left & witness.there).nonzero(as_tuple=True)
@@ -72,7 +72,7 @@ def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Te
 
 
 def confirmed(
-    judge: Judge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
+    judge: PanelJudge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
 ) -> Bool[Tensor, " m"]:
     """Which images the judge finds valid and of this label; undecided is no."""
     panel = judge.panel.to(x.device)

@@ -8,9 +8,9 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.judges.calibration import Calibration, People, calibrate, read_people
-    from hardcase.judges.judge import Judge
+    from hardcase.judges.judge import PanelJudge
     from hardcase.judges.panel import Panel, Signals
     from hardcase.judges.rules import Rule, auroc
-    from hardcase.judges.verdicts import for_data, for_run, judge_run, read
+    from hardcase.judges.teach import for_data, read
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.panel import Panel
 from hardcase.judges.rules import Rule, share
-
-# --- A trained judge and what people have made of it: its rules, and the error rates that go with every count.
+from hardcase.tensors import from_bytes
+from hardcase.types import Findings, Verdicts
 
 FILE = "calibration.json"
 ELSEWHERE: dict[str, dict[str, Any]] = {
@@ -43,8 +43,17 @@ UNCALIBRATED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """A panel, its card and folder, the two rules by which it answers, and its calibration (None: nobody was asked)."""
+class PanelJudge:
+    """A trained panel as a judge: its networks, the two rules by which it answers, its calibration.
+
+    Args:
+        panel: Networks that took no part in any search, and the signals they give.
+        card: What the panel is and how it was taught.
+        folder: Where it is kept.
+        label_kept: The rule for "still shows what its seed showed".
+        valid: The rule for "looks like the data".
+        calibration: What people's ratings made of it; None if nobody was asked.
+    """
 
     panel: Panel
     card: Mapping[str, Any]
@@ -56,6 +65,38 @@ class Judge:
     @property
     def rules(self) -> dict[str, Rule]:
         return {"label_kept": self.label_kept, "valid": self.valid}
+
+    def __call__(self, findings: Findings) -> Verdicts:
+        """The verdicts on some findings, with the signals that led to them."""
+        place = self.panel.references.device
+        x = from_bytes(findings.x.to(place))
+        signals = self.panel.ask(x, findings.expected.to(place))
+        answers: dict[str, Sequence[bool | None]] = {}
+        columns: dict[str, Sequence[Any]] = {"seen": signals.seen.tolist()}
+        for name, rule in self.rules.items():
+            probability = rule.probability(signals)
+            answers[name] = rule.answers(probability)
+            columns[f"p_{name}"] = probability.tolist()
+            columns |= {each: getattr(signals, each).tolist() for each in rule.signals}
+        features = self.panel.features(x).cpu()
+        return Verdicts(answers["valid"], answers["label_kept"], columns, features)
+
+    def about(self) -> dict[str, Any]:
+        """What run.json and the report say of this judge."""
+        card = self.card
+        return {
+            "name": card["name"],
+            "weights": card["weights"],
+            "data": card["data"],
+            "accuracy": card["accuracy"],
+            "measured_images": card["measured_images"],
+            "members": card["members"],
+            "calibrated": self.calibration is not None,
+            "standing": self.standing,
+            "rules": {name: rule.to_card() for name, rule in self.rules.items()},
+            "calibration": self.calibration,
+            "elsewhere": None if self.calibration is not None else MEASURED_ELSEWHERE,
+        }
 
     @property
     def standing(self) -> str:
@@ -73,12 +114,12 @@ def _value(auroc: Mapping[str, Any]) -> str:
     return f"{auroc['value']:.2f} ({auroc['low']:.2f} to {auroc['high']:.2f})"
 
 
-def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> Judge:
+def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudge:
     """The judge that this network and card are, with the calibration that lies beside them in `folder`."""
     assert isinstance(net, Panel)
     made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
-    judge = Judge(net, card, folder, plain["label_kept"], plain["valid"], None)
+    judge = PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
     stored = _read(judge.folder / FILE)
     if stored is None or stored.get("weights") != card["weights"]:
         return judge
@@ -88,7 +129,7 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> Judge:
     )
 
 
-def calibrated(judge: Judge, found: Calibration) -> Judge:
+def calibrated(judge: PanelJudge, found: Calibration) -> PanelJudge:
     return replace(
         judge,
         label_kept=found.rules["label_kept"],
@@ -97,7 +138,7 @@ def calibrated(judge: Judge, found: Calibration) -> Judge:
     )
 
 
-def keep_calibration(judge: Judge, found: Calibration) -> Path:
+def keep_calibration(judge: PanelJudge, found: Calibration) -> Path:
     """Store a calibration beside the judge it belongs to."""
     rules = {name: rule.to_card() for name, rule in found.rules.items()}
     text = json.dumps(

@@ -10,12 +10,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.judge import Judge, judge_of
+from hardcase.data.sources import load
+from hardcase.errors import Problem
+from hardcase.judges.calibration import calibrate, read_people
+from hardcase.judges.judge import PanelJudge, calibrated, judge_of, keep_calibration
 from hardcase.judges.panel import PANEL, WEAK, Density, Member, Panel, Seat, per_class, seats
 from hardcase.judges.rules import Rule, learned
 from hardcase.judges.synthetic import (
@@ -295,7 +299,7 @@ def trained(
     schooling: Schooling = USUAL,
     device: torch.device | str = "cpu",
     progress: Tell = None,
-) -> Judge:
+) -> PanelJudge:
     """The judge of this data set, trained on `train` (which must not hold the seeds) or from the cache; `test` measures it."""
     taught, held_out = parts(train, schooling.held_out)
     config = _config(train, test, taught, schooling, seed)
@@ -361,3 +365,47 @@ def _measure(net: nn.Module, test: Images, device: torch.device | str) -> Mappin
     assert isinstance(net, Panel)
     seen = net.ask(from_bytes(test.x.to(device)), test.y.to(device)).seen.cpu()
     return {"accuracy": int((seen == test.y).sum()) / len(test), "measured_images": len(test)}
+
+
+def for_data(
+    name: str,
+    *,
+    learn_from: str = "train",
+    offline: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+) -> PanelJudge:
+    """The judge of a data set by name, trained if it is missing; it learns from one split and is measured on the other."""
+    other = "test" if learn_from == "train" else "train"
+    first, second = (load(name, split=split, offline=offline) for split in (learn_from, other))
+    return trained(first, second, seed=seed, device=device, progress=progress)
+
+
+def read(folder: Path) -> PanelJudge:
+    """A judge from its folder."""
+    net, card = cards.load_card(folder, build, kind=KIND)
+    assert isinstance(net, Panel)
+    return judge_of(net, card, folder)
+
+
+def calibrate_on(
+    judge: PanelJudge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu"
+) -> PanelJudge:
+    """Fit the judge's rules to the labels of people in `file`, measure it, and keep both beside the judge."""
+    config = judge.card["configuration"]
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            given = {name: arrays[name] for name in arrays}
+    except FileNotFoundError:
+        raise Problem(f"there is no file {file}.") from None
+    except Exception as error:  # damaged archives raise many kinds
+        raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
+    shape = (config["channels"], config["size"], config["size"])
+    people = read_people(given, where=str(file), shape=shape, classes=config["classes"])
+    signals = judge.panel.to(device).ask(
+        from_bytes(people.x.to(device)), people.expected.to(device)
+    )
+    found = calibrate(signals, people, made(judge.card), stream(seed, "judge", "calibration"))
+    keep_calibration(judge, found)
+    return calibrated(judge, found)

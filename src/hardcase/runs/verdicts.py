@@ -1,0 +1,431 @@
+"""A judge asked about a run: whether it may be, its verdicts beside the findings, and the funnel to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from hardcase.data.sources import load
+from hardcase.errors import Problem
+from hardcase.judges import teach
+from hardcase.judges.distinct import Group, groups, silence, silent
+from hardcase.judges.judge import PanelJudge
+from hardcase.judges.teach import Tell, calibrate_on, fingerprints, read
+from hardcase.models.subject import Subject
+from hardcase.randomness import stream
+from hardcase.registry import resolve
+from hardcase.runs.folder import locked
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images, to_parquet
+from hardcase.tensors import from_bytes
+from hardcase.types import KINDS, Findings, Images, Judge, Verdicts
+from hardcase.usercode import guarded
+
+_COLUMNS = {
+    "id": pa.string(),
+    "valid": pa.bool_(),
+    "label_kept": pa.bool_(),
+    "group": pa.string(),
+    "p_valid": pa.float32(),
+    "p_label_kept": pa.float32(),
+    "seen": pa.int32(),
+    "silent": pa.bool_(),
+    "representative": pa.bool_(),
+    "closest": pa.bool_(),
+    **dict.fromkeys(
+        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast"), pa.float32()
+    ),
+}
+
+KNOWN = 0.01
+"""Share of seeds that a judge may have learned from; data sets do hold some images twice."""
+
+
+def judge(
+    run: Run | str | Path,
+    *,
+    by: Judge | str | Path | None = None,
+    calibrate: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+) -> Run:
+    """Judge the findings of a run: valid, label kept, distinct.
+
+    Args:
+        run: A stored run or its folder.
+        by: Any callable from findings to `Verdicts`, the folder of a trained panel, or a name
+            such as ``file.py:name``; without it the judge of the run's data, trained if missing.
+        calibrate: A file of images that people have rated; a panel is fitted to them and keeps that.
+        device: Where a panel computes.
+        progress: Told how its training goes.
+
+    Returns:
+        The run with its verdicts.
+
+    Raises:
+        Problem: If the judge may not judge this run.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> def trusting(findings):
+        ...     yes = [True] * len(findings)
+        ...     return hc.Verdicts(valid=yes, label_kept=yes)
+        >>> hc.judge(run, by=trusting).counts()["funnel"]["confirmed"] > 0
+        True
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    judge = _judge_of(run, by, device, progress)
+    if calibrate is not None:
+        if not isinstance(judge, PanelJudge):
+            raise Problem("only a trained panel can be calibrated.", fix="leave out calibrate")
+        judge = calibrate_on(judge, Path(calibrate), device=device)
+    return judge_run(run, judge)
+
+
+def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
+    """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
+
+    Args:
+        run: A stored run.
+        judge: Any callable from findings to verdicts; the panel is one.
+        seed: Of the grouping into likely faults.
+
+    Returns:
+        The run, read anew.
+
+    Raises:
+        Problem: If the judge may not judge this run, or its answers do not fit the findings.
+    """
+    if isinstance(judge, PanelJudge):
+        check(run, judge)
+    table = run.findings
+    findings = findings_of(run)
+    verdicts = _asked(judge, findings)
+    shown = [kind == "label" for kind in table["kind"].to_pylist()]
+    decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
+    confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
+    found = _groups(verdicts, findings, table, confirmed, seed)
+    quiet, facts = _silence(run, table, confirmed)
+    columns = {
+        **verdicts.columns,
+        "id": table["id"].to_pylist(),
+        "valid": list(verdicts.valid),
+        "label_kept": list(verdicts.label_kept),
+        "silent": (quiet & confirmed).tolist(),
+        **_placed(found, len(table)),
+    }
+    about = getattr(judge, "about", None)
+    entry = about() if callable(about) else _nameless(judge)
+    _write(run, columns, {**entry, "groups": _described(found, table), "silence": facts})
+    return Run(run.folder)
+
+
+def finish(
+    run: Run,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+    train: bool = False,
+    images: Callable[[str], Images] | None = None,
+) -> Run:
+    """What the end of every run does: judge it if its judge is trained, else say how to train one.
+
+    Args:
+        run: A complete run.
+        say: Told why a run was not judged.
+        device: Where the judge computes.
+        progress: Told how its training goes.
+        train: Train the judge if it is missing.
+        images: The splits of the run's data, where they are loaded already.
+
+    Returns:
+        The run with verdicts, or unchanged.
+    """
+    if not len(run):
+        return run
+    if not (train or is_ready(run, images=images)):
+        say(
+            f"not judged: the judge of {run.record['data']} is not trained yet; "
+            f"hardcase judge {run.folder} trains it once"
+        )
+        return run
+    try:
+        return judge_run(run, for_run(run, device=device, progress=progress, images=images))
+    except Problem as problem:
+        say(f"not judged: {problem.what}")
+        return run
+
+
+def for_run(
+    run: Run,
+    *,
+    offline: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+    images: Callable[[str], Images] | None = None,
+) -> PanelJudge:
+    """The judge for a run: of the run's data, taught by the split that the seeds are not from."""
+    first, second = _splits_of(run, offline=offline, images=images)
+    if not str(run.seeds["id"][0]).startswith("generated"):
+        _same_data(run, second)
+    return teach.trained(first, second, seed=seed, device=device, progress=progress)
+
+
+def is_ready(
+    run: Run,
+    *,
+    offline: bool = True,
+    seed: int = 0,
+    images: Callable[[str], Images] | None = None,
+) -> bool:
+    """Whether the judge of a run's data is in the cache, so that judging takes seconds."""
+    try:
+        first, second = _splits_of(run, offline=offline, images=images)
+        return teach.folder(first, second, seed=seed).is_dir()
+    except Problem:
+        return False
+
+
+def findings_of(run: Run) -> Findings:
+    """The findings of a stored run as tensors; seeds are positions in its table of seeds."""
+    table = run.findings
+    count = len(table)
+    place = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
+    images = read_images(table["image"]) if count else None
+    empty = torch.zeros(0, *run.record["image"], dtype=torch.uint8)
+    kinds = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
+    return Findings(
+        seed=torch.tensor([place[name] for name in table["seed"].to_pylist()], dtype=torch.int64),
+        x=empty if images is None else images,
+        kind=torch.tensor(kinds, dtype=torch.int64),
+        expected=_column(table, "expected").long(),
+        predicted=_column(table, "predicted").long(),
+        peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
+        confidence=_column(table, "confidence").float(),
+        score=_column(table, "score").float(),
+        distance=_column(table, "distance").float(),
+        queries=_column(table, "queries").long(),
+        code=torch.zeros(count, 0),
+    )
+
+
+def _judge_of(
+    run: Run, by: Judge | str | Path | None, device: torch.device | str, progress: Tell
+) -> Judge:
+    """The judge that `by` is or names."""
+    if by is None:
+        return for_run(run, device=device, progress=progress)
+    if not isinstance(by, str | Path):
+        return by
+    if str(by).rpartition(":")[0].endswith(".py"):
+        made: Judge = resolve("judge", str(by)).make
+        return made
+    panel = read(Path(by))
+    panel.panel.to(device)
+    return panel
+
+
+def _asked(judge: Judge, findings: Findings) -> Verdicts:
+    """The judge's verdicts, whatever it is, checked for their form."""
+    name = _name_of(judge)
+    with guarded(f"judge {name}"):
+        said = judge(findings)
+    if not isinstance(said, Verdicts):
+        raise Problem(
+            f"judge {name} returned {type(said).__name__}; it must return hardcase.Verdicts.",
+            fix="hc.Verdicts(valid=[...], label_kept=[...])",
+        )
+    for answers in (said.valid, said.label_kept):
+        if len(answers) != len(findings):
+            raise Problem(f"judge {name} gave {len(answers)} answers on {len(findings)} findings.")
+    return said
+
+
+def _nameless(judge: Judge) -> dict[str, Any]:
+    """What is known of a judge that says nothing of itself."""
+    return {
+        "name": _name_of(judge),
+        "calibrated": False,
+        "standing": "supplied by the user; its error rates are not known here",
+    }
+
+
+def _name_of(judge: Judge) -> str:
+    return str(getattr(judge, "__name__", type(judge).__name__))
+
+
+def _splits_of(
+    run: Run, *, offline: bool, images: Callable[[str], Images] | None
+) -> tuple[Images, Images]:
+    """What the judge of a run learns from, and the split that holds the run's seeds."""
+    own = run.record.get("split", "test")
+    other = "train" if own == "test" else "test"
+    if images is not None:
+        return images(other), images(own)
+    name = run.record["data"]
+    return load(name, split=other, offline=offline), load(name, split=own, offline=offline)
+
+
+def _same_data(run: Run, images: Images) -> None:
+    """Refuse a data set of the same name that does not hold the run's seeds."""
+    table = run.seeds.select(["id", "image"])
+    rows = {name: i for i, name in enumerate(images.id)}
+    ids = table["id"].to_pylist()
+    strange = [name for name in ids if name not in rows]
+    if not strange and len(ids):
+        own = images.x[torch.tensor([rows[name] for name in ids])]
+        stored = read_images(table["image"])
+        same = own.shape == stored.shape and bool((own == stored).all())
+        strange = [] if same else ids[:1]
+    if strange:
+        raise Problem(
+            f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are other data.",
+            "A judge of other data says little about these images.",
+            fix="the data that the run was made with, or --data D",
+        )
+
+
+def check(run: Run, judge: PanelJudge) -> None:
+    """Raise the problem that forbids it."""
+    _fits(run, judge)
+    _took_no_part(run, judge)
+    _never_seen(run, judge)
+
+
+def _fits(run: Run, judge: PanelJudge) -> None:
+    config = judge.card["configuration"]
+    own = (config["channels"], config["size"], config["size"], config["classes"])
+    given = (*run.record["image"], len(run.record["classes"]))
+    if own != given:
+        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, own)]
+        raise Problem(
+            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
+            fix="hardcase judge RUN without --judge trains one for the run's own data",
+        )
+
+
+def _took_no_part(run: Run, judge: PanelJudge) -> None:
+    used = _hashes(run.record.get("hashes") or {})
+    own = {**judge.card["members"], "panel": judge.card["weights"]}
+    names = {digest: name for name, digest in own.items()}
+    names |= {Subject(net).hash: f"member {i}" for i, net in enumerate(judge.panel.members, 1)}
+    for role, digest in used.items():
+        if digest in names:
+            raise Problem(
+                f"the search used a network of this judge: its {role} is the judge's {names[digest]}.",
+                "It would confirm its own mistakes.", fix="train another judge: hardcase train judge --seed N, then --judge",
+            )  # fmt: skip
+
+
+def _never_seen(run: Run, judge: PanelJudge) -> None:
+    seeds = read_images(run.seeds["image"])
+    count = int(torch.isin(fingerprints(seeds), judge.panel.learned.cpu()).sum())
+    if count > KNOWN * len(seeds):
+        raise Problem(
+            f"the judge has learned from {count} of the {len(seeds)} seeds.",
+            "It knows them by heart and would find their neighbours valid whatever was done to them.",
+            fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
+        )
+
+
+def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
+    """Every network hash of a run, by the role it played."""
+    flat: dict[str, str] = {}
+    for role, value in record.items():
+        if role == "data" or value is None:
+            continue
+        inner = (
+            value
+            if isinstance(value, Mapping)
+            else dict(enumerate(value, 1))
+            if isinstance(value, list)
+            else {"": value}
+        )
+        flat |= {f"{role} {name}".strip(): str(digest) for name, digest in inner.items()}
+    return flat
+
+
+def _groups(
+    verdicts: Verdicts, findings: Findings, table: pa.Table, confirmed: Tensor, seed: int
+) -> list[Group]:
+    """Groups of confirmed findings; their rows are rows of the findings."""
+    rows = confirmed.nonzero().squeeze(1)
+    if not len(rows):
+        return []
+    known = verdicts.features
+    features = from_bytes(findings.x).flatten(1)[rows] if known is None else known[rows]
+    expected, predicted, distance = (
+        _column(table, name)[rows] for name in ("expected", "predicted", "l2")
+    )
+found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
+    place = rows.tolist()
+    return [
+        Group(g.expected, g.predicted, tuple(place[i] for i in g.rows), place[g.representative], place[g.closest], g.stability)
+        for g in found
+    ]  # fmt: skip
+
+
+def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
+    """The group of every finding (None if it is in none), and whether it stands for it."""
+    name: list[str | None] = [None] * count
+    middle, closest = [False] * count, [False] * count
+    for number, group in enumerate(found, 1):
+        for row in group.rows:
+            name[row] = f"{group.expected}-{group.predicted}-{number}"
+        middle[group.representative] = closest[group.closest] = True
+    return {"group": name, "representative": middle, "closest": closest}
+
+
+def _described(found: Sequence[Group], table: pa.Table) -> list[dict[str, Any]]:
+    ids, seeds = table["id"].to_pylist(), table["seed"].to_pylist()
+    return [
+        {
+            "name": f"{group.expected}-{group.predicted}-{number}",
+            "expected": group.expected,
+            "predicted": group.predicted,
+            "tests": len(group.rows),
+            "seeds": len({seeds[row] for row in group.rows}),
+            "representative": ids[group.representative],
+            "closest": ids[group.closest],
+            "stability": group.stability,
+        }
+        for number, group in enumerate(found, 1)
+    ]
+
+
+def _silence(run: Run, table: pa.Table, confirmed: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    seeds = run.seeds.select(["label", "predicted", "confidence"])
+    own = _column(seeds, "confidence").double()
+    right = own[_column(seeds, "label") == _column(seeds, "predicted")]
+    confidence = _column(table, "confidence").double()
+    return silent(confidence, right), silence(confidence[confirmed], right)
+
+
+def _column(table: pa.Table, name: str) -> Tensor:
+    return torch.from_numpy(table[name].to_numpy().copy())
+
+
+def _write(run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any]) -> None:
+    """Verdicts first, then the counts that follow from them; older verdicts are gone."""
+    said = pa.Table.from_pydict(
+        {name: columns.get(name, [None] * len(columns["id"])) for name in _COLUMNS},
+        pa.schema(list(_COLUMNS.items())),
+    )
+    with locked(run.folder):
+        run.store.write("verdicts/part-00000.parquet", to_parquet(said))
+        for path in (run.folder / "verdicts").glob("part-*.parquet"):
+            if path.name != "part-00000.parquet":
+                path.unlink()
+        fresh = Run(run.folder)
+        run.store.write_record({**fresh.record, **fresh.counts(), "judge": dict(entry)})
