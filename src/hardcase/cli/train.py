@@ -380,13 +380,14 @@ def train(
 def _judge(
     run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]
 ) -> PanelJudge:
+    from hardcase.judges import teach
     from hardcase.runs import verdicts
 
     if which is not None:
-        return verdicts.read(which)
+        return teach.read(which)
     if run is None or data is not None:
         split = "test" if run is None else run.record.get("split", "test")
-        return verdicts.for_data(
+        return teach.for_data(
             data or "mnist5k", learn_from="train" if split == "test" else "test", **asked
         )
     return verdicts.for_run(run, **asked)
@@ -395,7 +396,7 @@ def _judge(
 def _judged(run: Run, judge: PanelJudge, place: str) -> Run:
     from hardcase.runs.verdicts import judge_run
 
-    return judge_run(run, judge, device=place)
+    return judge_run(run, judge)
 
 
 def _calibrated(judge: PanelJudge, file: Path, place: str) -> PanelJudge:

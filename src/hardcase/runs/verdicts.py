@@ -345,13 +345,11 @@ def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
     for role, value in record.items():
         if role == "data" or value is None:
             continue
-        inner = (
-            value
-            if isinstance(value, Mapping)
-            else dict(enumerate(value, 1))
-            if isinstance(value, list)
-            else {"": value}
-        )
+        inner: dict[Any, Any] = {"": value}
+        if isinstance(value, Mapping):
+            inner = dict(value)
+        elif isinstance(value, list):
+            inner = dict(enumerate(value, 1))
         flat |= {f"{role} {name}".strip(): str(digest) for name, digest in inner.items()}
     return flat
 
@@ -368,7 +366,7 @@ def _groups(
     expected, predicted, distance = (
         _column(table, name)[rows] for name in ("expected", "predicted", "l2")
     )
-found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
+    found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
     place = rows.tolist()
     return [
         Group(g.expected, g.predicted, tuple(place[i] for i in g.rows), place[g.representative], place[g.closest], g.stability)
