@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.oracles import Witnessed, witness_margin
 from hardcase.tensors import flat, margin
 from hardcase.types import Objective, Oracle, Probe
 
@@ -49,6 +50,33 @@ class NearestFailing:
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         distance = flat(probe.z - probe.origin.z).abs().sum(1)
         return torch.where(self.oracle(probe), -distance, torch.full_like(distance, -self.unfit))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptByWitnesses:
+    """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
+
+    Where the subject fails by `enough` logits already, the other objective's gradient ends, so
+    that it cannot drown the witnesses.
+    """
+
+    objective: Objective
+    margin: float = 2.0
+    weight: float = 1.0
+    enough: float = 0.5
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        score = self.objective(probe)
+        done = margin(probe.logits, probe.origin.y) >= self.enough
+        lacking = torch.relu(self.margin - witness_margin(probe))
+        return torch.where(done, score.detach(), score) - self.weight * lacking
+
+
+def joint(objective: Objective, least: float) -> Objective:
+    """`objective` for a campaign with witnesses that must keep the label by `least` logits."""
+    if isinstance(objective, NearestFailing):
+        return replace(objective, oracle=Witnessed(objective.oracle, least))
+    return KeptByWitnesses(objective, least)
 
 
 @dataclass(frozen=True, slots=True)

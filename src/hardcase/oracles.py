@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.tensors import margin
-from hardcase.types import Kind, Objective, Probe
+from hardcase.types import Kind, Objective, Oracle, Probe
 
 MARGIN = 1e-4
 """By how much a wrong class must lead in probability: boundary images otherwise flip with the batch they are in."""
@@ -103,3 +103,26 @@ class Surprising:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         return self.objective(probe) >= self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """A failure by another oracle on which every witness keeps the seed's label by `margin` logits."""
+
+    oracle: Oracle
+    margin: float = 2.0
+
+    @property
+    def kind(self) -> Kind:
+        return self.oracle.kind
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return self.oracle(probe) & (witness_margin(probe) >= self.margin)
+
+
+def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
+    """The least logit margin by which a witness keeps the seed's label; infinite without any."""
+    kept = [-margin(logits, probe.origin.y) for logits in probe.witnesses]
+    if not kept:
+        return torch.full_like(probe.logits[:, 0], torch.inf)
+    return torch.stack(kept).amin(0)

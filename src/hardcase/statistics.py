@@ -17,7 +17,17 @@ from hardcase.types import KINDS, Findings
 
 # --- The funnel: how many seeds survive each step from "given" to "confirmed", with the denominators said.
 
-STEPS = ("seeds", "usable", "attempted", "failing", "valid", "label_kept", "confirmed", "distinct")
+STEPS = (
+    "seeds",
+    "usable",
+    "attempted",
+    "failing",
+    "witnessed",
+    "valid",
+    "label_kept",
+    "confirmed",
+    "distinct",
+)
 """Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None."""
 
 Verdict = Mapping[str, Any]
@@ -59,6 +69,7 @@ def count(
             "usable": len(usable),
             "attempted": len(attempted),
             "failing": len({row["seed"] for row in failing}),
+            "witnessed": _witnessed(failing),
             **{
                 name: None if rows is None else len({row["seed"] for row in rows})
                 for name, rows in judged.items()
@@ -73,6 +84,12 @@ def count(
             **{name: None if rows is None else len(rows) for name, rows in judged.items()},
         },
     }
+
+
+def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int | None:
+    """Seeds with a failing finding on which all witnesses keep the label; None without witnesses."""
+    told = [row for row in failing if row.get("witnessed") is not None]
+    return len({row["seed"] for row in told if row["witnessed"]}) if told else None
 
 
 def _judged(

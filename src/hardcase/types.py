@@ -137,6 +137,7 @@ class Probe:
     activations: Mapping[str, Tensor] = field(default_factory=dict)
     aim: Aim = field(default_factory=dict)
     guides: Mapping[str, Guide] = field(default_factory=dict)
+    witnesses: tuple[Float[Tensor, "m k"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,8 @@ class Findings:
     distance: Float[Tensor, " t"]
     queries: Int[Tensor, " t"]
     code: Float[Tensor, "t d"]
+    witnessed: Bool[Tensor, " t"]
+    witness_margin: Float[Tensor, " t"]
 
     def __len__(self) -> int:
         return len(self.seed)

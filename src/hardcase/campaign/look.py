@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.campaign.record import Campaign, Counts, Limits, ordinal, within
+from hardcase.oracles import witness_margin
 from hardcase.tensors import TILE, chunks, flat, to_bytes, to_grid
 from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
 
@@ -35,6 +36,7 @@ class Asking:
         self.campaign, self.seeds, self.taps = campaign, seeds, campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.batch = max(TILE, campaign.batch // TILE * TILE)
+        self.objective = campaign.objective
 
     def plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
         return self._in_parts(self._plain, z, rows, aim)
@@ -47,7 +49,7 @@ class Asking:
         with torch.no_grad():
             z = self.campaign.method.space.project(z, origin)
             probe = self._probe(z, origin, aim)
-            return Sight(probe, self.campaign.method.objective(probe), torch.zeros_like(z))
+            return Sight(probe, self.objective(probe), torch.zeros_like(z))
 
     def _graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
         origin = self.seeds.take(rows)
@@ -55,7 +57,7 @@ class Asking:
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             probe = self._probe(z, origin, aim)
-            score = self.campaign.method.objective(probe)
+            score = self.objective(probe)
             (slope,) = torch.autograd.grad(score.sum(), z)
         return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
 
@@ -70,8 +72,17 @@ class Asking:
             for i, peer in enumerate(others)
             for name, value in peer.activations.items()
         }
-        peers = tuple(peer.logits for peer in others)
-        return Probe(z, x, own.logits, origin, peers, {**own.activations, **seen}, aim, self.guides)
+        return Probe(
+            z=z,
+            x=x,
+            logits=own.logits,
+            origin=origin,
+            peers=tuple(peer.logits for peer in others),
+            witnesses=tuple(witness(x).logits for witness in self.campaign.witnesses),
+            activations={**own.activations, **seen},
+            aim=aim,
+            guides=self.guides,
+        )
 
     def _in_parts(
         self,
@@ -101,9 +112,15 @@ def rows_of(aim: Aim, part: slice | Tensor) -> Aim:
 
 def _detached(probe: Probe) -> Probe:
     seen = {name: value.detach() for name, value in probe.activations.items()}
-    peers = tuple(peer.detach() for peer in probe.peers)
-    z, x, logits = probe.z.detach(), probe.x.detach(), probe.logits.detach()
-    return replace(probe, z=z, x=x, logits=logits, peers=peers, activations=seen)
+    return replace(
+        probe,
+        z=probe.z.detach(),
+        x=probe.x.detach(),
+        logits=probe.logits.detach(),
+        peers=tuple(logits.detach() for logits in probe.peers),
+        witnesses=tuple(logits.detach() for logits in probe.witnesses),
+        activations=seen,
+    )
 
 
 def _join(parts: Sequence[Sight]) -> Sight:
@@ -113,11 +130,20 @@ def _join(parts: Sequence[Sight]) -> Sight:
     origin = Seeds(
         _cat(origins, "z"), _cat(origins, "x"), _cat(origins, "y"), _cat(origins, "id"), context
     )
-    peers = tuple(torch.cat(peers) for peers in zip(*(probe.peers for probe in probes)))
+    peers = tuple(torch.cat(logits) for logits in zip(*(probe.peers for probe in probes)))
+    witnesses = tuple(torch.cat(logits) for logits in zip(*(probe.witnesses for probe in probes)))
     seen, aim = _cat_maps([p.activations for p in probes]), _cat_maps([p.aim for p in probes])
     z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
     probe = replace(
-        probes[0], z=z, x=x, logits=logits, origin=origin, peers=peers, activations=seen, aim=aim
+        probes[0],
+        z=z,
+        x=x,
+        logits=logits,
+        origin=origin,
+        peers=peers,
+        witnesses=witnesses,
+        activations=seen,
+        aim=aim,
     )
     return Sight(probe, _cat(parts, "score"), _cat(parts, "slope"))
 
@@ -167,13 +193,16 @@ class Recorder:
         """`left`: the subject has left the seed's label; `new`: the candidate was not looked at before; `number`: the seed's
         queries when it was looked at."""
         finite = probe.logits.isfinite().all(1)
-        kept = ((failed | ~finite) & new).nonzero().squeeze(1)
+        fails = self.campaign.method.oracle(probe) if self.campaign.witnesses else failed
+        kept = ((fails | ~finite) & new).nonzero().squeeze(1)
         if not len(kept):
             return
         kind = torch.where(left[kept], LABEL, torch.where(finite[kept], self.own, NON_FINITE))
         label = probe.logits[kept].argmax(1)
         distance = self.space.distance(probe.z[kept], probe.origin.take(kept))
-        best = self.keep.rows(probe.origin.id[kept], kind, label, distance)
+        least = witness_margin(probe)[kept]
+        witnessed = (least >= self.campaign.margin) & bool(self.campaign.witnesses)
+        best = self.keep.rows(probe.origin.id[kept], kind, label, distance, witnessed)
         rows = kept[best]
         found = Findings(
             seed=probe.origin.id[rows],
@@ -189,6 +218,8 @@ class Recorder:
             code=flat(probe.z[rows])
             if self.space.keeps_code
             else probe.logits.new_empty(len(rows), 0),
+            witnessed=witnessed[best],
+            witness_margin=least[best],
         )
         self.found.append(found)
         if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
@@ -215,6 +246,8 @@ def _none(seeds: Seeds, peers: int, width: int) -> Findings:
         real,
         whole,
         codes,
+        whole.bool(),
+        real,
     )
 
 
@@ -237,13 +270,12 @@ class Door:
         guides: Sequence[Guide],
         rng: torch.Generator,
     ) -> None:
-        self.campaign, self.method, self.seeds, self.limits, self.rng = (
-            campaign,
-            campaign.method,
-            seeds,
-            limits,
-            rng,
-        )
+        self.campaign = campaign
+        self.method = campaign.method
+        self.oracle = campaign.oracle
+        self.seeds = seeds
+        self.limits = limits
+        self.rng = rng
         self.guides, self.steering = tuple(guides), tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
@@ -315,7 +347,7 @@ class Door:
         sight = ask(z.detach(), rows, aim)
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
-        score, failed = torch.where(finite, sight.score, -torch.inf), self.method.oracle(probe)
+        score, failed = torch.where(finite, sight.score, -torch.inf), self.oracle(probe)
         left = self.campaign.leaves(probe) & finite
         number = self.counts.queries[rows] + ordinal(rows) + 1
         gain = self._guide(probe)
@@ -341,8 +373,10 @@ class Door:
         spent = rows.bincount(minlength=len(self.seeds))
         self.counts.queries.add_(spent)
         self.counts.peer_queries.add_(spent * len(self.campaign.peers))
+        self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))
         if graded:
             self.counts.gradients.add_(spent)
+            self.counts.witness_gradients.add_(spent * len(self.campaign.witnesses))
 
     def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
         zero = torch.zeros(len(rows), device=z.device)

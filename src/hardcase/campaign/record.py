@@ -11,8 +11,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.objectives import joint
+from hardcase.oracles import Witnessed
 from hardcase.tensors import margin
-from hardcase.types import KINDS, OFFERS, Budget, Findings, Guide, Method, Model, Probe, State, Tap
+from hardcase.types import (
+    KINDS,
+    OFFERS,
+    Budget,
+    Findings,
+    Guide,
+    Method,
+    Model,
+    Objective,
+    Oracle,
+    Probe,
+    State,
+    Tap,
+)
 
 # --- Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some, or all.
 
@@ -37,24 +52,32 @@ class Keep:
         kind: Int[Tensor, " t"],
         label: Int[Tensor, " t"],
         distance: Float[Tensor, " t"],
+        witnessed: Bool[Tensor, " t"] | None = None,
     ) -> Int[Tensor, " r"]:
-        """Positions to keep, in their given order; ties go to the earlier finding."""
+        """Positions to keep, in their given order: witnessed before others, ties to the earlier."""
         if not self.bounded:
             return torch.arange(len(seed), device=seed.device)
         group = seed * len(KINDS) + kind
-        group = group * (int(label.max()) + 1) + label if self.per_label and len(label) else group
-        order = (
-            distance.argsort(stable=True)
-            if self.nearest
-            else torch.arange(len(seed), device=seed.device)
-        )
+        if self.per_label and len(label):
+            group = group * (int(label.max()) + 1) + label
+        order = torch.arange(len(seed), device=seed.device)
+        if self.nearest:
+            order = distance.argsort(stable=True)
+        if witnessed is not None:
+            order = order[(~witnessed[order]).long().argsort(stable=True)]
         order = order[group[order].argsort(stable=True)]
         return order[ordinal(group[order]) < self.count].sort().values
 
     def prune(self, findings: Findings) -> Findings:
-        return findings.take(
-            self.rows(findings.seed, findings.kind, findings.predicted, findings.distance)
+        """The findings that this rule keeps."""
+        rows = self.rows(
+            findings.seed,
+            findings.kind,
+            findings.predicted,
+            findings.distance,
+            findings.witnessed,
         )
+        return findings.take(rows)
 
 
 def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
@@ -168,11 +191,25 @@ LEAD = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """A method applied to a subject. `batch` is the number of rows a network is given in one call; it changes no result."""
+    """A method applied to a subject: frozen and picklable, what worker processes are given.
+
+    Args:
+        subject: The network under test.
+        method: What a paper contributes: space, search, objective, oracle, guides.
+        peers: Networks that the method compares with.
+        witnesses: Networks that must keep the label where the subject leaves it.
+        margin: By how many logits each witness must keep it.
+        criteria: Coverage that is measured on the way.
+        keep: Which findings per seed are kept.
+        batch: Rows that a network is given in one call; changes no result.
+        seed: Everything random follows from it.
+    """
 
     subject: Model
     method: Method
     peers: tuple[Model, ...] = ()
+    witnesses: tuple[Model, ...] = ()
+    margin: float = 2.0
     criteria: tuple[Guide, ...] = ()
     keep: Keep = field(default_factory=Keep)
     batch: int = 256
@@ -184,6 +221,20 @@ class Campaign:
             raise Problem(
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.'
             )
+
+    @property
+    def objective(self) -> Objective:
+        """The method's objective; with witnesses, it also asks them to keep the label."""
+        if not self.witnesses:
+            return self.method.objective
+        return joint(self.method.objective, self.margin)
+
+    @property
+    def oracle(self) -> Oracle:
+        """The method's oracle; with witnesses, a failure is one on which all keep the label."""
+        if not self.witnesses:
+            return self.method.oracle
+        return Witnessed(self.method.oracle, self.margin)
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
@@ -219,6 +270,8 @@ class Counts:
     queries: Int[Tensor, " n"]
     gradients: Int[Tensor, " n"]
     peer_queries: Int[Tensor, " n"]
+    witness_queries: Int[Tensor, " n"]
+    witness_gradients: Int[Tensor, " n"]
     failing: Int[Tensor, " n"]
     lost: Bool[Tensor, " n"]
 
@@ -230,8 +283,8 @@ class Counts:
 
     @staticmethod
     def zeros(count: int, device: torch.device) -> Counts:
-        a, b, c, d = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(4))
-        return Counts(a, b, c, d, torch.zeros(count, dtype=torch.bool, device=device))
+        whole = [torch.zeros(count, dtype=torch.int64, device=device) for _ in range(6)]
+        return Counts(*whole, lost=torch.zeros(count, dtype=torch.bool, device=device))
 
 
 @dataclass(frozen=True, slots=True)

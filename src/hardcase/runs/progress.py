@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
+from hardcase.runs.tables import SPENDING
 from hardcase.runs.folder import Store
 from hardcase.runs.repair import mend_shards, set_aside
 from hardcase.runs.results import Run
@@ -280,7 +281,7 @@ def _totals(store: Store, run: Run) -> dict[str, Any]:
     """What was spent, and what it took to get the answers where the subject counts that."""
     spent = {
         name: pc.sum(run.seeds[name]).as_py() or 0
-        for name in ("queries", "gradients", "peer_queries")
+        for name in SPENDING
     }
     service = dict(_stored(store).service)
     kinds = {

@@ -31,7 +31,7 @@ from hardcase.runs.progress import Logbook, diary, logged
 from hardcase.runs.ray import check_place
 from hardcase.runs.repair import Mended, mend_papers, mend_shards, seeds_are_whole, set_aside
 from hardcase.runs.results import Run
-from hardcase.runs.tables import PATHS, SEEDS, read, seeds_table, table, to_parquet
+from hardcase.runs.tables import PATHS, SEEDS, SPENDING, read, seeds_table, table, to_parquet
 from hardcase.runs.workers import Progress, Source, Tasks, execute
 from hardcase.tensors import chunks, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds
@@ -134,18 +134,27 @@ def first_record(
         "hashes": {
             "subject": subject.hash,
             "peers": [peer.hash for peer in campaign.peers],
+            "witnesses": [witness.hash for witness in campaign.witnesses],
             "generator": card["weights"] if card else None,
             "guides": {},
             "data": images.hash,
         },
+        "witnesses": _witnesses(campaign),
         "generator": card,
         "places": method.details.get("places"),
         "accuracy": {"value": health.accuracy, "images": health.images},
-        "totals": {"queries": 0, "gradients": 0, "peer_queries": 0},
+        "totals": dict.fromkeys(SPENDING, 0),
         "notes": list(health.notes),
         "citations": [method.details["cite"]] if "cite" in method.details else [],
         **about,
     }
+
+
+def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
+    """Who must keep the label, and by how many logits; None in a run without witnesses."""
+    if not campaign.witnesses:
+        return None
+    return {"models": [one.name for one in campaign.witnesses], "margin": campaign.margin}
 
 
 def strict_arithmetic() -> bool:
@@ -175,7 +184,7 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
         "predicted": probabilities.argmax(1).tolist(),
         "confidence": probabilities.amax(1).tolist(),
         "status": _status(images, logits),
-        **dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), zeros),
+        **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
     }
     return seeds_table(columns, images.x)
 

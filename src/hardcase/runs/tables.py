@@ -43,6 +43,8 @@ FINDINGS: dict[str, pa.DataType] = {
     "l2": pa.float32(),
     "linf": pa.float32(),
     "code": pa.list_(pa.float32()),
+    "witnessed": pa.bool_(),
+    "witness_margin": pa.float32(),
 }
 SPENT: dict[str, pa.DataType] = {
     "id": pa.string(),
@@ -52,8 +54,12 @@ SPENT: dict[str, pa.DataType] = {
     "queries": pa.int64(),
     "gradients": pa.int64(),
     "peer_queries": pa.int64(),
+    "witness_queries": pa.int64(),
+    "witness_gradients": pa.int64(),
 }
 """What a finished shard says of its seeds."""
+SPENDING = ("queries", "gradients", "peer_queries", "witness_queries", "witness_gradients")
+"""What is metered."""
 SEEDS: dict[str, pa.DataType] = {
     "id": pa.string(),
     "image": _IMAGE,
@@ -70,8 +76,15 @@ VERDICTS: dict[str, pa.DataType] = {
 """What a judge says at least."""
 PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
 """Pictures on the way to some of the findings."""
-_GAPS = ("code", "valid", "label_kept")
+_GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
+_LATER: dict[str, Any] = {
+    "witnessed": None,
+    "witness_margin": None,
+    "witness_queries": 0,
+    "witness_gradients": 0,
+}
+"""Columns that older runs do not have, and what stands for them."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -83,6 +96,7 @@ def findings_table(
     *,
     method: str,
     oracle: str,
+    witnesses: int = 0,
 ) -> pa.Table:
     """Findings as a table. `seeds` and `ids` are the image and the name of the seed of each finding."""
     images = tensors.encode_all(findings.x.cpu())
@@ -103,8 +117,17 @@ def findings_table(
             name: getattr(findings, name)
             for name in ("expected", "predicted", "confidence", "score", "queries", "distance")
         },
+        **_testimony(findings, witnesses),
     }
     return table(columns, FINDINGS)
+
+
+def _testimony(findings: Findings, witnesses: int) -> dict[str, Any]:
+    """What the witnesses said; nothing where there were none."""
+    if not witnesses:
+        gaps = [None] * len(findings)
+        return {"witnessed": gaps, "witness_margin": gaps}
+    return {name: getattr(findings, name) for name in ("witnessed", "witness_margin")}
 
 
 def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) -> pa.Table:
@@ -151,15 +174,23 @@ def read(
     named."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return _checked(
-                file.read(columns, use_threads=False),
-                {name: types[name] for name in columns or types},
-            )
+            wanted = {name: types[name] for name in columns or types}
+            there = [name for name in wanted if name in file.schema_arrow.names]
+            rows = file.read(there if columns else None, use_threads=False)
+            return _checked(_completed(rows, wanted), wanted)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it aside and redoes it",
         ) from error
+
+
+def _completed(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """`rows` with the columns that came later, where an older run lacks them."""
+    for name, kind in types.items():
+        if name in _LATER and name not in rows.column_names:
+            rows = rows.append_column(name, pa.array([_LATER[name]] * len(rows), kind))
+    return rows
 
 
 def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -191,7 +222,7 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
     pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))
     return {
         "seeds": len(spent),
-        **{name: sum(spent[name].to_pylist()) for name in ("queries", "gradients", "peer_queries")},
+        **{name: sum(spent[name].to_pylist()) for name in SPENDING},
         "failing": len({seed for seed, kind in zip(seeds, kinds) if kind == KINDS[0]}),
         "findings": len(findings),
         "kinds": dict(Counter(kinds)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,10 @@ def findings_of(run: Run) -> Findings:
         distance=_column(table, "distance").float(),
         queries=_column(table, "queries").long(),
         code=torch.zeros(count, 0),
+        witnessed=torch.tensor([bool(w) for w in table["witnessed"].to_pylist()], dtype=torch.bool),
+        witness_margin=torch.tensor(
+            [math.nan if w is None else w for w in table["witness_margin"].to_pylist()]
+        ),
     )
 
 

@@ -33,7 +33,7 @@ from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.tables import findings_table, spent_table, summarise, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
 from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
 
@@ -189,8 +189,7 @@ def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) ->
 def _tell(latest: Mapping[int, Counts], running: set[int], pulse: Pulse) -> None:
     now = [counts for number, counts in latest.items() if number in running]
     if now:
-        names = ("queries", "gradients", "peer_queries", "failing", "lost")
-        pulse(Counts(*(torch.cat([getattr(counts, name) for counts in now]) for name in names)))
+        pulse(Counts.join(now))
 
 
 def _gone(task: Task, loss: Lost) -> Problem:
@@ -239,7 +238,12 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
     ids = [task.images.id[i] for i in own.tolist()]
     method = campaign.method
     found = findings_table(
-        shard.findings, task.images.x[own], ids, method=method.name, oracle=method.oracle.kind
+        shard.findings,
+        task.images.x[own],
+        ids,
+        method=method.name,
+        oracle=method.oracle.kind,
+        witnesses=len(campaign.witnesses),
     )
     counts = shard.counts
     late = ["out of time" if late else "done" for late in shard.unfinished.tolist()]
@@ -253,7 +257,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
             "looked": counts.queries,
             **{
                 name: getattr(counts, name)
-                for name in ("failing", "queries", "gradients", "peer_queries")
+                for name in ("failing", *SPENDING)
             },
         }
     )
@@ -431,7 +435,7 @@ class _Telling:
         self.number, self.told = number, monotonic()
 
     def __call__(self, counts: Counts) -> None:
-        if _news is None or monotonic() - self.told < OFTEN or 32 * len(counts.queries) > ATOMIC:
+        if _news is None or monotonic() - self.told < OFTEN or 8 * (1 + len(SPENDING)) * len(counts.queries) > ATOMIC:
             return
         self.told = monotonic()
         with suppress(OSError):
@@ -439,17 +443,15 @@ class _Telling:
 
 
 def rows_of(counts: Counts) -> bytes:
-    columns = (counts.queries, counts.gradients, counts.peer_queries, counts.failing)
+    columns = [getattr(counts, name) for name in (*SPENDING, "failing")]
     return torch.stack(columns).cpu().numpy().tobytes()
 
 
 def _counts(rows: bytes) -> Counts:
-    queries, gradients, peer_queries, failing = torch.frombuffer(
-        bytearray(rows), dtype=torch.int64
-    ).reshape(4, -1)
-    return Counts(
-        queries, gradients, peer_queries, failing, torch.zeros_like(queries, dtype=torch.bool)
-    )
+    names = (*SPENDING, "failing")
+    columns = torch.frombuffer(bytearray(rows), dtype=torch.int64).reshape(len(names), -1)
+    lost = torch.zeros_like(columns[0], dtype=torch.bool)
+    return Counts(**dict(zip(names, columns)), lost=lost)
 
 
 # --- From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster. The findings are the same.

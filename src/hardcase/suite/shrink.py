@@ -217,4 +217,5 @@ def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) ->
         seed=tests.place, x=image, kind=torch.zeros(total, dtype=torch.int64), expected=tests.expected,
         predicted=predicted, peer_predicted=torch.zeros(total, 0, dtype=torch.int64), confidence=confidence,
         score=column["score"], distance=change.square().sum(1).sqrt(), queries=column["queries"], code=torch.zeros(total, 0),
+        witnessed=torch.zeros(total, dtype=torch.bool), witness_margin=torch.zeros(total),
     )  # fmt: skip
