@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.objectives import joint
-from hardcase.oracles import Witnessed
+from hardcase.oracles import LEAD, Witnessed
 from hardcase.tensors import margin
 from hardcase.types import (
     KINDS,
@@ -183,12 +183,6 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
     return torch.minimum(limit, share)
 
 
-# --- What a campaign is made of, and what it counts.
-
-LEAD = 1e-4
-"""A subject has left a label when a wrong class leads by this much in probability."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
     """A method applied to a subject: frozen and picklable, what worker processes are given.
@@ -235,6 +229,10 @@ class Campaign:
         if not self.witnesses:
             return self.method.oracle
         return Witnessed(self.method.oracle, self.margin)
+
+    def __repr__(self) -> str:
+        peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
+        return f"Campaign({self.method.name!r} on {self.subject.name!r}{peers}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""

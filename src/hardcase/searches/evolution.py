@@ -14,7 +14,9 @@ from hardcase.tensors import flat, per_row
 from hardcase.types import Feedback, Look, Seeds, State
 
 
-@search("evolution", paper="Salimans et al., 2017, arXiv 1703.03864; antithetic pairs, ranked scores")
+@search(
+    "evolution", paper="Salimans et al., 2017, arXiv 1703.03864; antithetic pairs, ranked scores"
+)
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
