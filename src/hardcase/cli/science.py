@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,11 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, grid, note, shown, tell
-from hardcase.errors import choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
-    from hardcase.experiments.bench import Bench, Outcome
     from hardcase.suite.escape import Escaped
+    from hardcase.suite.tables import Outcome
     from hardcase.types import Space
 
 
@@ -154,8 +152,8 @@ def faults(
     from hardcase.cli.run import logging_to
     from hardcase.config import assign
     from hardcase.context import device as existing
-    from hardcase.experiments.bench import Bench
     from hardcase.suite.faults import run
+    from hardcase.suite.tables import Bench
 
     logging_to(verbose=verbose, quiet=quiet)
     chosen: dict[str, object] = {"methods": methods.split(",")}
@@ -209,14 +207,16 @@ def reproduce(
     from hardcase.cli.run import logging_to
     from hardcase.config import assign
     from hardcase.context import device as existing
-    from hardcase.experiments.bench import Bench
+    from hardcase.suite.studies import find
+    from hardcase.suite.tables import Bench
 
     logging_to(verbose=verbose, quiet=quiet)
+    study = find(name)
     bench = Bench(
         out=out or free(Path("runs") / f"reproduce-{name}"), data=data, full=full, repeats=repeats, seed=seed or 0,
         device=existing(device or "cpu"), options=assign({} if ratings is None else {"ratings": str(ratings)}, settings or []), say=(lambda text: None) if quiet else note,
     )  # fmt: skip
-    outcome = perform(name, bench)
+    outcome = study(bench)
     page = outcome.write(bench.out, bench.command(name))
     if format == "json":
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
@@ -225,35 +225,15 @@ def reproduce(
     tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
 
 
-def perform(name: str, bench: Bench) -> Outcome:
-    """Run the experiment called `name`."""
-    from hardcase.experiments.catalogue import EXPERIMENTS
-
-    if name not in EXPERIMENTS:
-        raise choice("experiment", name, list(EXPERIMENTS))
-    module, _, function = EXPERIMENTS[name].where.partition(":")
-    outcome: Outcome = getattr(import_module(f"hardcase.{module}"), function)(bench)
-    return outcome
-
-
 def _names(format: str) -> None:
-    from hardcase.experiments.catalogue import EXPERIMENTS
+    from hardcase.suite.studies import studies
 
-    rows = list(EXPERIMENTS.values())
+    columns = ["name", "needs", "summary", "paper"]
+    rows = [{key: getattr(study, key) for key in columns} for study in studies().values()]
     if format == "json":
-        as_json(
-            [
-                {"name": row.name, "summary": row.summary, "needs": row.needs, "paper": row.paper}
-                for row in rows
-            ]
-        )
-    elif rows:
-        columns = ["name", "needs", "summary", "paper"]
-        console().print(
-            grid("", columns, [[row.name, row.needs, row.summary, row.paper] for row in rows])
-        )
+        as_json(rows)
     else:
-        tell("no experiments yet")
+        console().print(grid("", columns, [list(row.values()) for row in rows]))
 
 
 def show(outcome: Outcome) -> None:
