@@ -17,12 +17,11 @@ from benchmarks.figures import Figure, seconds
 from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
-from hardcase.experiments.world import library
 from hardcase.methods import pgd, sinvad
 from hardcase.methods.sinvad import sinvad_paper
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
-from hardcase.spaces.latent import Latent
+from hardcase.spaces.latent import Latent, partners
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Images, Method
 
@@ -67,7 +66,7 @@ def figures() -> Iterator[Figure]:
     lenet = Subject(zoo.trained_classifier("lenet5", train, test)[0], name="lenet5")
     cnn = Subject(zoo.trained_classifier("sinvad-cnn", train, test)[0], name="sinvad-cnn")
     space = Latent(generators.trained_generator("vae", train, test)[0])
-    ours = sinvad(space=space, partners=library(space, train, "cpu"))
+    ours = sinvad(space=space, partners=partners(space, train, device="cpu", limit=10_000))
     yield _share("sinvad", cnn, ours, space, seeds=512)
     yield _share("sinvad-lenet5", lenet, ours, space, seeds=512)
     yield _share("sinvad-paper", cnn, sinvad_paper(space=space, generations=20), space)

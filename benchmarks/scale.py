@@ -21,7 +21,6 @@ import torch
 from benchmarks.figures import Figure, seconds
 from hardcase import data, generators
 from hardcase.campaign.record import Campaign
-from hardcase.experiments.world import library
 from hardcase.methods import fgsm, pgd, sinvad
 from hardcase.methods.sinvad import sinvad_paper
 from hardcase.models import zoo
@@ -30,7 +29,7 @@ from hardcase.randomness import stream
 from hardcase.runs import start, workers
 from hardcase.runs.folder import Packed, Store
 from hardcase.runs.tables import findings_table, spent_table, summarise, to_parquet
-from hardcase.spaces.latent import Latent
+from hardcase.spaces.latent import Latent, partners
 from hardcase.types import Findings
 
 COMMAND = "python -m benchmarks scale"
@@ -76,7 +75,8 @@ def campaign(name: str, generations: int = 60) -> Campaign:
     space = Latent(generators.trained_generator("vae", train, test)[0])
     if name == "sinvad":
         return Campaign(
-            subject=subject, method=sinvad(space=space, partners=library(space, train, "cpu"))
+            subject=subject,
+            method=sinvad(space=space, partners=partners(space, train, device="cpu", limit=10_000)),
         )
     return Campaign(subject=subject, method=sinvad_paper(space=space, generations=generations))
 

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure
-from hardcase.experiments.bench import Bench
-from hardcase.experiments.searching import Searched, search, usable
-from hardcase.experiments.world import World, world
+from hardcase.campaign.in_memory import Searched, search
 from hardcase.methods.sinvad import sinvad, sinvad_paper
+from hardcase.models.health import usable
 from hardcase.spaces.latent import Latent
+from hardcase.suite.tables import Bench
 from hardcase.types import Answer, Model, Tap
+from hardcase_studies.lab import Lab
 
 COMMAND = "python -m benchmarks sinvad"
 SEEDS, SERIAL, PUBLISHED = 128, 8, 2.5
@@ -30,7 +31,7 @@ SEEDS, SERIAL, PUBLISHED = 128, 8, 2.5
 
 def figures() -> Iterator[Figure]:
     device = os.environ.get("HARDCASE_DEVICE", "cpu")
-    here = world(Bench(out=Path("runs"), device=device, options={"model": "sinvad-cnn"}))
+    here = Lab(Bench(out=Path("runs"), device=device, options={"model": "sinvad-cnn"}))
     seeds = usable(here.subject, here.test.sample(count=SEEDS, seed=0))
     method = sinvad(space=here.space, partners=here.codes)
     search(here.subject, method, seeds.first(16))
@@ -109,9 +110,10 @@ class _TimedVae:
     decode: Callable[[Tensor], Tensor]
 
 
-def _inside(here: World) -> float:
+def _inside(here: Lab) -> float:
     """The share of a search that networks take."""
-    clock, vae = _Clock(), here.vae
+    clock = _Clock()
+    vae = here.latent.net
     space = Latent(_TimedVae(clock(vae.encode), clock(vae.decode)))  # type: ignore[arg-type]  # callables, not methods
     seeds = usable(here.subject, here.test.sample(count=SEEDS, seed=0))
     method = sinvad(space=space, partners=here.codes)

@@ -22,13 +22,13 @@ from benchmarks.figures import Figure, seconds
 from hardcase import data
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
-from hardcase.experiments.searching import usable
 from hardcase.methods.adapt import adapt, deepxplore_adapt, dlfuzz_adapt
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.neurons import Profiles, adapt_neurons
 from hardcase.methods.pgd import cw, fgsm, pgd
 from hardcase.models import zoo
+from hardcase.models.health import usable
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Budget, Images, Method, Probe

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from jaxtyping import install_import_hook
 
-install_import_hook("hardcase", "typechecks.check")
+install_import_hook(["hardcase", "hardcase_studies"], "typechecks.check")
 
 import pytest  # noqa: E402
 

@@ -14,7 +14,7 @@ LAYERS = {
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics citations",
     "run": "config context runs",
-    "faces": "__init__ __main__ api report suite testing cli pytest_plugin experiments",
+    "faces": "__init__ __main__ api report suite testing cli pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}

@@ -322,14 +322,12 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
 
 
 def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
-    from hardcase.experiments import catalogue
-    from hardcase.experiments.bench import Outcome, Table
+    import sys
+    from importlib.metadata import EntryPoint
+    from types import SimpleNamespace
 
-    assert world("reproduce").code == 0
-    row = catalogue.Experiment(
-        name="toy", summary="a toy", paper="none", where="experiments.toy:run"
-    )
-    monkeypatch.setitem(catalogue.EXPERIMENTS, "toy", row)
+    from hardcase.suite import studies
+    from hardcase.suite.tables import Outcome, Table
 
     def run(bench):
         bench.say("working")
@@ -345,10 +343,11 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
             ],
         )
 
-    import sys
-    from types import SimpleNamespace
-
-    monkeypatch.setitem(sys.modules, "hardcase.experiments.toy", SimpleNamespace(run=run))
+    toys = SimpleNamespace(run=run, STUDIES={"toy": studies.Study(name="toy", summary="a toy")})
+    monkeypatch.setitem(sys.modules, "toys_of_others", toys)
+    point = EntryPoint("toy", "toys_of_others:run", studies.GROUP)
+    monkeypatch.setattr(studies, "entry_points", lambda group: [point])
+    assert "a toy" in world("reproduce").out
     done = world("reproduce", "toy", "--repeats", 3, "--set", "k=17", "--out", "res")
     assert done.code == 0, done.err
     assert "Table 1" in done.out
@@ -360,3 +359,15 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     wrong = world("reproduce", "tyo")
     assert wrong.code == 2
     assert "toy" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "words", [("reproduce",), ("reproduce", "argus-table1"), ("list", "experiments")]
+)
+def test_without_the_studies_their_package_is_named(world, monkeypatch, words):
+    from hardcase.suite import studies
+
+    monkeypatch.setattr(studies, "entry_points", lambda group: [])
+    done = world(*words)
+    assert done.code == 2
+    assert "pip install ./studies" in done.err

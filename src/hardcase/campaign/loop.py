@@ -15,9 +15,7 @@ from hardcase.campaign.record import (
 )
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
-from hardcase.types import Guide, Images, Seeds
-
-# --- One loop for every method: a search walks, `look` does everything else.
+from hardcase.types import Guide, Images, Seeds, State
 
 
 def run_shard(
@@ -30,7 +28,33 @@ def run_shard(
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. `first` is the campaign-wide position of the first of them; `stop` is asked before each step."""
+    """Search all `images` at once.
+
+    Args:
+        campaign: Subject, method, peers, and what is kept.
+        images: The seeds of this shard.
+        limits: What each of them may spend.
+        number: The shard's place in the campaign.
+        first: The campaign-wide position of the first image.
+        guides: The guides as they stand before this shard; their forks learn.
+        stop: Asked before each step whether to end early.
+    """
+    return walk_shard(
+        campaign, images, limits, number=number, first=first, guides=guides, stop=stop
+    )[0]
+
+
+def walk_shard(
+    campaign: Campaign,
+    images: Images,
+    limits: Limits,
+    *,
+    number: int = 0,
+    first: int = 0,
+    guides: Sequence[Guide] = (),
+    stop: Callable[[Counts], bool] = lambda counts: False,
+) -> tuple[Shard, State]:
+    """As `run_shard`, and the state in which the search ended."""
     rng = _stream(campaign, "search", number)
     seeds = enter(campaign, images, first, _stream(campaign, "space", number))
     forks = [guide.fork() for guide in guides]
@@ -43,12 +67,13 @@ def run_shard(
     while bool(look.live.any()) and not stop(look.counts):
         state = campaign.method.search.step(state, look, rng)
     unfinished = look.live.cpu()
-    return Shard(
+    shard = Shard(
         look.recorder.findings(),
         look.counts,
         unfinished,
         {fork.name: fork.delta() for fork in forks},
     )
+    return shard, state
 
 
 def enter(campaign: Campaign, images: Images, first: int, rng: torch.Generator) -> Seeds:

@@ -281,8 +281,10 @@ class Counts:
 
     @staticmethod
     def zeros(count: int, device: torch.device) -> Counts:
-        whole = [torch.zeros(count, dtype=torch.int64, device=device) for _ in range(6)]
-        return Counts(*whole, lost=torch.zeros(count, dtype=torch.bool, device=device))
+        none = {
+            f.name: torch.zeros(count, dtype=torch.int64, device=device) for f in fields(Counts)
+        }
+        return Counts(**{**none, "lost": none["lost"].bool()})
 
 
 @dataclass(frozen=True, slots=True)

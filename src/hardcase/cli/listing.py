@@ -69,7 +69,7 @@ WHERE = {
     "spaces": "hardcase.spaces.catalogue:SPACES",
     "searches": "hardcase.searches.catalogue:SEARCHES",
     "judges": "hardcase.judges.catalogue:JUDGES",
-    "experiments": "hardcase.experiments.catalogue:EXPERIMENTS",
+    "experiments": "hardcase.suite.studies:studies",
 }
 
 
@@ -77,6 +77,8 @@ def rows(kind: str) -> list[Any]:
     """The rows of a table, whether it is kept by name or in order."""
     module, _, name = WHERE[kind].partition(":")
     table: Mapping[str, Any] | Iterable[Any] = getattr(import_module(module), name)
+    if callable(table):
+        table = table()
     return list(table.values() if isinstance(table, Mapping) else table)
 
 

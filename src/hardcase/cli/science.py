@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,11 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, grid, shown, tell
-from hardcase.errors import choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
-    from hardcase.experiments.bench import Bench, Outcome
     from hardcase.suite.escape import Escaped
+    from hardcase.suite.tables import Outcome
     from hardcase.types import Space
 
 
@@ -119,8 +117,8 @@ def faults(
 ) -> None:
     """Plant eight faults into small networks and measure which methods detect them; networks are trained if missing."""
     from hardcase.config import assign
-    from hardcase.experiments.bench import Bench
     from hardcase.suite.faults import run
+    from hardcase.suite.tables import Bench
 
     chosen: dict[str, object] = {"methods": methods.split(",")}
     chosen |= {"tests": tests} if tests else {}
@@ -167,8 +165,10 @@ def reproduce(
     if name is None:
         return _names(flags)
     from hardcase.config import assign
-    from hardcase.experiments.bench import Bench
+    from hardcase.suite.studies import find
+    from hardcase.suite.tables import Bench
 
+    study = find(name)
     given = {} if ratings is None else {"ratings": str(ratings)}
     bench = Bench(
         out=flags.out or o.free(Path("runs") / f"reproduce-{name}"),
@@ -180,7 +180,7 @@ def reproduce(
         options=assign(given, flags.settings or []),
         say=flags.say,
     )
-    outcome = perform(name, bench)
+    outcome = study(bench)
     page = outcome.write(bench.out, bench.command(name))
     if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
@@ -189,35 +189,15 @@ def reproduce(
     tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
 
 
-def perform(name: str, bench: Bench) -> Outcome:
-    """Run the experiment called `name`."""
-    from hardcase.experiments.catalogue import EXPERIMENTS
-
-    if name not in EXPERIMENTS:
-        raise choice("experiment", name, list(EXPERIMENTS))
-    module, _, function = EXPERIMENTS[name].where.partition(":")
-    outcome: Outcome = getattr(import_module(f"hardcase.{module}"), function)(bench)
-    return outcome
-
-
 def _names(flags: o.Flags) -> None:
-    from hardcase.experiments.catalogue import EXPERIMENTS
+    from hardcase.suite.studies import studies
 
-    rows = list(EXPERIMENTS.values())
+    columns = ["name", "needs", "summary", "paper"]
+    rows = [{key: getattr(study, key) for key in columns} for study in studies().values()]
     if flags.json:
-        as_json(
-            [
-                {"name": row.name, "summary": row.summary, "needs": row.needs, "paper": row.paper}
-                for row in rows
-            ]
-        )
-    elif rows:
-        columns = ["name", "needs", "summary", "paper"]
-        console().print(
-            grid("", columns, [[row.name, row.needs, row.summary, row.paper] for row in rows])
-        )
+        as_json(rows)
     else:
-        tell("no experiments yet")
+        console().print(grid("", columns, [list(row.values()) for row in rows]))
 
 
 def show(outcome: Outcome) -> None:

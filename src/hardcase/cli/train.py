@@ -273,8 +273,9 @@ def judge(
 ) -> None:
     """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it is missing."""
     from hardcase.cli.progress import front
-    from hardcase.judges.verdicts import calibrate_on, judge_run
+    from hardcase.judges.teach import calibrate_on
     from hardcase.runs.results import Run
+    from hardcase.runs.verdicts import judge_run
 
     place = flags.place
     runs = [Run(folder) for folder in folders or []]

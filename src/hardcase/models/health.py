@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
@@ -54,6 +54,21 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
         if batch <= TILE:
             raise
     return answers(subject, images, max(TILE, batch // 2))
+
+
+def usable(subject: Model, images: Images) -> Images:
+    """The images that `subject` classifies correctly."""
+    return images.take((answers(subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1))
+
+
+@torch.no_grad()
+def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+    """What `model` says of 8-bit images, in calls of bounded size."""
+    parts = [
+        model(from_bytes(x[rows].to(model.device))).logits.softmax(1).cpu()
+        for rows in chunks(len(x), 256)
+    ]
+    return torch.cat(parts)
 
 
 def check(

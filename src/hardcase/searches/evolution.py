@@ -123,7 +123,7 @@ def _nearest(
     feedback: Feedback, start: Float[Tensor, "r *code"], count: int
 ) -> tuple[Tensor, Tensor]:
     """The failing candidate of each seed that is nearest to its code, and whether there is one."""
-    z = feedback.z.unflatten(0, (count, -1))  # r c *code
+    z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
     away = (z - start[:, None]).flatten(2).norm(dim=2)
     failed = feedback.failed.reshape(count, -1)
     away = torch.where(failed, away, torch.inf)

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.randomness import stream
 from hardcase.tensors import chunks, flat, from_bytes, pad_rows, tiled
-from hardcase.types import Images, Seeds
+from hardcase.types import Images, Seeds, Space
 
 # --- Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
 
@@ -70,6 +71,18 @@ def collect(
         for part in chunks(len(images), 256):
             codes[part] = encode(from_bytes(images.x[part].to(device))).to(codes.device)
     return Library(codes, images.y)
+
+
+def partners(
+    space: Space, images: Images, *, device: torch.device | str, limit: int = 30_000
+) -> Library:
+    """Codes of up to `limit` training images in `space`, to walk toward or to mix with; their labels are not used."""
+
+    def encode(x: Tensor) -> Tensor:
+        unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return space.encode(x, unknown, stream(0, "partners", device=x.device))[0]
+
+    return collect(images, encode, device=torch.device(device), limit=limit)
 
 
 def _roomy(shape: tuple[int, ...], device: torch.device) -> bool:

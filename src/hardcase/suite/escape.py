@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.experiments import figures
-from hardcase.experiments.bench import Cell, Outcome, Table
-from hardcase.experiments.searching import probabilities, search, usable, walk
+from hardcase.campaign.in_memory import search, walk
+from hardcase.models.health import probabilities, usable
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.boundary import Codes, Exits, lengths
 from hardcase.statistics import Rate
+from hardcase.suite import figures
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, to_bytes
 from hardcase.types import OFFERS, Budget, ClassNames, Images, Method, Model, Space, State
 

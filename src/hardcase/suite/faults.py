@@ -13,25 +13,25 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hardcase.campaign.in_memory import search
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
-from hardcase.experiments import figures
-from hardcase.experiments.bench import Bench, Cell, Outcome, Table
-from hardcase.experiments.saying import share
-from hardcase.experiments.searching import probabilities, search
 from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import Sampler
 from hardcase.generators.staged import Decoder
 from hardcase.generators.vae import Vae
 from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.methods.neurons import Profiles
+from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.oracles import Confident
 from hardcase.randomness import stream
 from hardcase.semantics import FEATURES, measured
 from hardcase.spaces.activations import Activations, Staged, early_places
-from hardcase.spaces.latent import Conditional, Grid, Labelled, Library, collect
+from hardcase.spaces.latent import Conditional, Grid, Labelled, partners
+from hardcase.suite import figures
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training import cards
 from hardcase.training.loop import classify, fit, predict
@@ -390,7 +390,7 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
         "subject": lambda: subject,
         "peers": lambda: (),
         "profile": lambda: Profiles(from_bytes(here.train.x[:1]), lambda: here.train),
-        "partners": lambda: _partners(_space(row, here), here),
+        "partners": lambda: partners(_space(row, here), here.train, device=here.device),
     }
     wanted = inspect.signature(recipe).parameters
     given = {
@@ -418,15 +418,6 @@ def _space(row: Recipe, here: Lab) -> Space:
         return Grid(net)  # type: ignore[arg-type]  # a VQ-VAE, by its family
     assert isinstance(here.vae, Conditional)
     return Labelled(here.vae)
-
-
-def _partners(space: Space, here: Lab) -> Library:
-    unknown = here.train.y.new_zeros(1)
-
-    def encode(x: Tensor) -> Tensor:
-        return space.encode(x, unknown.expand(len(x)).to(x.device), torch.Generator(x.device))[0]
-
-    return collect(here.train, encode, device=torch.device(here.device))
 
 
 # --- Planted faults: networks that tell two classes apart by something irrelevant, and which methods notice.
@@ -473,14 +464,15 @@ class Verdict:
 
 def run(bench: Bench) -> Outcome:
     """``--set tests=100 methods=pgd,sinvad faults=tint,mark pair=4,9 pgd.epsilon=0.1`` choose sizes, methods and faults."""
-    names, faults = _names(bench, "methods", COMPARED), _names(bench, "faults", NAMES)
+    names = bench.names("methods", COMPARED)
+    faults = bench.names("faults", NAMES)
     for name in faults:
         if name not in NAMES:
             raise choice("fault", name, list(NAMES))
     here = lab(bench)
     clean = student(here, None)
     students = {name: student(here, name) for name in faults}
-    tests = int(bench.options.get("tests", 100 if bench.full else 25))
+    tests = bench.size("tests", 25, 100)
     control = {name: _tests(here, clean, name, tests, bench) for name in names}
     found = {
         (fault, name): _tests(here, one, name, tests, bench)
@@ -494,11 +486,6 @@ def run(bench: Bench) -> Outcome:
         _shares(faults, names, found, control),
     ]
     return Outcome("faults", tables, _pictures(bench, faults, names[0], found))
-
-
-def _names(bench: Bench, key: str, usual: Sequence[str]) -> tuple[str, ...]:
-    given = bench.options.get(key, usual)
-    return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
 def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests:

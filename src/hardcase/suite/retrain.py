@@ -15,16 +15,11 @@ from hardcase.config import parse, read
 from hardcase.context import device, subject
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.experiments.argus_measured import measured
-from hardcase.experiments.argus_paper import RETRAINED
-from hardcase.experiments.argus_world import interval, networks, painter
-from hardcase.experiments.bench import Bench, Cell, Outcome, Table
-from hardcase.experiments.searching import usable
-from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
+from hardcase.suite.tables import Cell, Outcome, Table, finite_mean
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import AUGMENTS, classify, fit, predict
 from hardcase.training.recipe import TrainingRecipe
@@ -140,7 +135,7 @@ def tabulated(
     sets = list(results[BEFORE])
     rows: list[list[Cell]] = []
     for arm, values in results.items():
-        cells = [interval(100 * values[name]) for name in sets]
+        cells = [finite_mean(100 * values[name]) for name in sets]
         spread = arm != BEFORE
         rows.append(
             [
@@ -161,56 +156,6 @@ def as_images(findings: Findings, like: Images) -> Images:
     return Images(
         findings.x[rows], findings.expected[rows], names, like.classes, name=f"found on {like.name}"
     )
-
-
-def table2(bench: Bench) -> Outcome:
-    """ARGUS's Table 2: tests made from training images, then accuracy on the whole test set and on tests of other shares."""
-    named = [str(bench.options["model"])] if "model" in bench.options else []
-    train, test, subjects, notes = networks(bench, named, most=1)
-    ((model, subject),) = subjects.items()
-    own = painter(bench, train, test, subject)
-    seeds = usable(subject, train).sample(
-        count=int(bench.options.get("originals", 300 if bench.full else 60)), seed=bench.seed
-    )
-    found: dict[str, Images] = {}
-    for mix in map(float, bench.options.get("mixes", [0.1, 0.2, 0.3, 0.4, 0.5])):
-        bench.say(f"mix {mix}")
-        method = argus(
-            space=own.space, partners=own.codes, mix=mix, queries=3000 if bench.full else 300
-        )
-        found[f"ARGUS {mix}"] = as_images(measured(subject, method, [seeds]).findings, train)
-    method = argus_adaptive(space=own.space, partners=own.codes)
-    found["argus-adaptive"] = as_images(measured(subject, method, [seeds]).findings, train)
-    how = Retraining(
-        repeats=bench.repeats or 5,
-        seed=bench.seed,
-        recipe=replace(GENTLE, epochs=10 if bench.full else 5),
-    )
-    tables = []
-    for name, images in found.items():
-        if len(images) < 10:
-            notes.append(
-                f"{name} found {len(images)} failing images among {len(seeds)} originals: nothing to train with"
-            )
-            continue
-        bench.say(f"retraining with {name}: {len(images)} images")
-        others = {
-            f"tests of {other}": some
-            for other, some in found.items()
-            if other != name and len(some) >= 10
-        }
-        results = compare(subject, train, images, {"test set": test, **others}, how)
-        size = min(how.most, len(images))
-        tables.append(tabulated(f"Table 2: retrained with {size} images of {name}", results))
-    before, after = RETRAINED.get(model, (0.0, {}))
-    paper: list[list[Cell]] = [[added, before, value] for added, value in after.items()]
-    published = Table(
-        f"the same, as published ({model})",
-        ["added", "before, %", "after, %"],
-        paper,
-        [own.note, *notes],
-    )
-    return Outcome("argus-table2", [*tables, published])
 
 
 def _shifted(x: Tensor, seed: int) -> Tensor:

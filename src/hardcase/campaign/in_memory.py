@@ -1,0 +1,126 @@
+"""A method applied to images in this process, without a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from time import perf_counter
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from hardcase.campaign.loop import run_shard, walk_shard
+from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
+from hardcase.tensors import chunks
+from hardcase.types import Budget, Findings, Images, Method, Model, State
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found, and what it cost.
+
+    Args:
+        seeds: The images that were searched from.
+        findings: What was kept; `findings.seed` are rows of `seeds`.
+        queries: Images of each seed that the subject was given.
+        gradients: Gradients that were asked for, per seed.
+        attempted: Seeds whose reconstruction keeps its label.
+        failing: Candidates of each seed that left its label.
+        seconds: How long the search took.
+    """
+
+    seeds: Images
+    findings: Findings
+    queries: Int[Tensor, " n"]
+    gradients: Int[Tensor, " n"]
+    attempted: Bool[Tensor, " n"]
+    failing: Int[Tensor, " n"]
+    seconds: float
+
+    @property
+    def succeeded(self) -> int:
+        """How many seeds have a finding."""
+        return len(set(self.findings.seed.tolist()))
+
+    @property
+    def success(self) -> float:
+        """The share of attempted seeds with a finding."""
+        return self.succeeded / max(int(self.attempted.sum()), 1)
+
+
+def search(
+    subject: Model,
+    method: Method,
+    seeds: Images,
+    *,
+    peers: tuple[Model, ...] = (),
+    budget: Budget | None = None,
+    keep: str | None = None,
+    seed: int = 0,
+    shard: int | None = None,
+    batch: int | None = None,
+) -> Searched:
+    """Search all `seeds`, which the subject must classify correctly. Guides learn, shard after shard.
+
+    Args:
+        subject: The network under test.
+        method: What searches it.
+        seeds: Where the search starts.
+        peers: Networks to compare the subject with.
+        budget: Replaces what it names of the method's own.
+        keep: Which findings are kept; the method's own rule by default.
+        seed: The seed of everything random.
+        shard: Seeds that are searched at once; more on a GPU by default.
+        batch: Images that the subject is given in one call; more on a GPU by default.
+    """
+    campaign = Campaign(
+        subject=subject,
+        method=method,
+        peers=peers,
+        keep=parse_keep(keep or method.keep),
+        batch=batch or _rows(subject),
+        seed=seed,
+    )
+    each = shard or (512 if subject.device.type == "cuda" else 64)
+    most = limits(overlay(budget or Budget(), method.budget), len(seeds))
+    begun = perf_counter()
+    parts = list[Shard]()
+    for number, rows in enumerate(chunks(len(seeds), each)):
+        some = seeds.take(torch.arange(len(seeds))[rows])
+        done = run_shard(
+            campaign, some, most.take(rows), number=number, first=rows.start, guides=method.guides
+        )
+        for guide in method.guides:
+            guide.merge([done.deltas[guide.name]])
+        parts.append(done)
+    seconds = perf_counter() - begun
+    counts = [part.counts for part in parts]
+    return Searched(
+        seeds,
+        Findings.join([on_cpu(part.findings) for part in parts]),
+        torch.cat([count.queries for count in counts]).cpu(),
+        torch.cat([count.gradients for count in counts]).cpu(),
+        ~torch.cat([count.lost for count in counts]).cpu(),
+        torch.cat([count.failing for count in counts]).cpu(),
+        seconds,
+    )
+
+
+def walk(
+    subject: Model, method: Method, seeds: Images, *, seed: int = 0, number: int = 0
+) -> tuple[State, Int[Tensor, " n"]]:
+    """The state in which the search of one shard ends, and the queries of each seed."""
+    campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
+    most = limits(method.budget, len(seeds))
+    shard, state = walk_shard(campaign, seeds, most, number=number, guides=method.guides)
+    return state, shard.counts.queries
+
+
+def on_cpu(findings: Findings) -> Findings:
+    """Findings whose tensors are all in main memory."""
+    return Findings(**{f.name: getattr(findings, f.name).cpu() for f in fields(Findings)})
+
+
+def _rows(subject: Model) -> int:
+    """How many images a network is given in one call."""
+    return 8192 if subject.device.type == "cuda" else 256

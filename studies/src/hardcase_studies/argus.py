@@ -1,0 +1,313 @@
+"""ARGUS's tables: how like its seed, how diverse and how often wrong a generated image is, and what it teaches.
+
+``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 joint=[0.2] epochs=5 rivals=false rival_queries=500 int8=fx
+judge=true model_epochs=3`` change what is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardcase.generators import quality
+from hardcase.methods.argus import argus, argus_adaptive
+from hardcase.models.health import usable
+from hardcase.randomness import stream
+from hardcase.searches.boundary import nearest
+from hardcase.suite.retrain import GENTLE, Retraining, as_images, compare, tabulated
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.types import Images, Seeds
+from hardcase_studies.argus_measure import (
+    RIVALS,
+    SAMPLE,
+    Bar,
+    Measured,
+    admit,
+    bar,
+    decode_mixture,
+    equal,
+    interpolated,
+    measured,
+    reconstruction_errors,
+    rival,
+    weights,
+)
+from hardcase_studies.argus_paper import ABLATION, PAPER, RETRAINED
+from hardcase_studies.lab import Lab, LatentModel, labs
+
+COLUMNS = [
+    "network",
+    "method",
+    "perturbations an original",
+    "MSE of all",
+    "SSIM of all",
+    "MSE of failing",
+    "SSIM of failing",
+    "LD",
+    "LD at SSIM ≥ 0.877",
+    "ER",
+    "ER judged",
+    "ER at mix 0",
+    "SR",
+]
+NOTES = (
+    f"of all: means over generated images, failing or not, as the paper seems to count: up to {SAMPLE} of each original, drawn from all "
+    "that were made; of failing: means over the nearest image of each wrong label",
+    "ER at mix 0 is the share of correctly classified test images that reconstruction alone gets wrong; the paper has no such number",
+    "originals whose reconstruction fails are set aside; the paper keeps them",
+    "intervals: 95 %, bootstrap over originals of all repeats; each repeat draws its own originals, networks are shared",
+)
+
+
+def comparison(bench: Bench) -> Outcome:
+    """Tables 1 and 3 come from the same images, so both are printed."""
+    named = [str(name) for name in bench.options.get("models", ())]
+    rows: list[list[Cell]] = []
+    notes: list[str] = []
+    figures: list[str] = []
+    under_test = labs(bench, named)
+    for name, here in under_test.items():
+        one = _trial(here, name)
+        plain = quantised(here)
+        more, said = _interpolations(one, plain)
+        notes += [*here.notes, plain.note, *said, one.bar.note]
+        rows += more + _rivals(one)
+        figures.append(draw(here, name, plain, one.groups[0]))
+    fx = bench.options.get("int8") == "fx"
+    peer = "torch's FX int8 network" if fx else "our own static rounding to 8 bits"
+    notes += [
+        f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000",
+        f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper",
+    ]
+    table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, rows, [*dict.fromkeys(notes), *NOTES])
+    known = {name.removesuffix("-lecun") for name in under_test}
+    shown = [[model, way, *row.cells()] for (model, way), row in PAPER.items() if model in known]
+    columns = ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"]
+    return Outcome("argus", [table, Table("the same, as published", columns, shown)], figures)
+
+
+def quantised(here: Lab, **options: Any) -> LatentModel:
+    """A VQ-VAE; ``--set epochs=N joint_epochs=N batch=N`` shorten its training."""
+    return autoencoder(here, "vqvae", **options)
+
+
+def autoencoder(here: Lab, family: str, **options: Any) -> LatentModel:
+    """A generator of this family, trained as the options of the bench say."""
+    chosen = here.bench.options
+    if options.get("mix") and "joint_epochs" in chosen:
+        options = {"joint_epochs": int(chosen["joint_epochs"]), **options}
+    return here.generator(family, epochs=chosen.get("epochs"), batch=chosen.get("batch"), **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A network under test with its originals and the judge of what is made of them."""
+
+    here: Lab
+    name: str
+    groups: list[Images]
+    bar: Bar
+
+
+def _trial(here: Lab, name: str) -> _Trial:
+    judge = bar(here)
+    groups = here.originals()
+    if judge.judge is not None:
+        admit(judge.judge, [here.subject], groups)
+    return _Trial(here, name, groups, judge)
+
+
+def _interpolations(one: _Trial, plain: LatentModel) -> tuple[list[list[Cell]], list[str]]:
+    bench = one.here.bench
+    rows: list[list[Cell]] = []
+    notes: list[str] = []
+    for mix in map(float, bench.options.get("mixes", [0.1, 0.2, 0.3, 0.4, 0.5])):
+        bench.say(f"{one.name}: mix {mix}")
+        rows += _at(one, plain, mix, f"ARGUS {mix}")
+    bench.say(f"{one.name}: adaptive")
+    for label, blocks in (("argus-adaptive", (8, 1)), ("argus-adaptive, nothing taken back", ())):
+        method = argus_adaptive(space=plain.space, partners=plain.codes, blocks=blocks)
+        done = measured(one.here.subject, method, one.groups)
+        rows.append([one.name, label, *_cells(done, plain, one, None)])
+    for mix in map(float, bench.options.get("joint", [])):
+        kind = str(bench.options.get("kind", "gradient"))
+        own = quantised(one.here, kind=kind, mix=mix, **weights(bench))
+        rows += _at(one, own, mix, f"ARGUS {mix}, trained jointly")
+        notes.append(own.note)
+    return rows, notes
+
+
+def _at(one: _Trial, own: LatentModel, mix: float, label: str) -> list[list[Cell]]:
+    """With every partner; and, where that is more than the rivals make, with as many as they."""
+    count = equal(one.here.bench)
+    done = interpolated(one.here, own, mix, one.groups, bar=one.bar)
+    rows: list[list[Cell]] = [[one.name, label, *_cells(done, own, one, mix)]]
+    more = len(done.made) and float(done.made.max()) > count
+    if more and one.here.bench.options.get("rivals", True):
+        done = interpolated(one.here, own, mix, one.groups, count=count, bar=one.bar)
+        rows.append([one.name, f"{label}, equal number", *_cells(done, own, one, mix)])
+    return rows
+
+
+def _rivals(one: _Trial) -> list[list[Cell]]:
+    """The paper's rivals as it ran them: one network; DiffChaser with the 8-bit copy, scored on the network itself."""
+    bench = one.here.bench
+    rows: list[list[Cell]] = []
+    for name in RIVALS if bench.options.get("rivals", True) else ():
+        bench.say(f"{one.name}: {name}")
+        done = rival(one.here, name, one.groups, equal(bench), bar=one.bar)
+        rates = [_percent(done.seeds.er), _judged(done), "", _percent(done.seeds.sr)]
+        rows.append([one.name, name, *_made(done), *_failing(done), *rates])
+    return rows
+
+
+def _cells(done: Measured, own: LatentModel, one: _Trial, mix: float | None) -> list[Cell]:
+    """A row from the number of perturbations on; ER means nothing where images were searched for (no `mix`)."""
+    wrong = reconstruction_errors(own, one.here.subject, one.here.right.first(1000))
+    at_zero = 100 * float(wrong.float().mean())
+    rates: list[Cell] = ["", ""] if mix is None else [_percent(done.seeds.er), _judged(done)]
+    return [*_made(done), *_failing(done), *rates, f"{at_zero:.2f} %", _percent(done.seeds.sr)]
+
+
+def _failing(done: Measured) -> list[Cell]:
+    error = done.seeds.mse[done.seeds.mse.isfinite()]
+    first = f"{float(error.mean()):.4f}" if len(error) else ""
+    return [first, *(_spread(values) for values in (done.seeds.ssim, done.seeds.ld, done.alike))]
+
+
+def _spread(values: Tensor, scale: float = 1, digits: int = 3, unit: str = "") -> str:
+    """Mean and interval; no interval of a single value, nothing where there is none."""
+    found = finite_mean(scale * values)
+    if not isfinite(found.value):
+        return ""
+    inside = f" [{found.low:.{digits}f}, {found.high:.{digits}f}]" if isfinite(found.low) else ""
+    return f"{found.value:.{digits}f}{unit}{inside}"
+
+
+def _percent(values: Tensor) -> str:
+    return _spread(values, 100, 2, " %")
+
+
+def _judged(done: Measured) -> str:
+    return "" if done.judged is None else _percent(done.judged)
+
+
+def _made(done: Measured) -> list[Cell]:
+    """How many images, and how like their originals all of them are."""
+    if not len(done.made):
+        return ["", "", ""]
+    return [round(float(done.made.mean())), f"{float(done.mse.nanmean()):.4f}", _spread(done.ssim)]
+
+
+def ablation(bench: Bench) -> Outcome:
+    """Table 4, on the bench's own data: with everything, without the quantiser (a plain VAE), without discriminators."""
+    mix = float(bench.options.get("mix", 0.2))
+    ((name, here),) = labs(bench, _named(bench), most=1).items()
+    one = _trial(here, name)
+    plain = "conv" if here.train.x.shape[1] > 1 else "linear"
+    variants: Mapping[str, Callable[[], LatentModel]] = {
+        "full": lambda: quantised(here, mix=mix, **weights(bench)),
+        "no VQ": lambda: autoencoder(here, "vae", kind=plain),
+        "no discriminators": lambda: quantised(here),
+    }
+    notes = here.notes
+    rows: list[list[Cell]] = []
+    for label, make in variants.items():
+        own = make()
+        notes.append(f"{label}: {own.note}")
+        done = interpolated(here, own, mix, one.groups, bar=one.bar)
+        rows.append([name, f"{label}, mix {mix}", *_cells(done, own, one, mix)])
+    paper = [[label, *row.cells()] for label, row in ABLATION.items()]
+    title = "the same, as published (ResNet18 on CIFAR-10)"
+    published = Table(title, ["method", "MSE", "SSIM", "LD", "ER", "SR"], paper)
+    ours = Table("ARGUS, Table 4: ours", COLUMNS, rows, [*notes, one.bar.note, *NOTES])
+    return Outcome("argus-table4", [ours, published])
+
+
+def _named(bench: Bench) -> list[str]:
+    return [str(bench.options["model"])] if "model" in bench.options else []
+
+
+def retraining(bench: Bench) -> Outcome:
+    """Table 2: findings made from training images, then accuracy on the whole test set and on findings of other shares."""
+    ((model, here),) = labs(bench, _named(bench), most=1).items()
+    notes = here.notes
+    own = quantised(here)
+    found = _teaching(here, own)
+    how = Retraining(
+        repeats=bench.repeats or 5,
+        seed=bench.seed,
+        recipe=replace(GENTLE, epochs=10 if bench.full else 5),
+    )
+    tables = []
+    for name, images in found.items():
+        if len(images) < 10:
+            notes.append(f"{name} found {len(images)} failing images: nothing to train with")
+            continue
+        bench.say(f"retraining with {name}: {len(images)} images")
+        others = {
+            f"tests of {other}": some
+            for other, some in found.items()
+            if other != name and len(some) >= 10
+        }
+        held_out = {"test set": here.test, **others}
+        results = compare(here.subject, here.train, images, held_out, how)
+        size = min(how.most, len(images))
+        tables.append(tabulated(f"Table 2: retrained with {size} images of {name}", results))
+    before, after = RETRAINED.get(model, (0.0, {}))
+    paper: list[list[Cell]] = [[added, before, value] for added, value in after.items()]
+    title = f"the same, as published ({model})"
+    published = Table(title, ["added", "before, %", "after, %"], paper, [own.note, *notes])
+    return Outcome("argus-table2", [*tables, published])
+
+
+def _teaching(here: Lab, own: LatentModel) -> dict[str, Images]:
+    """Failing images made from training images, at every share and by the adaptive form."""
+    bench = here.bench
+    count = bench.size("originals", 60, 300)
+    seeds = usable(here.subject, here.train).sample(count=count, seed=bench.seed)
+    mixes = map(float, bench.options.get("mixes", [0.1, 0.2, 0.3, 0.4, 0.5]))
+    queries = 3000 if bench.full else 300
+    methods = {
+        f"ARGUS {mix}": argus(space=own.space, partners=own.codes, mix=mix, queries=queries)
+        for mix in mixes
+    }
+    methods["argus-adaptive"] = argus_adaptive(space=own.space, partners=own.codes)
+    found = {}
+    for name, method in methods.items():
+        bench.say(name)
+        found[name] = as_images(measured(here.subject, method, [seeds]).findings, here.train)
+    return found
+
+
+@torch.no_grad()
+def draw(here: Lab, name: str, own: LatentModel, images: Images) -> str:
+    """``mixes-NAME.png``: originals, partners, then the mixture at 0, 0.1 ... 0.5, then what the adaptive form found."""
+    subject = here.subject
+    x = from_bytes(images.x.to(subject.device))
+    y = images.y.to(subject.device)
+    z = own.space.encode(x, y, stream(0, device=x.device))[0]
+    near = nearest(own.codes, Seeds(z, x, y, y), 1)[:, :, 0]  # n k
+    goal = (y + 1 + torch.arange(len(y), device=y.device) % 3) % near.shape[1]
+    goal = torch.where(goal == y, (goal + 1) % near.shape[1], goal)
+    partner = near[torch.arange(len(y), device=y.device), goal][:, None]
+    rows = [images.x] + [
+        to_bytes(decode_mixture(own, x, y, partner, share))
+        for share in (1.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    ]
+    found = measured(
+        subject, argus_adaptive(space=own.space, partners=own.codes), [images]
+    ).findings
+    best = torch.full_like(images.x, quality.PAPER)
+    for seed, label, picture in zip(found.seed.tolist(), found.predicted.tolist(), found.x):
+        if label == int(goal[seed]):
+            best[seed] = picture
+    path = f"mixes-{name}.png"
+    quality.write(here.bench.out / path, [*rows, best])
+    return path

@@ -1,0 +1,260 @@
+"""Feature perturbation on networks as they are: which features move, how far in pixels, and what robust networks say.
+
+After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep Neural Networks", ISSTA
+2021: RQ2 (faults of unmodified networks), RQ3 (Figure 2: pixel distances; Table 3: robust networks' accuracy on the tests).
+There ImageNet at 512 pixels with BigGAN, and people who looked; here small images, a small GAN, and features that are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from hardcase.campaign.in_memory import Searched, search
+from hardcase.generators.quality import Sampler, fresh
+from hardcase.generators.staged import Decoder
+from hardcase.methods.feature_perturbation import feature_perturbation, feature_perturbation_paper
+from hardcase.methods.pgd import pgd
+from hardcase.models.health import probabilities
+from hardcase.models.subject import Subject
+from hardcase.oracles import Confident
+from hardcase.semantics import FEATURES, measured, moved
+from hardcase.spaces.activations import Activations, Staged, early_places
+from hardcase.suite import faults, figures
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean, share
+from hardcase.tensors import from_bytes
+from hardcase.types import Images, Method
+from hardcase_studies.lab import Lab
+
+CONFIDENCE, EPSILON, LEAST = 3.0, 0.3, 0.2
+PAIRS = ((4, 9), (9, 4), (3, 8), (8, 3))
+
+
+def rq1(bench: Bench) -> Outcome:
+    """Planted faults: which methods detect which; the same as ``hardcase faults``."""
+    return faults.run(bench)
+
+
+@dataclass(frozen=True, slots=True)
+class Studio:
+    """A lab with a generator whose activations are perturbed, and what its card says."""
+
+    lab: Lab
+    generator: nn.Module
+    note: str
+
+    @property
+    def classes(self) -> int:
+        return len(self.lab.test.classes)
+
+    def space(self, places: Sequence[int] | None = None) -> Activations:
+        assert isinstance(self.generator, Staged)
+        early = early_places(self.generator, places, classes=self.classes)
+        return Activations(self.generator, early, classes=self.classes)
+
+    def subject(self, name: str, *, seed: int = 0, adversarial: str | None = None) -> Subject:
+        """A network trained from these weights; ``--set epochs=… robust_epochs=…`` shorten that."""
+        epochs = "robust_epochs" if adversarial else "epochs"
+        return self.lab.network(name, seed=seed, adversarial=adversarial, epochs=epochs)[0]
+
+    def fresh_seeds(
+        self, one: Subject, count: int, *, labels: Sequence[int] | None = None
+    ) -> Images:
+        """New samples of the generator that the network classifies correctly."""
+        assert isinstance(self.generator, Sampler)
+        bench = self.lab.bench
+        return fresh(
+            self.generator,
+            self.lab.test.classes,
+            count,
+            seed=bench.seed,
+            device=bench.device,
+            labels=None if labels is None else torch.tensor(labels),
+            accept=lambda x, y: one(x).logits.argmax(1) == y,
+        )
+
+
+def studio(bench: Bench) -> Studio:
+    """``--set generator=vae`` takes the decoder of a conditional VAE; ``kind=conditional`` the GAN for GPUs."""
+    data = Lab(bench)
+    judge, _ = data.network("sinvad-cnn", seed=0)
+    lab = Lab(bench, splits=(data.train, data.test), subject=judge)
+    family = str(bench.options.get("generator", "gan"))
+    kind = bench.options.get("kind", "conditional" if family == "vae" else None)
+    net, card = lab.trained(family, kind=kind, epochs=bench.options.get("gan_epochs"))
+    seen = card.get("sample_accuracy", card.get("reconstruction_accuracy"))
+    note = f"generator {card['kind']} {card['name']}; sinvad-cnn sees the class asked for in {seen:.1%}"
+    # a Vae, by its family
+    return Studio(lab, Decoder(net) if family == "vae" else net, note)  # type: ignore[arg-type]
+
+
+def _targeted(here: Studio, target: int) -> dict[str, Method]:
+    """Both kinds of test, equally targeted and with the same margin."""
+    pixels = pgd(epsilon=EPSILON, gradients=100, target=target)
+    return {
+        "feature-perturbation": feature_perturbation(
+            space=here.space(), confidence=CONFIDENCE, target=target
+        ),
+        "pgd": replace(pixels, oracle=Confident(confidence=CONFIDENCE, target=target)),
+    }
+
+
+def rq2(bench: Bench) -> Outcome:
+    """``--set seeds=… generator=…``: confident targeted tests for pairs of classes, and what moved in them."""
+    here = studio(bench)
+    count = bench.size("seeds", 20, 100)
+    one = here.subject("lenet5")
+    rows: list[list[Cell]] = []
+    lines: dict[str, Tensor] = {}
+    spread = measured(from_bytes(here.lab.test.x[:1000])).std(0)
+    for origin, target in _pairs(here.classes):
+        bench.say(f"{origin} → {target}")
+        seeds = here.fresh_seeds(one, count, labels=[origin])
+        for name, method in _targeted(here, target).items():
+            done = search(one, method, seeds, seed=bench.seed)
+            own, made = seeds.x[done.findings.seed], done.findings.x
+            rows.append(
+                [
+                    f"{origin} → {target}",
+                    name,
+                    f"{done.succeeded} of {len(seeds)}",
+                    *_surest(own, made, spread),
+                ]
+            )
+            lines |= {f"{origin} → {target}": own[:8], f"{origin} → {target}, {name}": made[:8]}
+    columns = ["pair", "method", "seeds that fail", "what moved most often", "second", "third"]
+    notes = [
+        f"lenet5 on {here.lab.train.name}; {here.note}; margin {CONFIDENCE} in logits, pixels within {EPSILON} of the seed",
+        f"moved: by {LEAST} of a feature's standard deviation over test images; Wilson's 95 % intervals",
+        f"shown are the three largest of {2 * len(FEATURES)} shares (each feature, up and down), which their intervals do not allow for",
+    ]
+    table = Table(
+        "What moves in confident targeted failures of an unmodified network", columns, rows, notes
+    )
+    return Outcome("features-rq2", [table], [figures.images(bench.out / "tests.png", lines)])
+
+
+def _pairs(classes: int) -> Sequence[tuple[int, int]]:
+    known = [pair for pair in PAIRS if max(pair) < classes]
+    return known or [(0, 1), (1, 0)]
+
+
+def _surest(seeds: Tensor, tests: Tensor, spread: Tensor, most: int = 3) -> list[Cell]:
+    """The features that moved one way in the most tests, in words."""
+    if not len(tests):
+        return [None] * most
+    change = moved(from_bytes(seeds), from_bytes(tests)) / spread.clamp_min(1e-6)
+    said = [(int(hit.sum()), words, hit) for i, f in enumerate(FEATURES) if float(spread[i]) > 0
+            for hit, words in ((change[:, i] > LEAST, f.up), (change[:, i] < -LEAST, f.down))]  # fmt: skip
+    best = sorted(said, key=lambda one: -one[0])[:most]
+    return [f"{words}: {share(hit)}" for _, words, hit in best]
+
+
+def rq3(bench: Bench) -> Outcome:
+    """``--set seeds=… robust_epochs=…``: pixel distances, and the accuracy of robust networks on tests for others."""
+    here = studio(bench)
+    count = bench.size("seeds", 40, 1000)
+    norms = ("l2:1.5", "linf:0.1")
+    robust = {norm: here.subject("lenet5", adversarial=norm) for norm in norms}
+    target = int(bench.options.get("target", here.classes - 1))
+    others = [c for c in range(here.classes) if c != target]
+    far: list[list[Cell]] = []
+    kept: list[list[Cell]] = []
+    for name in ("lenet5", "sinvad-cnn"):
+        bench.say(f"tests for {name}")
+        one = here.subject(name)
+        seeds = here.fresh_seeds(one, count, labels=others)
+        for way, method in _targeted(here, target).items():
+            done = search(one, method, seeds, seed=bench.seed)
+            l2, linf = _distances(seeds, done)
+            within = (l2 <= 1.5) & (linf <= 0.1)
+            far.append(
+                [
+                    name,
+                    way,
+                    f"{done.succeeded} of {len(seeds)}",
+                    mean(l2),
+                    mean(linf),
+                    share(within),
+                ]
+            )
+            kept.append([name, way, *(share(_kept(net, done)) for net in robust.values())])
+    notes = [
+        here.note,
+        f"target {target}, margin {CONFIDENCE} in logits for both; {here.lab.train.name}",
+    ]
+    clean = ", ".join(f"{norm} {_accuracy(net, here.lab.test):.1%}" for norm, net in robust.items())
+    return Outcome(
+        "features-rq3",
+        [
+            Table("Pixel magnitude (Figure 2)", ["attacked", "method", "seeds that fail", "L2", "L∞", "within both balls"], far, notes),
+            Table("Transfer: robust networks that still see the seed's label (Table 3)", ["attacked", "method", *robust], kept,
+                [f"accuracy of the robust networks on test images: {clean}", "paper, L2 and L∞: pixel tests 56 and 53 %, GAN tests 27 and 24 %; 36, 32 and 25, 22 for the robust networks' own architecture"]),
+        ],
+    )  # fmt: skip
+
+
+def labels(bench: Bench) -> Outcome:
+    """``--set seeds=… generator=…``: whether independent networks keep the seed's label, by step, bound and way back."""
+    here = studio(bench)
+    one = here.subject("lenet5")
+    panel = [here.subject("sinvad-cnn"), here.subject("lenet1"), here.subject("lenet5", seed=1)]
+    seeds = here.fresh_seeds(one, bench.size("seeds", 60, 300))
+    rows: list[list[Cell]] = []
+    for name, method in _trials(here).items():
+        bench.say(name)
+        done = search(one, method, seeds, seed=bench.seed)
+        votes = torch.stack([_kept(net, done) for net in panel])
+        l2, _ = _distances(seeds, done)
+        rows.append(
+            [
+                name,
+                f"{done.succeeded} of {len(seeds)}",
+                share(votes.sum(0) >= 2),
+                share(votes.all(0)),
+                mean(l2),
+            ]
+        )
+    columns = ["setting", "seeds that fail", "label kept by two of three", "by all three", "L2"]
+    notes = [
+        f"lenet5 on {here.lab.train.name}; judges: sinvad-cnn, lenet1 and lenet5 from other weights",
+        here.note,
+    ]
+    return Outcome("features-labels", [Table("Label keeping", columns, rows, notes)])
+
+
+def _trials(here: Studio) -> dict[str, Method]:
+    space = here.space()
+    return {
+        "as maintained": feature_perturbation(space=space),
+        "without the way back": feature_perturbation(space=space, retreat=0),
+        "step 0.001": feature_perturbation(space=space, stride=0.001, gradients=600),
+        "step 0.02, no bound, no way back": feature_perturbation(
+            space=space, stride=0.02, radius=1e9, retreat=0
+        ),
+        "as published (step 0.01)": feature_perturbation_paper(space=space),
+        "latent code only": feature_perturbation(space=space, places=(0,)),
+        "bound 3": feature_perturbation(space=space, radius=3.0),
+    }
+
+
+def _distances(seeds: Images, done: Searched) -> tuple[Tensor, Tensor]:
+    change = (from_bytes(done.findings.x) - from_bytes(seeds.x[done.findings.seed])).flatten(1)
+    return change.norm(dim=1), change.abs().amax(1) if len(change) else change.sum(1)
+
+
+def _kept(net: Subject, done: Searched) -> Bool[Tensor, " t"]:
+    found = done.findings
+    return (
+        probabilities(net, found.x).argmax(1) == found.expected
+        if len(found)
+        else found.expected == -1
+    )
+
+
+def _accuracy(net: Subject, images: Images) -> float:
+    return float((probabilities(net, images.x).argmax(1) == images.y).double().mean())

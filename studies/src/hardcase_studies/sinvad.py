@@ -1,0 +1,485 @@
+"""SINVAD's RQ2, RQ4 and feasibility study: the boundary, the size of the VAE, and what changes when pixels give way to codes.
+
+S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.campaign.in_memory import Searched, search, walk
+from hardcase.generators.catalogue import GENERATORS
+from hardcase.methods.sinvad import sinvad, sinvad_paper, sinvad_surprise
+from hardcase.models.health import probabilities, usable
+from hardcase.models.subject import Subject
+from hardcase.oracles import Surprising
+from hardcase.randomness import stream
+from hardcase.spaces.latent import collect
+from hardcase.spaces.pixel import Pixels
+from hardcase.statistics import interval
+from hardcase.suite import figures
+from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Budget, Images, Method, Seeds, Space
+from hardcase_studies.lab import Lab
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A row of the paper's Table 3."""
+
+    data: str
+    found: float
+    test: float
+    delta: float
+
+
+PAPER = {
+    "mnist5k": Published("MNIST", 0.0638, 0.9957, -0.98),
+    "mnist": Published("MNIST", 0.0638, 0.9957, -0.98),
+    "fashion": Published("Fashion-MNIST", 0.1330, 0.9186, -0.92),
+    "cifar10": Published("ImageNet-32", 0.0423, 0.1953, -0.56),
+}
+BUDGETS = {
+    "sinvad": (8, 16, 24, 32, 48, 64, 123),
+    "sinvad@paper": (51, 111, 231, 471, 951, 1911, 3051),
+}
+
+
+def boundary(bench: Bench) -> Outcome:
+    """RQ2: how close to the decision boundary found images lie (Table 3, Figure 13), and what that costs."""
+    here = Lab(bench)
+    drawn = here.test.sample(count=bench.size("seeds", 200, 1000), seed=bench.seed)
+    seeds = usable(here.subject, drawn)
+    few = seeds.first(bench.size("paper_seeds", 48, 500))
+    bench.say(f"sinvad on {len(seeds)} seeds")
+    ours = search(here.subject, _ours(here), seeds, seed=bench.seed)
+    bench.say(f"sinvad@paper on {len(few)} seeds")
+    theirs = search(here.subject, _theirs(here), few, seed=bench.seed)
+    done = {"sinvad": ours, "sinvad@paper": theirs}
+    bench.say("the same with less to spend")
+    costs = {name: _curve(here, name, few, bench) for name in done}
+    shown = [
+        _spread(here, ours, bench),
+        figures.curves(
+            bench.out / "cost.png",
+            {"top-two gap": {n: (c.queries, c.gap) for n, c in costs.items()},
+             "latent L1": {n: (c.queries, c.distance) for n, c in costs.items()},
+             "success": {n: (c.queries, c.success) for n, c in costs.items()}},
+            x="queries per seed", y="mean over seeds", log=True,
+        ),
+    ]  # fmt: skip
+    return Outcome("sinvad-rq2", [_gaps(here, done), _costs(here, done), _budgets(costs)], shown)
+
+
+def _ours(here: Lab) -> Method:
+    return sinvad(space=here.space, partners=here.codes)
+
+
+def _theirs(here: Lab) -> Method:
+    return sinvad_paper(space=here.space)
+
+
+def top_two_gap(p: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:
+    """U(x) of Eq. 3: the greatest probability minus the second greatest."""
+    best = p.topk(2, dim=1).values
+    return best[:, 0] - best[:, 1]
+
+
+def gaps(subject: Subject, done: Searched) -> Float[Tensor, " t"]:
+    """U(x) of every finding."""
+    return top_two_gap(probabilities(subject, done.findings.x))
+
+
+def _gaps(here: Lab, done: dict[str, Searched]) -> Table:
+    test = top_two_gap(probabilities(here.subject, here.test.x))
+    paper = PAPER.get(here.test.name)
+    rows: list[list[Cell]] = []
+    for name, some in done.items():
+        gap = gaps(here.subject, some)
+        if len(gap) < 2:
+            rows.append([name, len(gap), None, None, None, None, None, None, None, None])
+            continue
+        compared, delta = statistics.welch(gap, test), statistics.cliffs_delta(gap, test)
+        rows.append(
+            [name, len(gap), float(gap.mean()), paper.found if paper else None, float(gap.median()), float(test.mean()),
+             paper.test if paper else None, f"{compared.p:.1e}", delta, paper.delta if paper else None]
+        )  # fmt: skip
+    columns = ["method", "images", "mean gap", "paper", "median gap", "test set", "paper ", "Welch p", "Cliff's delta", "paper  "]  # fmt: skip
+    notes = [
+        *here.notes,
+        "gap: greatest minus second greatest probability (Eq. 3); found images are 8-bit",
+    ]
+    if paper and paper.data == "ImageNet-32":
+        notes.append(
+            "stands in for ImageNet-32 with AlexNet and a very deep VAE; ten classes instead of a thousand"
+        )
+    return Table(
+        f"Table 3: top-two gap, {here.test.name} (the paper's {paper.data if paper else 'data has none'})",
+        columns,
+        rows,
+        notes,
+    )
+
+
+def _costs(here: Lab, done: dict[str, Searched]) -> Table:
+    common = set.intersection(*(set(some.findings.seed.tolist()) for some in done.values()))
+    rows: list[list[Cell]] = []
+    for name, some in done.items():
+        found, attempted = some.findings, int(some.attempted.sum())
+        low, high = interval(some.succeeded, attempted)
+        both = [i for i, seed in enumerate(found.seed.tolist()) if seed in common]
+        spent = int(some.queries[some.attempted].sum())
+        rows.append(
+            [name, f"{some.succeeded} of {attempted}", some.success, f"{low:.3f} to {high:.3f}", _mean(found.distance),
+             _mean(found.distance[both]), _mean(gaps(here.subject, some)), spent / max(some.succeeded, 1),
+             1000 * some.seconds / max(some.succeeded, 1)]
+        )  # fmt: skip
+    columns = ["method", "found", "success", "95 % interval", "latent L1", f"L1 on {len(common)} common seeds", "mean gap",
+               "queries per image", "ms an image"]  # fmt: skip
+    notes = [
+        "one finding a seed, the nearest; times include everything but training and encoding the library",
+        f"threads {torch.get_num_threads()}, device {here.subject.device}",
+    ]
+    return Table("Cost and quality", columns, rows, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    queries: list[float]
+    success: list[float]
+    gap: list[float]
+    distance: list[float]
+
+
+def _curve(here: Lab, name: str, seeds: Images, bench: Bench) -> _Curve:
+    """Success, gap and distance of the nearest finding under growing budgets, over the seeds that succeed."""
+    method = _ours(here) if name == "sinvad" else _theirs(here)
+    points = []
+    for budget in BUDGETS[name]:
+        done = search(here.subject, method, seeds, budget=Budget(queries=budget), seed=bench.seed)
+        spent = float(done.queries[done.attempted].float().mean())
+        points.append(
+            (spent, done.success, _mean(gaps(here.subject, done)), _mean(done.findings.distance))
+        )
+    queries, success, gap, distance = (list(column) for column in zip(*points))
+    return _Curve(queries, success, gap, distance)
+
+
+def _budgets(costs: dict[str, _Curve]) -> Table:
+    rows: list[Sequence[Cell]] = [
+        [name, queries, success, gap, distance]
+        for name, curve in costs.items()
+        for queries, success, gap, distance in zip(
+            curve.queries, curve.success, curve.gap, curve.distance
+        )
+    ]
+    notes = ["same seeds for both methods; gap and L1 are means over the seeds that succeed"]
+    return Table(
+        "Queries against gap and distance",
+        ["method", "queries per seed", "success", "mean gap", "latent L1"],
+        rows,
+        notes,
+    )
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _spread(here: Lab, done: Searched, bench: Bench) -> str:
+    """Figure 13: test images of a class pair and found images between them, in the plane of the pair's greatest variance."""
+    found = done.findings
+    sides = [tuple(sorted(pair)) for pair in zip(found.expected.tolist(), found.predicted.tolist())]
+    panels = {}
+    for one, two in [pair for pair, _ in Counter(sides).most_common(3)]:
+        of = {
+            here.test.classes[c]: activations(here.subject, here.test.x[here.test.y == c])
+            for c in (one, two)
+        }
+        both = torch.cat(list(of.values()))
+        plane = torch.linalg.svd(both - both.mean(0), full_matrices=False).Vh[:2].T
+        between = torch.tensor([side == (one, two) for side in sides])
+        of["found"] = activations(here.subject, found.x[between])
+        panels[f"{here.test.classes[one]} and {here.test.classes[two]}"] = {
+            name: (some - both.mean(0)) @ plane for name, some in of.items()
+        }
+    return figures.clouds(bench.out / "boundary.png", panels) if panels else "boundary.png"
+
+
+@torch.no_grad()
+def activations(subject: Subject, x: Tensor) -> Float[Tensor, "n u"]:
+    """What enters the last layer."""
+    names = list(subject.layers())
+    tap = {names[-2]: lambda value: value.flatten(1).clone()}
+    parts = [
+        subject(from_bytes(x[rows].to(subject.device)), tap).activations[names[-2]]
+        for rows in chunks(len(x), 256)
+    ]
+    return torch.cat(parts).cpu()
+
+
+QUICK_SIZES = (2, 10, 50, 400)
+FULL_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 400, 800, 1600)
+RECONSTRUCTIONS = (
+    "paper: accuracy rises with the latent size and levels off; it falls again where the code is larger than the image; "
+    "linear slightly better than convolutional on 28x28; ten ImageNet-32 classes 67.4 % originals, 59.5 % VDVAE, 32.6 % linear"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One generator: what its card says, and its reconstructions of the images that are shown."""
+
+    kind: str
+    latent: int
+    accuracy: float
+    agreement: float
+    ssim: float
+    shown: Float[Tensor, "n c h w"]
+
+
+def latent_sizes(bench: Bench) -> Outcome:
+    """RQ4: what size and kind of VAE keeps the label of an image (Figures 16, 17 and 18)."""
+    here = Lab(bench)
+    subject = here.subject
+    test = here.test
+    right = len(here.right) / len(test)
+    typical, odd = examples(subject, test)
+    seen = torch.cat([typical, odd])
+    tried = []
+    for kind in bench.options.get("kinds", _kinds(here.train)):
+        for latent in bench.options.get("latents", FULL_SIZES if bench.full else QUICK_SIZES):
+            bench.say(f"{kind} VAE, latent {latent}")
+            tried.append(_tried(here, kind, int(latent), seen))
+    lines = {
+        kind: [one for one in tried if one.kind == kind]
+        for kind in dict.fromkeys(one.kind for one in tried)
+    }
+    curve = {
+        kind: ([o.latent for o in some], [o.accuracy for o in some]) for kind, some in lines.items()
+    }
+    curve["originals"] = (
+        [min(o.latent for o in tried), max(o.latent for o in tried)],
+        [right] * 2,
+    )
+    shown = [
+        figures.curves(
+            bench.out / "accuracy.png", {test.name: curve}, x="latent size", y="accuracy", log=True
+        ),
+        figures.images(
+            bench.out / "typical.png", _pictures(typical, tried, slice(0, len(typical)))
+        ),
+        figures.images(bench.out / "odd.png", _pictures(odd, tried, slice(len(typical), None))),
+    ]
+    rows: list[list[Cell]] = [[o.kind, o.latent, o.accuracy, o.agreement, o.ssim] for o in tried]
+    notes = [
+        f"{subject.name} is right on {right:.1%} of the {len(test)} originals of {test.name}",
+        RECONSTRUCTIONS,
+        "typical: correctly classified with the highest confidence of its class; odd: with the lowest",
+    ]
+    columns = [
+        "kind",
+        "latent size",
+        "accuracy on reconstructions",
+        "same answer as on the original",
+        "SSIM",
+    ]
+    return Outcome(
+        "sinvad-rq4",
+        [Table(f"Figure 17: reconstructions of {test.name}", columns, rows, notes)],
+        shown,
+    )
+
+
+def _kinds(train: Images) -> list[str]:
+    deep = ["hierarchical"] if "vae-hierarchical" in GENERATORS and train.x.shape[1] > 1 else []
+    return ["linear", "conv", *deep]
+
+
+def _tried(here: Lab, kind: str, latent: int, seen: Tensor) -> Tried:
+    quick = None if here.bench.full else {"linear": 8, "conv": 3}.get(kind)
+    epochs = here.bench.options.get("epochs", quick)
+    made = here.generator("vae", kind=kind, latent=latent, epochs=epochs)
+    with torch.no_grad():
+        shown = made.net(from_bytes(seen).to(here.bench.device)).cpu()
+    accuracy, agreement, likeness = (
+        made.card[name] for name in ("reconstruction_accuracy", "reconstruction_agreement", "ssim")
+    )
+    return Tried(kind, latent, accuracy, agreement, likeness, shown)
+
+
+def examples(subject: Subject, test: Images, *, most: int = 8) -> tuple[Tensor, Tensor]:
+    """Of up to `most` classes one image each that the subject is surest of, and one it is least sure of; all rightly seen."""
+    said = probabilities(subject, test.x)
+    right, sure = said.argmax(1) == test.y, said.amax(1)
+    typical, odd = [], []
+    for c in range(min(most, len(test.classes))):
+        own = (right & (test.y == c)).nonzero().squeeze(1)
+        if len(own):
+            typical.append(own[sure[own].argmax()])
+            odd.append(own[sure[own].argmin()])
+    return test.x[torch.stack(typical)], test.x[torch.stack(odd)]
+
+
+def _pictures(originals: Tensor, tried: list[Tried], part: slice) -> dict[str, Tensor]:
+    return {"original": originals, **{f"{one.kind} {one.latent}": one.shown[part] for one in tried}}
+
+
+def feasibility(bench: Bench) -> Outcome:
+    """Interpolate, climb to a surprise, and find ambiguous images, in pixels and in codes (Figures 4, 5 and 6)."""
+    here = Lab(bench)
+    drawn = here.test.sample(count=bench.size("seeds", 40, 40), seed=bench.seed)
+    seeds = usable(here.subject, drawn)
+    bench.say("interpolating")
+    shown = [figures.images(bench.out / "interpolation.png", interpolations(here, seeds.first(8)))]
+    few = seeds.first(bench.size("climbers", 6, 100))
+    climbs = [_climbed(bench, here, few, name, start) for name, start in CLIMBS]
+    pictures = {climb.name: climb.images[:10] for climb in climbs} | {
+        "real": seeds.x[: len(climbs[0].images[:10])]
+    }
+    shown.append(figures.images(bench.out / "surprise.png", pictures))
+    rows, images = _ambiguous(bench, here, seeds)
+    shown.append(figures.images(bench.out / "ambiguous.png", images))
+    tables = [_climbing(bench, here, climbs), rows]
+    return Outcome("sinvad-feasibility", tables, shown)
+
+
+def interpolations(here: Lab, seeds: Images, steps: int = 9) -> dict[str, Tensor]:
+    """Figure 4: between images of different classes, mixed pixel by pixel and in the latent space."""
+    rows: dict[str, Tensor] = {}
+    share = torch.linspace(0, 1, steps)[:, None]
+    for one in range(0, len(seeds) - 1, 2):
+        pair = seeds.take(torch.tensor([one, one + 1]))
+        for name, space in (("pixels", Pixels()), ("latent", here.space)):
+            z = encoded(space, pair, here)
+            mixed = (1 - share) * z[0].flatten() + share * z[1].flatten()
+            rows[f"{name} {one // 2 + 1}"] = decoded(
+                space, mixed.reshape(steps, *z.shape[1:]), here
+            )
+    return rows
+
+
+CLIMBS: tuple[tuple[str, Literal["seed", "prior"]], ...] = (
+    ("pixels from noise", "prior"),
+    ("pixels from images", "seed"),
+    ("latent from the prior", "prior"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Climbed:
+    """Final images of one kind of climb."""
+
+    name: str
+    images: Float[Tensor, "n c h w"]
+    off: float
+    queries: float
+    seconds: float
+
+
+def _climbed(
+    bench: Bench, here: Lab, seeds: Images, name: str, start: Literal["seed", "prior"]
+) -> Climbed:
+    """Figure 5: climb to the surprise that one training image in a hundred exceeds."""
+    bench.say(f"climbing: {name}")
+    space: Space = Pixels() if name.startswith("pixels") else here.space
+    plain = sinvad_surprise(space=space, subject=here.subject, profile=here.profile)
+    assert isinstance(plain.oracle, Surprising)
+    goal = float(bench.options.get("goal", plain.oracle.least))
+    stride = 2.0 if space.name == "pixels" else 1.0
+    method = sinvad_surprise(
+        space=space, subject=here.subject, profile=here.profile, goal=goal, start=start, stride=stride,
+        passes=bench.size("passes", 1, 3),
+    )  # fmt: skip
+    begun = perf_counter()
+    state, queries = walk(here.subject, method, seeds, seed=bench.seed)
+    spent = perf_counter() - begun
+    z = state["z"].reshape(-1, *state["shape"].tolist())
+    off = -state["score"][state["score"].isfinite()]
+    mean = float(off.mean()) if len(off) else float("nan")
+    images = decoded(space, z, here)
+    return Climbed(name, images, mean, float(queries.float().mean()), spent / len(seeds))
+
+
+def _climbing(bench: Bench, here: Lab, climbs: list[Climbed]) -> Table:
+    rows: list[list[Cell]] = [[c.name, len(c.images), c.off, c.queries, c.seconds] for c in climbs]
+    notes = [
+        *here.notes,
+        "goal: a likelihood-based surprise as high as that of the most surprising training image (paper: 111 by its own density)",
+        "published code: 10.6 s an image; one coordinate after the other, all images side by side",
+    ]
+    columns = [
+        "climb",
+        "images",
+        "mean |surprise − goal|",
+        "queries per image",
+        "seconds an image",
+    ]
+    return Table("Figure 5: climbing to a surprise", columns, rows, notes)
+
+
+def _ambiguous(bench: Bench, here: Lab, seeds: Images) -> tuple[Table, dict[str, Tensor]]:
+    """Figure 6: images that just leave their class, by the same search in codes and in pixels."""
+    bench.say("ambiguous images")
+    pixels = collect(here.train, lambda x: x, device=torch.device(bench.device), limit=5000)
+    done = {
+        "latent": search(
+            here.subject, sinvad(space=here.space, partners=here.codes), seeds, seed=bench.seed
+        ),
+        "pixels": search(
+            here.subject, sinvad(space=Pixels(), partners=pixels), seeds, seed=bench.seed
+        ),
+    }
+    rows: list[list[Cell]] = [
+        [
+            name,
+            f"{some.succeeded} of {int(some.attempted.sum())}",
+            _l2(some.findings.x, seeds.x[some.findings.seed]),
+        ]
+        for name, some in done.items()
+    ]
+    place = {
+        name: {seed: i for i, seed in enumerate(some.findings.seed.tolist())}
+        for name, some in done.items()
+    }
+    both = sorted(set.intersection(*(set(rows) for rows in place.values())))[:10]
+    images = {
+        f"{n}, found": some.findings.x[[place[n][seed] for seed in both]]
+        for n, some in done.items()
+    }
+    shown = {"seeds": seeds.x[both], **images}
+    return Table(
+        "Figure 6: images that just leave their class",
+        ["space", "found", "mean L2 to the seed"],
+        rows,
+    ), shown
+
+
+def _l2(one: Tensor, two: Tensor) -> float:
+    return float((from_bytes(one) - from_bytes(two)).flatten(1).norm(dim=1).mean())
+
+
+@torch.no_grad()
+def encoded(space: Space, images: Images, here: Lab) -> Tensor:
+    device = here.subject.device
+    return space.encode(
+        from_bytes(images.x.to(device)), images.y.to(device), stream(0, "shown", device=device)
+    )[0].cpu()
+
+
+@torch.no_grad()
+def decoded(space: Space, z: Tensor, here: Lab) -> Float[Tensor, "m c h w"]:
+    z = z.to(here.subject.device)
+    whom = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+    origin = Seeds(z, torch.zeros(len(z), 1, 1, 1, device=z.device), whom, whom)
+    return space.decode(z, origin).clamp(0, 1).cpu()

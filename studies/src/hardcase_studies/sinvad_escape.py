@@ -1,0 +1,276 @@
+"""SINVAD's RQ3: does class escape notice mixed training labels before the test set does (Figures 14 and 15)?
+
+S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.errors import Problem
+from hardcase.methods.sinvad import sinvad_paper
+from hardcase.models.subject import Subject
+from hardcase.randomness import stream
+from hardcase.suite import figures
+from hardcase.suite.escape import Escapes, confusion, floor, measure, measure_as_published, ways_out
+from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.types import Images
+from hardcase_studies.lab import Lab
+
+PAIRS = ((0, 1), (2, 5), (6, 7))
+QUICK, FULL = (
+    (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5),
+    (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.4, 0.5),
+)
+LOW, HIGH = 0.1, 0.2
+PAPER = {
+    "mnist": {"genetic search (paper)": (0.877, 0.977), "test error": (0.525, 0.952)},
+    "cifar10": {"genetic search (paper)": (0.829, 0.911), "test error": (0.454, 0.930)},
+}
+PAPER["mnist5k"] = PAPER["mnist"]
+OURS, FLOOR, GENETIC, ERROR = (
+    "ways out (ours)",
+    "floor (ours, scores)",
+    "genetic search (paper)",
+    "test error",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Detection by pair of classes and share of mixed labels."""
+
+    shares: tuple[float, ...]
+    pairs: tuple[tuple[int, int], ...]
+    of: dict[str, Float[Tensor, "p a"]]
+    queries: dict[str, float]
+
+
+def run(bench: Bench) -> Outcome:
+    """Train one network for each pair and share, and see which measure follows the share."""
+    here = Lab(bench)
+    shares = (0.0, *bench.options.get("shares", FULL if bench.full else QUICK))
+    pairs = tuple((int(a), int(b)) for a, b in bench.options.get("pairs", PAIRS))
+    if max(max(pair) for pair in pairs) >= len(here.test.classes):
+        raise Problem(
+            f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit."
+        )
+    rounds = [_rates(bench, here, pairs, shares, number) for number in range(bench.repeats or 1)]
+    rates = _mean(rounds)
+    shown = [
+        figures.curves(
+            bench.out / "detection.png",
+            _panels(rates),
+            x="share of mixed labels",
+            y="detection rate",
+        )
+    ]
+    clean, _ = _network(here, here.train, bench.seed)
+    shown.append(_matrices(bench, here, clean))
+    return Outcome("sinvad-rq3", [_correlations(bench, here, rates), _detection(rates)], shown)
+
+
+def pollute(images: Images, pair: tuple[int, int], share: float, *, seed: int = 0) -> Images:
+    """`images` with a `share` of each class of `pair` labelled as the other; a larger share contains a smaller one."""
+    if not 0 <= share <= 1 or pair[0] == pair[1]:
+        raise Problem(
+            f"a share of {share} of classes {pair} cannot be mixed.",
+            fix="a share from 0 to 1 of two classes",
+        )
+    y = images.y.clone()
+    for own, other in (pair, pair[::-1]):
+        members = (images.y == own).nonzero().squeeze(1)
+        order = torch.randperm(len(members), generator=stream(seed, "pollution", own, other))
+        y[members[order[: round(share * len(members))]]] = other
+    return replace(
+        images,
+        y=y,
+        name=f"{images.name}, {share:g} of {pair[0]} and {pair[1]} mixed" if share else images.name,
+    )
+
+
+def _rates(
+    bench: Bench,
+    here: Lab,
+    pairs: Sequence[tuple[int, int]],
+    shares: Sequence[float],
+    number: int,
+) -> Rates:
+    seed = bench.seed + number
+    names = (OURS, FLOOR, GENETIC, ERROR)
+    found = {name: torch.zeros(len(pairs), len(shares)) for name in names}
+    spent = dict.fromkeys(found, 0.0)
+    for p, pair in enumerate(pairs):
+        base: dict[str, float] = {}
+        for a, share in enumerate(shares):
+            polluted = pollute(here.train, pair, share, seed=seed)
+            subject, accuracy = _network(here, polluted, seed)
+            said = _measures(bench, here, subject, pair, spent)
+            base = base or {**said, ERROR: 0.0}
+            bench.say(
+                f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said)
+            )
+            for name in found:
+                found[name][p, a] = said[name] - base[name]
+    networks = len(pairs) * len(shares)
+    return Rates(
+        tuple(shares),
+        tuple(pairs),
+        found,
+        {name: value / networks for name, value in spent.items()},
+    )
+
+
+def _told(said: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in said.items())
+
+
+def _network(here: Lab, train: Images, seed: int) -> tuple[Subject, float]:
+    subject, card = here.network(here.subject.name, train=train, seed=seed)
+    return subject, card["accuracy"]
+
+
+def _measures(
+    bench: Bench, here: Lab, subject: Subject, pair: tuple[int, int], spent: dict[str, float]
+) -> dict[str, float]:
+    """The three rates between the two classes of `pair`, both ways together."""
+    rows = ((here.test.y == pair[0]) | (here.test.y == pair[1])).nonzero().squeeze(1)
+    both = here.test.take(rows)
+    attempts = bench.size("attempts", 60, 100)
+    seeds = both.sample(count=min(attempts, len(both)), seed=bench.seed)
+    walks = bench.size("walks", 40, 40)
+    ours, _, _ = measure(
+        subject, ways_out(here.space, here.codes, walks=walks), seeds, seed=bench.seed
+    )
+    theirs = measure_as_published(
+        subject,
+        lambda target: sinvad_paper(space=here.space, target=target),
+        seeds,
+        seed=bench.seed,
+        targets=pair,
+    )
+    for name, some in ((OURS, ours), (GENETIC, theirs)):
+        spent[name] += some.queries / max(some.seeds, 1)
+    wrong, kept = confusion(subject, both), floor(subject, both)
+    return {
+        OURS: _between(ours, pair),
+        FLOOR: float(kept[pair] + kept[pair[::-1]]) / 2,
+        GENETIC: _between(theirs, pair),
+        ERROR: float(wrong[pair] + wrong[pair[::-1]]) / len(both),
+    }
+
+
+def _between(escapes: Escapes, pair: tuple[int, int]) -> float:
+    hits = int(escapes.entered[pair] + escapes.entered[pair[::-1]])
+    return hits / max(int(escapes.attempts[list(pair)].sum()), 1)
+
+
+def _mean(rounds: Sequence[Rates]) -> Rates:
+    """The mean over repetitions."""
+    of = {name: torch.stack([some.of[name] for some in rounds]).mean(0) for name in rounds[0].of}
+    return Rates(rounds[0].shares, rounds[0].pairs, of, rounds[0].queries)
+
+
+def _correlations(bench: Bench, here: Lab, rates: Rates) -> Table:
+    shares = torch.tensor(rates.shares)
+    rows: list[list[Cell]] = []
+    for name, found in rates.of.items():
+        paper = PAPER.get(here.test.name, {}).get(name, ("", ""))
+        cells: list[Cell] = [name]
+        for part, published in ((shares <= LOW, paper[0]), (shares >= HIGH, paper[1])):
+            if int(part.sum()) < 2:
+                cells += ["not enough shares", "", published]
+                continue
+            across = shares[part].expand(len(found), -1)
+            value = statistics.bootstrap(
+                _follows, (across, found[:, part]), rng=stream(bench.seed, "rq3", name)
+            )
+            moved = bool((found[:, part] != found[:, part][:, :1]).any())
+            said = f"{value.low:.3f} to {value.high:.3f}"
+            cells += [value.value, said, published] if moved else ["never moves", "", published]
+        rows.append([*cells, rates.queries[name] or ""])
+    columns = ["measure", f"r, shares ≤ {LOW}", "95 % interval", "paper", f"r, shares ≥ {HIGH}", "95 % interval ", "paper ", "queries per seed"]  # fmt: skip
+    notes = [
+        *here.notes,
+        f"pairs {', '.join(f'{a} and {b}' for a, b in rates.pairs)}, one pair a network; shares {', '.join(map(str, rates.shares))}; "
+        f"{bench.repeats or 1} training(s) of each network",
+        "detection: rate at that share minus rate without mixing (test error: errors between the two ÷ their images)",
+        "ways out: share of random walks out of one class that enter the other; floor: median probability of the other class on "
+        "test images; genetic search: share of attempts that reach the other class",
+        "r: Pearson's coefficient averaged over the pairs (0 where a measure never moves), unmixed networks included; interval by resampling the shares inside each pair",
+        *_lead(bench, rates),
+    ]
+    return Table(
+        "Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes
+    )
+
+
+def _lead(bench: Bench, rates: Rates) -> list[str]:
+    """By how much each search's correlation exceeds the test error's at small shares, on the same networks."""
+    shares = torch.tensor(rates.shares)
+    part = shares <= LOW
+    if int(part.sum()) < 2:
+        return []
+    across = shares[part].expand(len(rates.pairs), -1)
+    lines = []
+    for name in (OURS, FLOOR, GENETIC):
+        samples = (across, rates.of[name][:, part], rates.of[ERROR][:, part])
+        lead = statistics.bootstrap(_difference, samples, rng=stream(bench.seed, "rq3 lead", name))
+        lines.append(f"{name} minus test error, shares ≤ {LOW}: {lead}")
+    return lines
+
+
+def _follows(share: Tensor, rate: Tensor) -> Tensor:
+    """Pearson's coefficient; 0 for a rate that never moves."""
+    still = (rate == rate[..., :1]).all(-1) & (share != share[..., :1]).any(-1)
+    return torch.where(still, 0.0, statistics.correlation(share, rate))
+
+
+def _difference(share: Tensor, one: Tensor, two: Tensor) -> Tensor:
+    return _follows(share, one) - _follows(share, two)
+
+
+def _detection(rates: Rates) -> Table:
+    rows: list[list[Cell]] = [
+        [f"{a} and {b}", name, *map(float, found[p])]
+        for p, (a, b) in enumerate(rates.pairs)
+        for name, found in rates.of.items()
+    ]
+    return Table(
+        "Detection rates", ["pair", "measure", *(f"{share:g}" for share in rates.shares)], rows
+    )
+
+
+def _panels(rates: Rates) -> dict[str, dict[str, figures.Series]]:
+    return {
+        f"{a} and {b}": {
+            name: (rates.shares, found[p].tolist()) for name, found in rates.of.items()
+        }
+        for p, (a, b) in enumerate(rates.pairs)
+    }
+
+
+def _matrices(bench: Bench, here: Lab, subject: Subject) -> str:
+    """Figure 14 of the clean network: ways out beside the confusion matrix."""
+    images = here.test.sample(count=1000 if bench.full else 100, seed=bench.seed)
+    ours, _, _ = measure(subject, ways_out(here.space, here.codes), images, seed=bench.seed)
+    wrong = confusion(subject, here.test)
+    share = wrong / wrong.sum(1, keepdim=True).clamp_min(1)
+    drawn = {"test images given to, %": share, "ways out that enter, %": ours.rate}
+    if bench.options.get("matrix", bench.full):
+        few = here.test.sample(count=int(bench.options.get("matrix_seeds", 200)), seed=bench.seed)
+        bench.say(f"genetic search from {len(few)} images to every other class")
+        theirs = measure_as_published(
+            subject,
+            lambda target: sinvad_paper(space=here.space, target=target),
+            few,
+            seed=bench.seed,
+        )
+        drawn["genetic search arrives, %"] = theirs.rate
+    return figures.matrices(bench.out / "escape.png", drawn, here.test.classes)

@@ -1,0 +1,159 @@
+"""The ARGUS tables on the toy world: what each column counts."""
+
+import pytest
+import torch
+
+from hardcase.methods.argus import argus as interpolated
+from hardcase.methods.argus import argus_adaptive
+from hardcase.spaces.latent import Grid
+from hardcase.suite.tables import Bench
+from hardcase.tensors import from_bytes, to_grid
+from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
+from hardcase_studies import argus, argus_measure
+from hardcase_studies.argus_measure import RIVALS, measured, mixed, reconstruction_errors, rival
+from hardcase_studies.lab import Lab, LatentModel, labs
+
+NET, SUBJECT, TEST = ToyQuantiser(), toy_subject(), toy_images(24, seed=3)
+CARD = {
+    "configuration": {"family": "vqvae", "kind": "toy"},
+    "ssim": 1.0, "mse": 0.0, "reconstruction_accuracy": 1.0, "judge_accuracy": 1.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def painter():
+    return LatentModel(NET, Grid(NET), CARD, toy_images(40, seed=2))
+
+
+def toy_lab(bench):
+    return Lab(bench, splits=(TEST, TEST), subject=SUBJECT)
+
+
+@pytest.fixture
+def toys(painter, monkeypatch):
+    """The study's only network is the toy, its only generator the toy's."""
+    monkeypatch.setattr(argus, "labs", lambda bench, names, **more: {"lenet5": toy_lab(bench)})
+    monkeypatch.setattr(Lab, "generator", lambda *given, **options: painter)
+
+
+def test_mixing_is_counted_image_by_image(painter):
+    images = TEST.first(3)
+    partner = torch.stack([painter.codes.by_class[int(y)][:4] for y in images.y])
+    error, _, wrong = mixed(painter, SUBJECT, images, partner, 0.8)
+    for i in range(3):
+        for j in range(4):
+            x = from_bytes(images.x[i : i + 1])
+            code = 0.2 * NET.encode(x) + 0.8 * painter.codes.codes[partner[i, j]]
+            made = to_grid(NET.decode(code))
+            assert float(error[i, j]) == pytest.approx(float((made - x).square().mean()), rel=1e-3)
+            assert bool(wrong[i, j]) == bool(SUBJECT(made).logits.argmax(1) != images.y[i])
+    assert not bool(reconstruction_errors(painter, SUBJECT, images).any())
+
+
+def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
+    groups = [TEST.first(4), TEST.take(torch.arange(4, 8))]
+    done = measured(
+        SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7), groups
+    )
+    assert (done.originals, done.lost, len(done.seeds.er)) == (8, 0, 8)
+    images = TEST.first(8)
+    for i in range(8):
+        partner = painter.codes.by_class[int(images.y[i])][None]
+        wrong = mixed(painter, SUBJECT, images.take(torch.tensor([i])), partner, 0.7)[2]
+        assert float(done.seeds.er[i]) == pytest.approx(float(wrong.float().mean()), abs=0.05)
+    assert set(done.findings.seed.tolist()) <= set(range(8))
+    adaptive = measured(
+        SUBJECT, argus_adaptive(space=painter.space, partners=painter.codes), groups
+    )
+    assert float(adaptive.seeds.ld.mean()) >= float(done.seeds.ld.mean())
+    assert bool((adaptive.alike <= adaptive.seeds.ld).all())
+
+
+def test_each_repeat_draws_its_own_originals(tmp_path):
+    groups = toy_lab(Bench(out=tmp_path, repeats=2, options={"originals": 6})).originals()
+    assert [len(group) for group in groups] == [6, 6]
+    assert groups[0].id != groups[1].id
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path):
+    options = {"mixes": [0.7], "joint": [0.2], "rivals": False, "originals": 4}
+    bench = Bench(out=tmp_path, repeats=1, options=options)
+    outcome = argus.comparison(bench)
+    ours, paper = outcome.tables
+    assert [row[1] for row in ours.rows] == [
+        "ARGUS 0.7", "argus-adaptive", "argus-adaptive, nothing taken back", "ARGUS 0.2, trained jointly",
+    ]  # fmt: skip
+    assert all(len(row) == len(ours.columns) for row in ours.rows)
+    assert ours.rows[0][ours.columns.index("ER at mix 0")] == "0.00 %"
+    assert ours.rows[0][ours.columns.index("ER judged")] == ""
+    assert any("no judge" in note for note in ours.notes)
+    each = [len(painter.codes.by_class[int(y)]) for y in toy_lab(bench).originals()[0].y]
+    assert ours.rows[0][ours.columns.index("perturbations an original")] == round(
+        sum(each) / len(each)
+    )
+    assert len(paper.rows) == 7
+    assert (tmp_path / outcome.figures[0]).read_bytes().startswith(b"\x89PNG")
+    (ablation, _) = argus.ablation(
+        Bench(out=tmp_path, repeats=1, options={"originals": 4, "mix": 0.7})
+    ).tables
+    assert [row[1] for row in ablation.rows] == [
+        "full, mix 0.7",
+        "no VQ, mix 0.7",
+        "no discriminators, mix 0.7",
+    ]
+
+
+@pytest.mark.usefixtures("toys")
+def test_every_method_is_compared_at_the_same_number_of_perturbations(
+    painter, tmp_path, monkeypatch
+):
+    asked = []
+
+    def rival(here, name, groups, count, *, bar):
+        asked.append((name, count))
+        return measured(
+            SUBJECT,
+            interpolated(space=painter.space, partners=painter.codes, mix=0.7, queries=count),
+            groups,
+        )
+
+    monkeypatch.setattr(argus, "rival", rival)
+    options = {"mixes": [0.7], "originals": 4, "rival_queries": 7}
+    (ours, _) = argus.comparison(Bench(out=tmp_path, repeats=1, options=options)).tables
+    column = ours.columns.index("perturbations an original")
+    made = {row[1]: row[column] for row in ours.rows}
+    assert made["ARGUS 0.7"] > 7
+    assert made["ARGUS 0.7, equal number"] == 7
+    assert asked == [(name, 7) for name in RIVALS]
+    assert all(made[name] == 7 for name in RIVALS)
+    assert any("at 7 perturbations" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_rivals_make_as_many_images_as_they_are_asked_for(name, bench):
+    (here,) = labs(bench(model_epochs=12), ["lenet1"]).values()
+    done = rival(here, name, [here.right.first(3)], 60)
+    assert len(done.made) == 3
+    assert all(60 <= count < 60 + 50 for count in done.made.tolist())
+    assert bool((done.seeds.er <= 1).all())
+
+
+@pytest.mark.parametrize(("option", "named"), [("own", "@int8"), ("fx", "@fx-int8")])
+def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, monkeypatch):
+    given = []
+
+    def watched(subject, method, groups, **more):
+        given.append((method, more))
+        return measured(subject, method, groups, **more)
+
+    monkeypatch.setattr(argus_measure, "measured", watched)
+    (here,) = labs(bench(int8=option, model_epochs=12), ["lenet1"]).values()
+    rival(here, "diffchaser", [here.right.first(1)], 200)
+    ((method, more),) = given
+    assert [peer.name for peer in more["peers"]] == [f"zoo:lenet1{named}"]
+    assert (more["count"], method.until) == (200, "budget")
+    assert (
+        method.search.population + (method.search.generations - 1) * (method.search.population - 1)
+        >= 200
+    )

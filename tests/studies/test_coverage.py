@@ -1,0 +1,127 @@
+"""The coverage matrix at the size of a toy."""
+
+import re
+
+import pytest
+
+from hardcase.criteria.catalogue import CRITERIA, parse
+from hardcase.models import zoo
+from hardcase.suite.tables import Bench
+from hardcase_studies import coverage, maxplore
+from hardcase_studies.coverage import Sizes, Trial, found_table, gained_tables
+from tiny import bars, weights
+
+MODELS = """
+from hardcase.models import zoo
+def lenet1(): return zoo.build_classifier("lenet1", channels=1, size=12, classes=3)
+def lenet4(): return zoo.build_classifier("lenet4", channels=1, size=12, classes=3)
+"""
+
+
+@pytest.fixture(scope="module")
+def networks(bars_file):
+    """Two networks that learnt the bars in a second, as files."""
+    train, test = bars(240, seed=1), bars(90, seed=2, split="test")
+    folder, names = bars_file.parent, ("lenet1", "lenet4")
+    (folder / "models.py").write_text(MODELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(folder / "cache"))
+        for name in names:
+            (folder / f"{name}.safetensors").write_bytes(
+                weights(zoo.trained_classifier(name, train, test, epochs=12)[0])
+            )
+    return [f"{folder}/{name}.safetensors@{folder}/models.py:{name}" for name in names]
+
+
+@pytest.fixture(scope="module")
+def matrix(bars_file, networks, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(bars_file.parent / "cache"))
+        chosen = {
+            "models": networks,
+            "seeds": 6,
+            "gradients": 4,
+            "guides": ["nc", "ssc:channels=true"],
+            "measured": ["nc", "snac"],
+            "counted": ["tknp"],
+        }
+        bench = Bench(
+            out=tmp_path_factory.mktemp("matrix"),
+            data=f"npz:{bars_file}",
+            repeats=2,
+            options=chosen,
+        )
+        return bench, coverage.run(bench)
+
+
+def test_each_generator_meets_each_guide_and_each_control(matrix):
+    _, outcome = matrix
+    assert [table.title.split(":")[0] for table in outcome.tables] == ["deepxplore"] * 3 + [
+        "dlfuzz"
+    ] * 3
+    for table in outcome.tables:
+        assert [row[0] for row in table.rows] == [
+            "nc",
+            "ssc",
+            "random neuron",
+            "no coverage",
+            "PGD",
+        ]
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    assert outcome.tables[1].columns == ["guide", "nc", "snac"]
+    assert outcome.tables[2].columns == ["guide", "tknp"]
+
+
+def test_the_control_without_coverage_is_compared_with_itself(matrix):
+    _, outcome = matrix
+    (row,) = (row for row in outcome.tables[0].rows if row[0] == "no coverage")
+    assert [cell for cell in row if "negligible" in str(cell)] == ["+0.00 negligible"] * 2
+    (row,) = (row for row in outcome.tables[1].rows if row[0] == "no coverage")
+    assert all(str(cell).endswith("(+0.00)") for cell in row[1:])
+
+
+def test_the_page_holds_tables_pictures_and_the_command(matrix):
+    bench, outcome = matrix
+    outcome.write(bench.out, bench.command("coverage-matrix"))
+    page = (bench.out / "report.html").read_text(encoding="utf-8")
+    assert page.count("<table>") == 6
+    assert page.count("data:image/png;base64,") == len(outcome.figures) == 6
+    assert "hardcase reproduce coverage-matrix" in page
+    assert "--repeats 2" in page
+    assert not re.search(r"""(src|href)=["']?(http|//)""", page)
+
+
+def test_every_criterion_of_the_catalogue_is_a_guide_or_shares_the_gradient_of_one():
+    assert {parse(name).name for name in coverage.GUIDES} == set(CRITERIA) - {"layer-snac"}
+
+
+def test_small_samples_give_the_deltas_counted_by_hand():
+    def trial(made, share):
+        return Trial(10, 5, made, 6, 2.0, 100, 1.0, {"nc": share})
+
+    trials = {"nc": [trial(4, 0.5), trial(8, 0.7)], "none": [trial(2, 0.1), trial(4, 0.1)]}
+    sizes = Sizes(10, 20, 2, 1.0, ("nc",), ("nc",))
+
+    row = found_table("dlfuzz", trials, sizes, ()).rows[0]
+    assert row[3].startswith("6 [")
+    assert row[4] == "+0.75 large", "of four pairs three are won and one is even"
+    assert row[7] == pytest.approx(200 / 12)
+    (table,) = gained_tables("dlfuzz", trials, sizes)
+    assert table.rows[0][1].startswith("60 [")
+    assert table.rows[0][1].endswith("(+1.00)")
+
+
+def test_maxplore_tells_each_claim_apart(bench, networks, monkeypatch):
+    monkeypatch.setattr(maxplore, "_independent", lambda here: here.peers[0])
+    few = bench(models=networks, one_seeds=2, seeds=4, units=6)
+    outcome = maxplore.run(few)
+    first, second, third, sweep = outcome.tables
+    assert first.rows[0] == ["walks (seeds x units)", 12]
+    assert [row[0] for row in second.rows] == ["One", "Topk, per filter", "Topk, per layer"]
+    assert second.rows[0][3] == "+0.00 negligible", "One against itself"
+    assert [row[0].split(",")[0] for row in third.rows] == ["Multi-Topk"] * 2 + ["DeepXplore"] * 2
+    assert [row[0] for row in sweep.rows] == list(maxplore.SWEEP)
+    distances = [float(str(row[3]).split()[0]) for row in sweep.rows]
+    assert distances[-1] > distances[0], "more units pushed, more pixels moved"
+    outcome.write(few.out)
+    assert (few.out / "report.html").read_text(encoding="utf-8").count("<figure>") == 3

@@ -1,0 +1,50 @@
+"""SINVAD's boundary, sizes of its VAE and feasibility, end to end on a world of bars."""
+
+import torch
+
+from hardcase_studies import sinvad
+from hardcase_studies.lab import Lab
+
+
+def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeypatch, written):
+    monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@paper": (51, 81)})
+    ready = bench(seeds=20, paper_seeds=2)
+    outcome = sinvad.boundary(ready)
+    gaps, costs, budgets = outcome.tables
+    ours = dict(zip(gaps.columns, gaps.rows[0]))
+    assert ours["images"] >= 18
+    assert ours["mean gap"] < 0.05 < ours["test set"]
+    assert ours["Cliff's delta"] < -0.8
+    cost = dict(zip(costs.columns, costs.rows[0]))
+    assert cost["success"] > 0.9
+    assert cost["queries per image"] < 124
+    spent = [row[1] for row in budgets.rows if row[0] == "sinvad"]
+    assert spent == sorted(spent)
+    assert "boundary.png" in written(outcome, ready)
+
+
+def test_rq4_a_larger_code_keeps_more_labels(bench, written):
+    ready = bench(latents=[1, 16], kinds=["linear"])
+    outcome = sinvad.latent_sizes(ready)
+    (table,) = outcome.tables
+    assert [row[1] for row in table.rows] == [1, 16]
+    assert table.rows[1][4] > table.rows[0][4], "SSIM"
+    written(outcome, ready)
+
+
+def test_feasibility_climbs_and_mixes_in_both_spaces(bench, written):
+    ready = bench(seeds=6, climbers=2, passes=1)
+    outcome = sinvad.feasibility(ready)
+    climbs, ambiguous = outcome.tables
+    assert [row[0] for row in climbs.rows] == [name for name, _ in sinvad.CLIMBS]
+    assert all(row[3] > 1 for row in climbs.rows)
+    assert len(ambiguous.rows) == 2
+    written(outcome, ready)
+
+
+def test_interpolation_begins_and_ends_with_the_images(bench):
+    here = Lab(bench())
+    rows = sinvad.interpolations(here, here.test.first(2))
+    assert torch.equal((rows["pixels 1"][[0, -1]] * 255).round().to(torch.uint8), here.test.x[:2])
+    middle = rows["latent 1"][4]
+    assert not torch.allclose(middle, rows["pixels 1"][4], atol=0.02)
