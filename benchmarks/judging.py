@@ -11,11 +11,12 @@ import torch
 
 import hardcase as hc
 from benchmarks.figures import Figure, seconds
-from hardcase import context, data
-from hardcase.runs import verdicts
-from hardcase.runs.verdicts import judge_run
+from hardcase import data
+from hardcase.context import Context
 from hardcase.models import zoo
 from hardcase.report import page
+from hardcase.runs import verdicts
+from hardcase.runs.verdicts import judge_run
 
 COMMAND = "python -m benchmarks judging"
 SEEDS = 1000
@@ -30,11 +31,7 @@ def figures(seeds: int = SEEDS) -> Iterator[Figure]:
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as home:
-            method = context.build_method(
-                "sinvad",
-                {},
-                context.equipped("sinvad", context.Bench(subject=subject, images=images)),
-            )
+            method = Context.of(subject, images, "sinvad", train=train).method
             yield from _judged(subject, images, method, Path(home) / "sinvad")
             yield from _reported(
                 subject, images.first(seeds * 7 // 10), method, Path(home) / "many"

@@ -233,30 +233,23 @@ def _context_of(
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
-    name = method if isinstance(method, str) else method.name
-    values = {
-        "model": subject.name,
-        "data": seeds.name,
-        "method": {**(options or {}), "name": name},
-        "budget": asdict(budget or Budget()),
-        "campaign": {"shard": shard, "round": rounds},
-        "generator": generator,
-        "target": target,
-        "keep": keep,
-        "seeds": max(len(seeds), 1),
-        "seed": seed,
-        "batch_size": batch,
-        "workers": workers,
-        "cluster": cluster,
-        "allow_low_accuracy": allow_low_accuracy,
-    }
-    return Context(
-        parse(values),
-        subject=subject,
-        seeds=seeds,
+    return Context.of(
+        subject,
+        seeds,
+        method,
+        options=options,
+        peers=peers,
         train=train,
-        peers=tuple(peers) or None,
-        method=None if isinstance(method, str) else method,
+        budget=asdict(budget or Budget()),
+        campaign={"shard": shard, "round": rounds},
+        generator=generator,
+        target=target,
+        keep=keep,
+        seed=seed,
+        batch_size=batch,
+        workers=workers,
+        cluster=cluster,
+        allow_low_accuracy=allow_low_accuracy,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from hardcase.campaign.record import Campaign, parse_keep
-from hardcase.config import Config, wrong_value
+from hardcase.config import Config, parse, wrong_value
 from hardcase.criteria.catalogue import parse_list
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
@@ -104,6 +104,49 @@ class Context:
         live = {name: value for name, value in given.items() if value is not None}
         self._named = not live and train is None
         self.__dict__.update(live)  # these take the place of the cached properties
+
+    @classmethod
+    def of(
+        cls,
+        subject: Model,
+        seeds: Images,
+        method: str | Method = "sinvad",
+        *,
+        options: Mapping[str, Any] | None = None,
+        peers: Sequence[Model] = (),
+        train: Images | None = None,
+        progress: TellTraining = None,
+        **values: Any,
+    ) -> Context:
+        """The context of a campaign whose subject and seeds are objects.
+
+        Args:
+            subject: The network under test.
+            seeds: The images to start from; their name says which data set they are of.
+            method: The name of a method, or a built recipe.
+            options: Options of a method that is given by name.
+            peers: Networks to compare with.
+            train: Training images, where the data set cannot be loaded by its name.
+            progress: Told how the training of missing networks goes.
+            values: Any other keys of a configuration.
+        """
+        built = None if isinstance(method, str) else method
+        name = method if isinstance(method, str) else method.name
+        known = {
+            "model": subject.name,
+            "data": seeds.name,
+            "method": {**(options or {}), "name": name},
+            "seeds": max(len(seeds), 1),
+        }
+        return cls(
+            parse({**known, **values}),
+            subject=subject,
+            seeds=seeds,
+            train=train,
+            peers=tuple(peers) or None,
+            method=built,
+            progress=progress,
+        )
 
     # --- data
 

@@ -27,9 +27,7 @@ def asked(tmp_path, monkeypatch):
 
     monkeypatch.setattr(context, "trained_generator", trained)
     return lambda name, settings: (
-        context.build_method(
-            name, settings, context.Bench(subject=toy_subject(), images=test, data="npz:toy.npz")
-        ),
+        Context.of(toy_subject(), test, name, options=settings, data="npz:toy.npz").method,
         calls,
     )
 

@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any
 
 import torch
-from hardcase.judges.verdicts import KNOWN
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
@@ -17,11 +16,12 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import LEAD, Campaign, limits, ordinal, overlay, parse_keep
 from hardcase.errors import Problem
 from hardcase.judges import teach
-from hardcase.judges.judge import Judge
+from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
+from hardcase.runs.verdicts import KNOWN
 from hardcase.statistics import PerSeed, label_diversity, mse, per_seed, ssim
 from hardcase.suite.tables import Bench
 from hardcase.tensors import chunks, from_bytes, margin, to_bytes, to_grid
@@ -47,7 +47,7 @@ SAMPLE = 90
 class Bar:
     """A judge that took no part in what it judges (None: there is none), and what a table must say of it."""
 
-    judge: Judge | None
+    judge: PanelJudge | None
     note: str
 
 
@@ -64,7 +64,7 @@ def bar(here: Lab) -> Bar:
     return Bar(judge, f"{counted}; undecided counts as no; judge {judge.standing}")
 
 
-def admit(judge: Judge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
+def admit(judge: PanelJudge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
     """Refuse a judge of whose networks one is under test, or that has learned from the originals."""
     own = {Subject(net).hash for net in judge.panel.members} | set(judge.card["members"].values())
     for subject in subjects:
@@ -82,7 +82,7 @@ def admit(judge: Judge, subjects: Sequence[Subject], seeds: Sequence[Images]) ->
         )
 
 
-def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def judged(judge: PanelJudge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """For each original the share of its sampled images that fail, are valid and keep its label; NaN where nothing was made."""
     label = label.to(witness.left.device)
     seed, place = (witness.left & witness.there).nonzero(as_tuple=True)
@@ -92,7 +92,7 @@ def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Te
 
 
 def confirmed(
-    judge: Judge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
+    judge: PanelJudge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
 ) -> Bool[Tensor, " m"]:
     """Which images the judge finds valid and of this label; undecided is no."""
     panel = judge.panel.to(x.device)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hardcase import context
+from hardcase.context import Context
 from hardcase.criteria.profile import Profile
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -223,10 +223,10 @@ class Lab:
         self, name: str, settings: Mapping[str, Any] | None = None
     ) -> tuple[Method, tuple[Model, ...]]:
         """The method called `name` for the subject, and the peers it falls back on."""
-        chosen = settings or {}
-        ready = context.Bench(subject=self.subject, images=self.test, data=self.bench.data)
-        ready = context.equipped(name, ready, chosen)
-        return context.build_method(name, chosen, ready), ready.peers
+        ready = Context.of(
+            self.subject, self.test, name, options=settings, train=self.train, data=self.bench.data
+        )
+        return ready.method, ready.peers
 
     def seeds(self, count: int, seed: int) -> Images:
         """So many class-balanced test images that all models classify correctly, or fewer."""
