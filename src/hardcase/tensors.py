@@ -84,9 +84,41 @@ def pad_rows(x: Tensor, tile: int = TILE) -> Tensor:
     )
 
 
-def tiled(f: Callable[[Tensor], Tensor], x: Tensor, tile: int = TILE) -> Tensor:
-    """``f(x)`` computed on whole tiles of rows; see `TILE`."""
-    return f(pad_rows(x, tile))[: len(x)]
+_constant: dict[str, int] = {}
+"""Kinds of device on which every call has one constant shape, and the rows of that tile."""
+
+
+def use_tile(kind: str, rows: int | None) -> None:
+    """From now on every network call on this kind of device has `rows` rows; None: padded as on a CPU."""
+    _constant.pop(kind, None)
+    if rows is not None:
+        _constant[kind] = rows
+
+
+def tile_rows(device: torch.device) -> int:
+    """The rows of a tile on this device."""
+    return _constant.get(device.type, TILE)
+
+
+def tiles(count: int, device: torch.device) -> Iterator[slice]:
+    """The parts in which `count` rows are given to a network on this device, each padded to whole tiles."""
+    return chunks(count, _constant.get(device.type, max(count, 1)))
+
+
+def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """``f(*rows)`` computed on whole tiles of rows, so that a row's numbers depend on that row alone.
+
+    On a CPU one call, padded to a multiple of `TILE` rows; on a device that has a constant tile one
+    call for each tile.
+    """
+    count = len(rows[0])
+    device = rows[0].device
+    size = tile_rows(device)
+    parts = [
+        f(*(pad_rows(one[part], size) for one in rows))[: part.stop - part.start]
+        for part in tiles(count, device)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardcase.campaign.record import Campaign, Counts, Limits, ordinal, within
 from hardcase.oracles import witness_margin
-from hardcase.tensors import TILE, chunks, flat, to_bytes, to_grid
+from hardcase.tensors import chunks, flat, tile_rows, to_bytes, to_grid
 from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
 
 # --- From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
@@ -35,7 +35,8 @@ class Asking:
     def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
         self.campaign, self.seeds, self.taps = campaign, seeds, campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
-        self.batch = max(TILE, campaign.batch // TILE * TILE)
+        self.tile = tile_rows(campaign.subject.device)
+        self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.objective
 
     def plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
@@ -100,9 +101,9 @@ class Asking:
                 ]
                 return parts[0] if len(parts) == 1 else _join(parts)
             except (torch.OutOfMemoryError, MemoryError):
-                if self.batch <= TILE:
+                if self.batch <= self.tile:
                     raise
-                self.batch = max(TILE, self.batch // 2 // TILE * TILE)
+                self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
                 log.warning("out of memory: going on with %d rows a call", self.batch)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.tensors import TILE, digest, digest_tensors, pad_rows
+from hardcase.tensors import TILE, digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import guarded, interrupts, reraise
 
@@ -72,17 +72,22 @@ class Subject(nn.Module):
         return super().train(False)
 
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
-        batch = pad_rows(x, self.tile)
+        parts = [self._tile(x[part], taps or {}) for part in tiles(len(x), x.device)]
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
+        """The answer to the rows of one call, padded to whole tiles."""
+        batch = pad_rows(x, max(self.tile, tile_rows(x.device)))
         images = (batch - self.mean) / self.std
         before = interrupts()
-        with self._tapped(taps or {}) as seen:
+        with self._tapped(taps) as seen:
             try:
                 logits = self.net(images)
             except BaseException as error:  # the user's code may raise anything, sys.exit included
                 reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):
             self._writes_over = True
-            return self.forward(x, taps)
+            return self._tile(x, taps)
         if not isinstance(logits, Tensor):
             raise Problem(
                 f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
@@ -139,6 +144,14 @@ class Subject(nn.Module):
             raise Problem(
                 f"layer {silent[0]!r} did not run when the model was called, so it cannot be tapped."
             )
+
+
+def _joined(parts: Sequence[Answer]) -> Answer:
+    """The answers of several calls, one after the other."""
+    seen = {
+        name: torch.cat([part.activations[name] for part in parts]) for name in parts[0].activations
+    }
+    return Answer(torch.cat([part.logits for part in parts]), seen)
 
 
 class _Kept:

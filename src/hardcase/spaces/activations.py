@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.tensors import flat, pad_rows, per_row
+from hardcase.tensors import flat, per_row, tiled
 from hardcase.types import Seeds
 
 Meet = Callable[[int, Tensor], Tensor]
@@ -89,15 +89,18 @@ class Activations:
                 "these seeds were not made by the generator, so there is no latent code to start from.",
                 fix="seeds that the generator made: hardcase run --method feature-perturbation makes them itself",
             )
-        moved = dict(zip((place.number for place in self.places), self._pieces(pad_rows(z))))
-        latent, label = pad_rows(origin.context["latent"]), pad_rows(origin.context["class"])
-        walk = (
-            partial(_sparing_walk, self.generator)
-            if self.sparing and z.requires_grad
-            else self.generator.walk
-        )
-        image = walk(latent, label, lambda number, h: h + moved[number] if number in moved else h)
-        return image[: len(z)]
+        walk = self.generator.walk
+        if self.sparing and z.requires_grad:
+            walk = partial(_sparing_walk, self.generator)
+
+        def painted(code: Tensor, latent: Tensor, label: Tensor) -> Tensor:
+            moved = dict(zip((place.number for place in self.places), self._pieces(code)))
+            image: Tensor = walk(
+                latent, label, lambda number, h: h + moved[number] if number in moved else h
+            )
+            return image
+
+        return tiled(painted, z, origin.context["latent"], origin.context["class"])
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         shrink = (self.radius / self.distance(z, origin).clamp_min(1e-12)).clamp_max(1)

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.tensors import chunks, flat, from_bytes, pad_rows, tiled
+from hardcase.tensors import chunks, flat, from_bytes, tiled
 from hardcase.types import Images, Seeds, Space
 
 # --- Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
@@ -154,10 +154,10 @@ class Labelled:
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.vae.encode(pad_rows(x), pad_rows(y))[0][: len(x)], {}
+        return tiled(lambda images, labels: self.vae.encode(images, labels)[0], x, y), {}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return self.vae.decode(pad_rows(z), pad_rows(origin.y))[: len(z)]
+        return tiled(self.vae.decode, z, origin.y)
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         return z

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from hardcase.campaign.in_memory import on_cpu
 from hardcase.campaign.loop import run_shard
-from hardcase.campaign.record import LEAD, Campaign, limits, ordinal, overlay, parse_keep
+from hardcase.campaign.record import Campaign, limits, ordinal, overlay, parse_keep
 from hardcase.errors import Problem
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
+from hardcase.oracles import LEAD
 from hardcase.randomness import stream
 from hardcase.runs.verdicts import KNOWN
 from hardcase.statistics import PerSeed, label_diversity, mse, per_seed, ssim

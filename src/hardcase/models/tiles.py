@@ -1,0 +1,106 @@
+"""Answers that depend on the row alone: the largest constant tile of rows at which a network's bits hold.
+
+On a device another batch size may choose other kernels, and then the same row gets other last bits.
+With deterministic kernels and one constant shape for every call a row's answer depends on that row
+alone, unless the kernel mixes rows: so a tile is tested before it is used, never chosen by timing or
+by free memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hardcase.randomness import stream
+from hardcase.tensors import tile_rows, use_tile
+
+LADDER = (1024, 256, 64, 16)
+"""Rows of a tile, the largest first."""
+NUMBERS = 2**24
+"""Numbers of an input tile at most, so that photographs get tiles that fit: 64 of 224 x 224 x 3."""
+
+_log = logging.getLogger(__name__)
+
+Network = Callable[[Tensor], Tensor]
+
+
+def candidates(example: Tensor) -> tuple[int, ...]:
+    """The tiles that inputs of this size may have: a rule of their shape alone."""
+    size = max(example[:1].numel(), 1)
+    return tuple(rows for rows in LADDER if rows * size <= NUMBERS) or LADDER[-1:]
+
+
+def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
+    """The largest tile at which every network's answers and input gradients depend on the row alone.
+
+    Args:
+        networks: Each network with a few example inputs on its device.
+
+    Returns:
+        The rows of a tile, or None if no tile of the ladder passes.
+
+    Raises:
+        torch.OutOfMemoryError: If a tile that must be tried does not fit.
+    """
+    shared = [rows for rows in LADDER if all(rows in candidates(x) for _, x in networks)]
+    for rows in shared:
+        if all(holds(network, x, rows) for network, x in networks):
+            return rows
+    return None
+
+
+def holds(network: Network, example: Tensor, rows: int) -> bool:
+    """Whether permuting rows and replacing neighbours changes no bit of answers and gradients."""
+    batch = _filled(example, rows)
+    order = torch.randperm(rows, generator=stream(0, "tile")).to(batch.device)
+    half = torch.arange(rows, device=batch.device) < rows // 2
+    others = torch.where(half.reshape(-1, *[1] * (batch.ndim - 1)), batch, batch.flip(0))
+    plain = _asked(network, batch)
+    again = _asked(network, batch)
+    permuted = _asked(network, batch[order])
+    replaced = _asked(network, others)
+    return all(
+        torch.equal(one, two)
+        and torch.equal(one[order], three)
+        and torch.equal(one[half], four[half])
+        for one, two, three, four in zip(plain, again, permuted, replaced)
+    )
+
+
+def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> int | None:
+    """Choose the tile of a device and use it from now on; None where no tile holds.
+
+    A CPU keeps its own rule (calls padded to whole tiles of 16 rows) and needs no choice.
+    """
+    if device.type == "cpu":
+        return tile_rows(device)
+    found = largest_tile(networks)
+    if found is None:
+        _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
+    use_tile(device.type, found or LADDER[-2])
+    return found
+
+
+def _filled(example: Tensor, rows: int) -> Tensor:
+    """So many rows, made of the examples with a little of each other, so that no two are equal."""
+    place = torch.arange(rows, device=example.device)
+    share = (place // len(example)).reshape(-1, *[1] * (example.ndim - 1)).to(example.dtype)
+    first = example[place % len(example)]
+    second = example[(place * 7 + 1) % len(example)]
+    weight = (share % 8) / 16
+    return first * (1 - weight) + second * weight
+
+
+def _asked(network: Network, batch: Tensor) -> tuple[Tensor, ...]:
+    """The answers of one tile and, where there is one, the gradient of their sum by the input."""
+    with torch.enable_grad():
+        x = batch.detach().clone().requires_grad_()
+        out = network(x)
+        if not out.requires_grad:
+            return (out.detach(),)
+        weights = torch.linspace(-1, 1, out[0].numel(), device=out.device).reshape(out[:1].shape)
+        (slope,) = torch.autograd.grad((out * weights).sum(), x)
+    return out.detach(), slope
