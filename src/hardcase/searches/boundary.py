@@ -11,16 +11,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.searches.interpolation import Partners
 from hardcase.tensors import chunks, flat, per_row
 from hardcase.types import Look, Seeds, State
 
-# --- The smallest share of near partners that reaches each other class, then what of the change can be taken back.
 
-
+@search("bisection", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """First, for each other class, the `rounds` nearest partners in turn: for each the interval of shares is halved
+    """Smallest interpolation weight of near partners that reaches each other class.
+
+    Then what of the change can be taken back. First, for each other class, the `rounds` nearest partners in turn: for each the interval of shares is halved
     `halvings` times toward the smallest that makes the subject say that class. Then, for the nearest code that did, places of
     the grid return to the seed's own code wherever the subject still says that class: the most changed places first, in
     blocks of each of the sizes `blocks`. A class that was never reached costs nothing more, and so does a place at rest.
@@ -244,9 +246,12 @@ WIDE = 4.0
 """How far a coordinate may go where no codes say how far they go: standard deviations of the prior."""
 
 
+@search("crossing", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """Walks from every seed toward near other classes along few coordinates; asks only whether a candidate fails.
+    """Shortest way into a near other class: few coordinates, shortened, bisected to the boundary.
+
+    Walks start from every seed; a query only asks whether a candidate fails.
 
     *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are tried in turn, `reach`
     times as long at first, then just inside the shortest failing length; one that fails there is halved `halvings` times.
@@ -397,9 +402,12 @@ class Crossing:
 # --- Ways out of a class: random walks from every seed, halved to where they leave it, and what they enter there.
 
 
+@search("exits", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exits:
-    """`walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of those that fail there.
+    """Random walks out of a class, bisected to the boundary, and the class they enter there.
+
+    `walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of those that fail there.
 
     A walk goes along the difference of two random codes, `reach` times as long as codes vary; without `codes` along the
     prior. With `classes`, walks take turns toward that many near classes, along more or fewer (`cuts`) of the step's

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.registry import search
 from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Look, Seeds, State
 
@@ -322,9 +323,18 @@ class Metamorphic:
         return (changed < int(self.alpha * values)) | (largest < int(self.beta * 255))
 
 
+@search(
+    "fuzzing",
+    needs="label",
+    paper="Xie et al., ISSTA 2019; Odena et al., ICML 2019",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuzzing:
-    """At every step `children` mutants of a parent of each live seed. Guides choose the parents (``corpus/z``)."""
+    """Mutants of parents that a corpus chooses: white noise, or label-preserving changes.
+
+    At every step `children` mutants of a parent of each live seed. Guides choose the parents
+    (``corpus/z``).
+    """
 
     mutator: Mutator
     children: int = 20

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
+from hardcase.registry import space
 from hardcase.tensors import flat, pad_rows, per_row
 from hardcase.types import Seeds
 
@@ -59,9 +60,16 @@ class Place:
         return prod(self.shape)
 
 
+@space(
+    "activations",
+    needs="a conditional GAN or VAE trained on the same data, or a generator of one's own",
+    paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+)
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """One flat code of all perturbations, each in units of its place's spread, so that a step means as much everywhere.
+    """Perturbations of a conditional generator's early activations, in units of their spread.
+
+    One flat code of all perturbations, each in units of its place's spread, so that a step means as much everywhere.
 
     `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must come from the
     generator: their latent codes travel as ``context["latent"]``. With `sparing` the generator's features are computed a
