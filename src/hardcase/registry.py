@@ -265,7 +265,11 @@ def resolve(kind: str, spec: str) -> Part:
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch."""
+    """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch.
+
+    Args:
+        kind: A room of `ROOMS`: ``methods``, ``searches``, …
+    """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
     if kind not in catalogue:
         raise choice("kind of part", kind, sorted(catalogue))
@@ -302,7 +306,7 @@ def describe(
                 "options": shown,
                 "differences": one.differences,
                 "budget": facts["budget"],
-                "cite": list(one.cite),
+                "cite": list(one.keys),
                 **{key: facts[key] for key in _SHOWN if key in facts},
             }
         )

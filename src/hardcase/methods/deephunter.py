@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from hardcase.guides.corpus import Corpus, Fading
@@ -76,14 +77,14 @@ def deephunter(
     so they come once and unchecked, and pixel changes join noise), and the selection probability of an entry, which starts
     at `first` and falls by 1 / `gamma` per pick to `least`.
     """
-    classes = {}
+    mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":
-        classes = {"affine": (*AFFINE, *LIGHT), "pixel": (PIXELS, NOISE)}
+        mutator = replace(mutator, affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE))
     schedule = Fading(gamma, least, first, power=power)
     corpus = Corpus(profile.criterion(criterion, subject), LeavesLabel(), schedule, capacity)
     return Method(
         space=Pixels(),
-        search=Fuzzing(mutator=Metamorphic(**classes, alpha=alpha, beta=beta), children=children),
+        search=Fuzzing(mutator=mutator, children=children),
         objective=Margin(),
         oracle=LeavesLabel(),
         guides=(corpus,),

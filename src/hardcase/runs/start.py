@@ -143,7 +143,7 @@ def first_record(
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": {"queries": 0, "gradients": 0, "peer_queries": 0},
         "notes": list(health.notes),
-        "citations": [method.details["cite"]] if "cite" in method.details else [],
+        "citations": list(method.details.get("cite", ())),
         **about,
     }
 
