@@ -147,6 +147,7 @@ def build_method(name: str, settings: Mapping[str, Any], bench: Bench) -> Method
         method: Method = row(**given, **typed, **made)
     except TypeError as error:
         raise Problem(f"method {name!r} cannot be built: {error}") from error
+    _offered(row, bench.subject, method.needs)
     details = {**method.details, "generator": card, "cite": row.keys}
     return replace(method, oracle=_oracle(method, bench), details=details)
 
@@ -180,11 +181,15 @@ def _typed(row: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
-def _offered(row: Part, subject: Model) -> None:
-    """Refuse a method of ours that needs more than the subject offers, before anything is built."""
+def _offered(row: Part, subject: Model, needed: str = "") -> None:
+    """Refuse a method that needs more than the subject offers.
+
+    What methods of ours need is in the catalogue, so that this is known before anything is built;
+    what others `needed` is known afterwards.
+    """
     level = OFFERS.index(subject.offers)
     needs = {other["name"]: other["needs"] for other in rows("methods")}
-    needed = needs.get(row.name, "label")
+    needed = needed or needs.get(row.name, "label")
     if OFFERS.index(needed) <= level:
         return
     able = [name for name, least in needs.items() if OFFERS.index(least) <= level]

@@ -44,16 +44,18 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
 
     Algorithm 1: the interpolated codes are quantised and decoded; λ is `mix`.
 
-    Bin Duan, Matthew B. Dwyer, Guowei Yang. Generating Realistic, Diverse, and Fault-Revealing Inputs with Latent Space
-    Interpolation for Testing Deep Neural Networks. 2025.
+    Bin Duan, Matthew B. Dwyer, Guowei Yang. Generating Realistic, Diverse, and Fault-Revealing
+    Inputs with Latent Space Interpolation for Testing Deep Neural Networks. 2025.
 
-    Differences from the paper: by default the VQ-VAE's codebook is updated by EMA (started from encoder outputs)
-    and no discriminators are used; the paper's own setting is the generator ``vqvae:gradient`` trained jointly at the same
-    λ (``hardcase train vqvae --kind gradient --mix 0.3``); the preset ``@paper`` uses it: 50 epochs with the
-    rate cut every 20, codebook losses .25 and .75, then jointly with a latent and an image discriminator, partners being of
-    another class. The weights of the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae
-    --latent-weight ...`` trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose reconstruction already fails are set aside and
-    counted, since they would count as errors of the mixture; images are rounded to 8 bits.
+    Differences from the paper: by default the VQ-VAE's codebook is updated by EMA (started from
+    encoder outputs) and no discriminators are used; the paper's own setting is the generator
+    ``vqvae:gradient`` trained jointly at the same λ (``hardcase train vqvae --kind gradient --mix
+    0.3``); the preset ``@paper`` uses it: 50 epochs with the rate cut every 20, codebook losses .25
+    and .75, then jointly with a latent and an image discriminator, partners being of another class.
+    The weights of the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae
+    --latent-weight ...`` trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose
+    reconstruction already fails are set aside and counted, since they would count as errors of the
+    mixture; images are rounded to 8 bits.
     """
     if not 0 < mix <= 1:
         raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
@@ -88,13 +90,15 @@ def argus_adaptive(
 ) -> Method:
     """Smallest interpolation weight, over the fewest code positions, that reaches each other class.
 
-    Our variant of ARGUS, for near partners of every other class. Same generator, same black box; bisection replaces the fixed λ, so that each wrong label is reached with as little of
-    the partner as possible. Then places of the code grid return to the seed's own code, in blocks of the sizes `blocks`,
-    wherever the wrong label stays; ``blocks=()`` leaves that out.
+    Our variant of ARGUS, for near partners of every other class. Same generator, same black box;
+    bisection replaces the fixed λ, so that each wrong label is reached with as little of the
+    partner as possible. Then places of the code grid return to the seed's own code, in blocks of
+    the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
         raise Problem(
-            f"rounds is {rounds}, halvings {halvings}, blocks {blocks}; one round and blocks of 1 are the least."
+            f"rounds is {rounds}, halvings {halvings}, blocks {blocks}; "
+            "one round and blocks of 1 are the least."
         )
     walk = Bisection(partners=partners, rounds=rounds, halvings=halvings, blocks=blocks)
     most = walk.questions(partners.take(partners.label.new_zeros(1)).shape[1:])

@@ -1,4 +1,4 @@
-"""DeepHunter: metamorphic mutation guided by coverage, from a corpus that grows by what covers anything new."""
+"""DeepHunter: metamorphic mutation guided by coverage, from a corpus that grows by what is new."""
 
 from __future__ import annotations
 
@@ -64,18 +64,20 @@ def deephunter(
     Shifts, rotations, brightness, blur and noise, such that the label is kept: pixel changes that
     stay small (`alpha`, `beta`) and at most one affine change.
 
-    Xiaofei Xie, Lei Ma, Felix Juefei-Xu, Minhui Xue, Hongxu Chen, Yang Liu, Jianjun Zhao, Bo Li, Jianxiong Yin, Simon See.
-    DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural Networks. ISSTA 2019.
-    https://arxiv.org/abs/1809.01266
+    Xiaofei Xie, Lei Ma, Felix Juefei-Xu, Minhui Xue, Hongxu Chen, Yang Liu, Jianjun Zhao, Bo Li,
+    Jianxiong Yin, Simon See. DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural
+    Networks. ISSTA 2019. https://arxiv.org/abs/1809.01266
 
-    Differences from the reference: each seed has a corpus of its own (coverage is shared), so that budgets are per seed;
-    differences are taken on signed numbers (the code wraps bytes, so that brightening looks enormous); noise is visible and
-    salt is white (there, a sigma of 0.3 grey levels and salt of grey level 1); failure against the seed's verified label;
-    mutants of one batch that cover the same new thing are all kept.
+    Differences from the reference: each seed has a corpus of its own (coverage is shared), so that
+    budgets are per seed; differences are taken on signed numbers (the code wraps bytes, so that
+    brightening looks enormous); noise is visible and salt is white (there, a sigma of 0.3 grey
+    levels and salt of grey level 1); failure against the seed's verified label; mutants of one
+    batch that cover the same new thing are all kept.
 
-    Where paper and code disagree, each has a switch: `operators` (in the code contrast, brightness and blur count as affine,
-    so they come once and unchecked, and pixel changes join noise), and the selection probability of an entry, which starts
-    at `first` and falls by 1 / `gamma` per pick to `least`.
+    Where paper and code disagree, each has a switch: `operators` (in the code contrast, brightness
+    and blur count as affine, so they come once and unchecked, and pixel changes join noise), and
+    the selection probability of an entry, which starts at `first` and falls by 1 / `gamma` per pick
+    to `least`.
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":

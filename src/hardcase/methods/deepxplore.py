@@ -60,7 +60,7 @@ def deepxplore_published(
     renew: int = 1,
     deviating: str = "random",
 ) -> Method:
-    """DeepXplore's Algorithm 1: a random model deviates, each step pushes a newly drawn idle neuron.
+    """DeepXplore's Algorithm 1: a random model deviates, each step pushes a new idle neuron.
 
     Paper and code share the coverage of findings only, the raw channel means that are pushed, and
     the unclipped walk. They disagree in three places, which are options: the `deviating` model (the

@@ -27,7 +27,9 @@ CITE = """@inproceedings{xie2019diffchaser,
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at a tie, -1 at certainty."""
+    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at
+    a tie, -1 at certainty.
+    """
 
     k: int = 2
 
@@ -72,16 +74,18 @@ def diffchaser(
 
     The fitness leads to where a model is uncertain; there it and its quantised copy differ.
 
-    Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting Disagreements for Deep Neural
-    Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or targeted where a `target` is given. `drift` caps how far
-    any pixel may move from its seed (L∞). `int8` says which 8-bit copy of the subject is made where no peer is named: our own
-    static rounding, or torch's FX int8 network (``"fx"``, on a CPU).
+    Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting
+    Disagreements for Deep Neural Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or
+    targeted where a `target` is given. `drift` caps how far any pixel may move from its seed (L∞).
+    `int8` says which 8-bit copy of the subject is made where no peer is named: our own static
+    rounding, or torch's FX int8 network (``"fx"``, on a CPU).
 
-    Differences from the paper: population, rates and limits are ours, since we know only its pseudo-code; all seeds are
-    bred at once, images are rounded to 8 bits, the 8-bit copy is our own static rounding (see `precision`) by default. A known
-    third-party version only brightens pixels and bounds the change against the parent; here changes go both ways and the
-    bound, if any, is against the seed. A finding is a disagreement; it counts as a label failure only where the subject
-    itself has left the seed's label.
+    Differences from the paper: population, rates and limits are ours, since we know only its
+    pseudo-code; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy is our own
+    static rounding (see `precision`) by default. A known third-party version only brightens pixels
+    and bounds the change against the parent; here changes go both ways and the bound, if any, is
+    against the seed. A finding is a disagreement; it counts as a label failure only where the
+    subject itself has left the seed's label.
     """
     if not peers:
         raise Problem(

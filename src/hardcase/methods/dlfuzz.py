@@ -117,7 +117,7 @@ def dlfuzz(
     clip: bool = True,
     gradients: int = 50,
 ) -> Method:
-    """Rival classes and chosen neurons pushed up; candidates that cover anything new are fuzzed again.
+    """Rival classes and chosen neurons pushed up; what covers anything new is fuzzed again.
 
     Jianmin Guo, Yu Jiang, Yue Zhao, Quan Chen, Jiaguang Sun. DLFuzz: Differential Fuzzing Testing
     of Deep Learning Systems. ESEC/FSE 2018. https://arxiv.org/abs/1808.09413

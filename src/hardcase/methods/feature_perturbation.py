@@ -57,15 +57,18 @@ def feature_perturbation(
 
     Adam moves the perturbation until the subject fails, or fails by a margin of `confidence`.
 
-    Isaac Dunn, Hadrien Pouget, Tom Melham, Daniel Kroening. Exposing Previously Undetectable Faults in Deep Neural Networks.
-    ISSTA 2021. https://arxiv.org/abs/2106.00576
+    Isaac Dunn, Hadrien Pouget, Tom Melham, Daniel Kroening. Exposing Previously Undetectable Faults
+    in Deep Neural Networks. ISSTA 2021. https://arxiv.org/abs/2106.00576
 
-    The loss is the paper's confident targeted one (best other output minus the target's, plus `confidence`), or without a
-    `target` its untargeted counterpart, on logits. Differences: the paper states neither optimiser, step size nor cap; here
-    Adam with small steps, perturbations in units of each stage's own spread, the norm bound of the space really enforced
-    (`radius`), and `retreat` bisections of the way back to the seed after the first failure (``@paper``: no bound and no way back). Seeds are fresh samples of the
-    generator that the subject classifies correctly. `places` are the generator's places that are perturbed (0: its latent code).
-    With `checkpoint` the generator's features are computed again for each gradient instead of being held in memory.
+    The loss is the paper's confident targeted one (best other output minus the target's, plus
+    `confidence`), or without a `target` its untargeted counterpart, on logits. Differences: the
+    paper states neither optimiser, step size nor cap; here Adam with small steps, perturbations in
+    units of each stage's own spread, the norm bound of the space really enforced (`radius`), and
+    `retreat` bisections of the way back to the seed after the first failure (``@paper``: no bound
+    and no way back). Seeds are fresh samples of the generator that the subject classifies
+    correctly. `places` are the generator's places that are perturbed (0: its latent code). With
+    `checkpoint` the generator's features are computed again for each gradient instead of being held
+    in memory.
     """
     chosen = space.places
     if places is not None:

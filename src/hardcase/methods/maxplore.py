@@ -1,4 +1,4 @@
-"""MaXplore: push units beyond anything training data made them say, one by one or the strongest of a filter together."""
+"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def maxplore(
     scale: bool = True,
     clip: bool = True,
 ) -> Method:
-    """Each filter's strongest units on the seed pushed beyond their training range, models driven apart.
+    """Each filter's strongest units pushed beyond their training range, models driven apart.
 
     From each seed there is one walk per filter, in which its `k` strongest units rise together.
 

@@ -54,11 +54,13 @@ def pgd(
 ) -> Method:
     """Projected gradient descent in an L∞ or L2 ball around the seed.
 
-    Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards Deep Learning Models
-    Resistant to Adversarial Attacks. ICLR 2018. https://arxiv.org/abs/1706.06083
+    Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards
+    Deep Learning Models Resistant to Adversarial Attacks. ICLR 2018.
+    https://arxiv.org/abs/1706.06083
 
-    Differences from the reference: every candidate is rounded to 8 bits (straight-through for the gradient), a seed stops at
-    its first failure, and the L∞ radius is rounded down to whole grey levels so that the stored image obeys it.
+    Differences from the reference: every candidate is rounded to 8 bits (straight-through for the
+    gradient), a seed stops at its first failure, and the L∞ radius is rounded down to whole grey
+    levels so that the stored image obeys it.
     """
     _positive(epsilon=epsilon)
     balls: dict[str, tuple[Linf | L2, Direction]] = {
@@ -89,8 +91,8 @@ def pgd(
 def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
     """Fast gradient sign method: one step of `epsilon` along the sign of the loss gradient.
 
-    Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial Examples. ICLR 2015.
-    https://arxiv.org/abs/1412.6572
+    Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial
+    Examples. ICLR 2015. https://arxiv.org/abs/1412.6572
     """
     _positive(epsilon=epsilon)
     return Method(
@@ -122,11 +124,12 @@ def cw(
 
     Carlini and Wagner's L2 attack.
 
-    Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P 2017.
-    https://arxiv.org/abs/1608.04644
+    Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P
+    2017. https://arxiv.org/abs/1608.04644
 
-    Differences from the reference: the box is kept by clamping instead of a tanh change of variable, the image is
-    rounded to 8 bits inside the loop, and the weight starts at 1 and grows tenfold instead of starting at 0.001.
+    Differences from the reference: the box is kept by clamping instead of a tanh change of
+    variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
+    tenfold instead of starting at 0.001.
     """
     _positive(stride=stride)
     return Method(

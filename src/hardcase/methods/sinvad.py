@@ -67,15 +67,17 @@ def sinvad(
     The code is the nearest one whose image leaves the seed's label (Eq. 1, or reaches `target`,
     Eq. 4); about 63 queries per seed are used.
 
-    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test Input Generation for DNNs
-    using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST 2020. https://arxiv.org/abs/2005.09296
+    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
+    Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
+    2020. https://arxiv.org/abs/2005.09296
 
-    Ours, in place of the paper's genetic algorithm (`sinvad@paper`): it queries the same black box and
-    minimises the same L1 distance of codes, but starts along the steps between neighbouring classes, taken from codes of
-    training images (`partners`), instead of from random codes, and ends with a bisection that puts the image on the boundary.
-    Codes stay within the range of training codes. Labels of partners come with the data; no query is spent on them.
-    Without them, steps are drawn from the prior. With `every`, each other class is a goal of its own, and the nearest code
-    that reaches it is kept.
+    Ours, in place of the paper's genetic algorithm (`sinvad@paper`): it queries the same black box
+    and minimises the same L1 distance of codes, but starts along the steps between neighbouring
+    classes, taken from codes of training images (`partners`), instead of from random codes, and
+    ends with a bisection that puts the image on the boundary. Codes stay within the range of
+    training codes. Labels of partners come with the data; no query is spent on them. Without them,
+    steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
+    nearest code that reaches it is kept.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     if every and (target is not None or partners is None):
@@ -132,17 +134,21 @@ def sinvad_paper(
 ) -> Method:
     """Genetic search for the nearest failing code in a VAE's latent space.
 
-    The published search: among codes whose image leaves the seed's label, the nearest (Eq. 1, Eq. 4).
+    The published search: among codes whose image leaves the seed's label, the nearest (Eqs. 1
+    and 4).
 
-    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test Input Generation for DNNs
-    using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST 2020. https://arxiv.org/abs/2005.09296
+    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
+    Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
+    2020. https://arxiv.org/abs/2005.09296
 
-    Where paper and code disagree this follows the code: 20 parents of 50 (the paper's Figure 3 says 10), a first
-    population of deviation 0.7 (targeted: 1.0; the paper's is 1), mutation scaled by its size and only where a code
-    *differs* from the seed's (the paper's text says "equal"), distance on the genotype (the paper re-encodes the image),
-    500 generations (targeted: 100), end after 13 without progress. Differences from the code: the mutation size is
-    kept per seed (there it leaks from one image into the next and ends most searches in their first generation); failure
-    is measured against the seed's verified label, on the 8-bit image; seeds whose reconstruction fails are set aside.
+    Where paper and code disagree this follows the code: 20 parents of 50 (the paper's Figure 3 says
+    10), a first population of deviation 0.7 (targeted: 1.0; the paper's is 1), mutation scaled by
+    its size and only where a code *differs* from the seed's (the paper's text says "equal"),
+    distance on the genotype (the paper re-encodes the image), 500 generations (targeted: 100), end
+    after 13 without progress. Differences from the code: the mutation size is kept per seed (there
+    it leaks from one image into the next and ends most searches in their first generation); failure
+    is measured against the seed's verified label, on the 8-bit image; seeds whose reconstruction
+    fails are set aside.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     generations = generations or (500 if target is None else 100)
@@ -194,7 +200,7 @@ def sinvad_surprise(
     stride: float = 1.0,
     per_class: bool = True,
 ) -> Method:
-    """Hill climbing in a VAE's latent space to a given surprise, or beyond that of all training images.
+    """Hill climbing in a VAE's latent space to a given surprise, or beyond all training images'.
 
     Likelihood-based surprise of what enters the last layer, with one density per class over up to
     5,000 training traces, whitened once; all seeds climb in one batch. `start="prior"` begins at
@@ -236,10 +242,11 @@ def sinvad_between(
     walks: int = 20,
     halvings: int = 9,
 ) -> Method:
-    """Nearest latent code whose image the subject misclassifies and every peer classifies correctly.
+    """Nearest latent code whose image the subject misclassifies and every peer gets right.
 
-    Walks to the subject's own boundary with the `classes` nearest classes, each along other coordinates, and keeps the
-    nearest candidate at which the peers still see the label: one that lies between the networks' boundaries.
+    Walks to the subject's own boundary with the `classes` nearest classes, each along other
+    coordinates, and keeps the nearest candidate at which the peers still see the label: one that
+    lies between the networks' boundaries.
     """
     reach = 1.5 if partners is not None else 4.0
     return Method(
@@ -279,8 +286,9 @@ def sinvad_between_code(
 ) -> Method:
     """Genetic search for images that one network misclassifies and another classifies correctly.
 
-    As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when the best gains no more than 0.001. The journal
-    paper does not have this search. Differences as for `sinvad@paper`.
+    As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when
+    the best gains no more than 0.001. The journal paper does not have this search. Differences as
+    for `sinvad@paper`.
     """
     return Method(
         space=space,

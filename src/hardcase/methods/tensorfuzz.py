@@ -1,4 +1,4 @@
-"""TensorFuzz: random noise guided by how new the outputs are; finds not-a-numbers, and disagreement with a coarser copy."""
+"""TensorFuzz: noise guided by novel outputs; finds NaNs, and disagreement with a coarser copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model
 
-_NUMBERS = "tensorfuzz looks for answers that are not finite numbers, as there is no other model to disagree with."
+_NUMBERS = (
+    "tensorfuzz looks for answers that are not finite numbers, "
+    "as there is no other model to disagree with."
+)
 
 
 CITE = """@inproceedings{odena2019tensorfuzz,
@@ -60,13 +63,15 @@ def tensorfuzz(
 
     Parents are candidates whose logits were far from all seen before.
 
-    Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural Networks with
-    Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
+    Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural
+    Networks with Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
 
-    The peer is, unless one is given, the subject's own 8-bit copy (the original: float16). ``--oracle non-finite`` looks for NaN
-    and infinity instead. Differences from the reference: images in [0, 1], so `sigma` and `radius` are half of those on
-    [-1, 1] (0.2 and the paper's 0.4; its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
-    neighbours. `threshold` is compared with squared distances, as in the code (the paper says Euclidean).
+    The peer is, unless one is given, the subject's own 8-bit copy (the original: float16).
+    ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
+    images in [0, 1], so `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4;
+    its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
+    neighbours. `threshold` is compared with squared distances, as in the code (the paper says
+    Euclidean).
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(classes, threshold))

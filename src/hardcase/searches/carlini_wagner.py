@@ -17,10 +17,12 @@ from hardcase.types import Look, Seeds, State
 class CarliniWagner:
     """Adam on distance plus weighted logit margin, the weight found by bisection.
 
-    Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each seed's weight is
-    halved toward the largest that failed or multiplied by ten, and the walk starts again from the seed.
+    Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
+    seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
+    again from the seed.
 
-    All seeds walk at once, each with its own weight. The score is a logit margin, positive where the subject fails.
+    All seeds walk at once, each with its own weight. The score is a logit margin, positive where
+    the subject fails.
     """
 
     stride: float = 0.02

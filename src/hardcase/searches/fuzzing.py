@@ -27,7 +27,9 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (`rng` is for noise)."""
+    """`levels` are what it may draw from; `apply` changes pictures by one level each (`rng` is for
+    noise).
+    """
 
     name: str
     levels: tuple[float, ...]
@@ -245,11 +247,13 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay small.
+    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay
+    small.
 
-    A pixel change is small if fewer than `alpha` of the values differ from the reference picture, or none by `beta` of the
-    range. An affine change is done to the reference too and is always accepted, once; what had changed before it is added
-    (count) or compared (size) from then on. A child that is refused `tries` times is given up.
+    A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
+    or none by `beta` of the range. An affine change is done to the reference too and is always
+    accepted, once; what had changed before it is added (count) or compared (size) from then on. A
+    child that is refused `tries` times is given up.
     """
 
     affine: tuple[Operator, ...] = AFFINE

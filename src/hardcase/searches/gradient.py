@@ -25,8 +25,9 @@ class AdamAscent:
 
     Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
 
-    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing side, and the seed is
-    finished. With 0 of them the campaign must stop seeds at their first failure.
+    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing
+    side, and the seed is finished. With 0 of them the campaign must stop seeds at their first
+    failure.
     """
 
     stride: float = 0.01
@@ -140,7 +141,9 @@ def raw(slope: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square a step: it turns black if the move inside it is darker on the whole; else nothing moves."""
+    """One random square a step: it turns black if the move inside it is darker on the whole; else
+    nothing moves.
+    """
 
     size: int
 
@@ -174,10 +177,11 @@ def free(move: Tensor, rng: torch.Generator) -> Tensor:
 class GradientAscent:
     """Steps along the sign, the unit vector or the scaled gradient of the score.
 
-    From the seed (moved by uniform noise up to `jitter`), steps of `stride` along `direction` of the gradient.
+    From the seed (moved by uniform noise up to `jitter`), steps of `stride` along `direction` of
+    the gradient.
 
-    Each walk follows the aim that guides choose for it when it starts, and a new one every `renew` steps (0: never).
-    `shape` is what is left of a move once a constraint has had its say.
+    Each walk follows the aim that guides choose for it when it starts, and a new one every `renew`
+    steps (0: never). `shape` is what is left of a move once a constraint has had its say.
     """
 
     stride: float
@@ -206,10 +210,11 @@ class GradientAscent:
 class Fan:
     """Several gradient walks per seed, each with an aim of its own.
 
-    One for every unit, filter or layer, as MaXplore goes: `walks` walks of `steps` steps from each seed, `width` of them at a time; a walk that fails stops if `stop`.
+    One for every unit, filter or layer, as MaXplore goes: `walks` walks of `steps` steps from each
+    seed, `width` of them at a time; a walk that fails stops if `stop`.
 
-    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number: guides that `follow` are told
-    ``walk`` and ``row``, and so is every look.
+    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number:
+    guides that `follow` are told ``walk`` and ``row``, and so is every look.
     """
 
     walks: int

@@ -19,11 +19,12 @@ from hardcase.types import Look, Seeds, State
 class HillClimbing:
     """One coordinate after the other moved at random; a move stays if the score rises.
 
-    `passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's current `stride`.
+    `passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's
+    current `stride`.
 
-    It starts from the seed, or from the standard normal prior. After each pass the stride becomes ("accepted") the mean
-    size of the moves that were kept, but at least the share of moves that were kept, or ("halved", or where none was kept)
-    half of what it was.
+    It starts from the seed, or from the standard normal prior. After each pass the stride becomes
+    ("accepted") the mean size of the moves that were kept, but at least the share of moves that
+    were kept, or ("halved", or where none was kept) half of what it was.
     """
 
     passes: int = 3

@@ -28,13 +28,15 @@ class Worklist:
 
     Each seed has a list of entries, first come first served, that begins with the seed itself.
 
-    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry and with an aim of its own. A
-    candidate joins the list (as a copy) if it adds more than `gain` to what the guides know and lies within `radius` of the
-    seed, relative to the seed's length. When a list is empty its seed starts again if `restart`, else it retires.
+    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry
+    and with an aim of its own. A candidate joins the list (as a copy) if it adds more than `gain`
+    to what the guides know and lies within `radius` of the seed, relative to the seed's length.
+    When a list is empty its seed starts again if `restart`, else it retires.
 
-    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the seed's number ("seeds").
-    `peek`: an entry is looked at before guides choose for it. Looks carry among their aims ``row``, the seed's place, and
-    ``seen``, whether the picture was looked at before (walks start from pictures that were).
+    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the
+    seed's number ("seeds"). `peek`: an entry is looked at before guides choose for it. Looks carry
+    among their aims ``row``, the seed's place, and ``seen``, whether the picture was looked at
+    before (walks start from pictures that were).
     """
 
     stride: float

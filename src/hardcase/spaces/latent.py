@@ -92,7 +92,9 @@ def _mapped(shape: tuple[int, ...]) -> Tensor:
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """What this space asks of a generator: mean and log-variance of an image's code, and an image for a code."""
+    """What this space asks of a generator: mean and log-variance of an image's code, and an image
+    for a code.
+    """
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -180,7 +182,9 @@ def latent(vae: Any) -> Latent | Labelled:
 
 @runtime_checkable
 class Quantiser(Protocol):
-    """What this space asks of a generator: a continuous code for an image, and the picture of a code once quantised."""
+    """What this space asks of a generator: a continuous code for an image, and the picture of a
+    code once quantised.
+    """
 
     def encode(self, x: Tensor) -> Tensor: ...
 

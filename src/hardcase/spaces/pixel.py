@@ -183,7 +183,9 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
 
 @dataclass(frozen=True, slots=True)
 class Linf:
-    """No pixel moves by more than `radius`, rounded down to whole grey levels so that the 8-bit image obeys it too."""
+    """No pixel moves by more than `radius`, rounded down to whole grey levels so that the 8-bit
+    image obeys it too.
+    """
 
     radius: float
 
@@ -197,7 +199,9 @@ class Linf:
 
 @dataclass(frozen=True, slots=True)
 class L2:
-    """The Euclidean length of the change stays within `radius` (rounding to 8 bits may add at most half a level a pixel)."""
+    """The Euclidean length of the change stays within `radius` (rounding to 8 bits may add at most
+    half a level a pixel).
+    """
 
     radius: float
 

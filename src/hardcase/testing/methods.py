@@ -112,7 +112,9 @@ def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = 
 def check_changes_nothing(
     make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
 ) -> None:
-    """Global randomness, seeds, weights, training flags and hooks are as before, also after an exception."""
+    """Global randomness, seeds, weights, training flags and hooks are as before, also after an
+    exception.
+    """
     subject, images = toy_subject(), some(5)
     before = _surroundings(subject, images)
     search(make(), images=images, subject=subject, peers=peers)

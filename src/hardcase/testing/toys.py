@@ -1,8 +1,8 @@
 """Small worlds in which any registered method can be built: networks, images, exact generators.
 
-`toy_world` has known answers: its subject names the brightest quarter of an image. `digit_world` has
-the shapes of handwritten digits and networks that were never trained: methods are built there to
-read what they need and spend, not run.
+`toy_world` has known answers: its subject names the brightest quarter of an image. `digit_world`
+has the shapes of handwritten digits and networks that were never trained: methods are built there
+to read what they need and spend, not run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class ToyQuantiser(nn.Module):
 
 
 class ToyPainter(nn.Module):
-    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by the code's own numbers."""
+    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by
+    the code's own numbers.
+    """
 
     latent = 16
 
@@ -146,7 +148,9 @@ class _Brighten(nn.Module):
 
 
 class Counting:
-    """A model that counts the rows it is given and can refuse gradients or raise after a number of calls."""
+    """A model that counts the rows it is given and can refuse gradients or raise after a number of
+    calls.
+    """
 
     def __init__(
         self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None
