@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hardcase.campaign.memory import search_images
+from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import parse, read
 from hardcase.context import Context
 from hardcase.errors import NO_SEEDS, Problem
@@ -77,7 +77,9 @@ def search(
     right = (answers(subject, images, batch).argmax(1) == images.y).nonzero().squeeze(1)
     if not len(right):
         raise Problem("no seed is classified correctly: nothing to search from.", code=NO_SEEDS)
-    found = search_images(context.campaign, images.take(right), budget, shard=shard, rounds=rounds)
+    found = search_campaign(
+        context.campaign, images.take(right), budget, shard=shard, rounds=rounds
+    )
     return found.findings.reseeded(right)
 
 

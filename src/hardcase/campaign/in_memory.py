@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hardcase.campaign.loop import run_shard, walk_shard
-from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
+from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.tensors import chunks
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
@@ -82,26 +82,56 @@ def search(
         seed=seed,
     )
     each = shard or (512 if subject.device.type == "cuda" else 64)
-    most = limits(overlay(budget or Budget(), method.budget), len(seeds))
+    return search_campaign(campaign, seeds, budget, shard=each, rounds=1)
+
+
+def search_campaign(
+    campaign: Campaign,
+    seeds: Images,
+    budget: Budget | None = None,
+    *,
+    shard: int = 32,
+    rounds: int = 8,
+) -> Searched:
+    """Search all `seeds`, which the subject must classify correctly, as a run on disk does.
+
+    Args:
+        campaign: The method applied to a subject.
+        seeds: Where the search starts.
+        budget: Replaces what it names of the method's own.
+        shard: Seeds that are searched at once.
+        rounds: Shards that start from the same state of the guides.
+    """
+    most = limits(overlay(budget or Budget(), campaign.method.budget), len(seeds))
+    guides = (*campaign.method.guides, *campaign.criteria)
+    cuts = list(chunks(len(seeds), shard))
+    everything = torch.arange(len(seeds))
     begun = perf_counter()
     parts = list[Shard]()
-    for number, rows in enumerate(chunks(len(seeds), each)):
-        some = seeds.take(torch.arange(len(seeds))[rows])
-        done = run_shard(
-            campaign, some, most.take(rows), number=number, first=rows.start, guides=method.guides
-        )
-        for guide in method.guides:
-            guide.merge([done.deltas[guide.name]])
-        parts.append(done)
+    for turn in chunks(len(cuts), rounds if guides else max(len(cuts), 1)):
+        done = [
+            run_shard(
+                campaign,
+                seeds.take(everything[rows]),
+                most.take(rows),
+                number=turn.start + place,
+                first=rows.start,
+                guides=guides,
+            )
+            for place, rows in enumerate(cuts[turn])
+        ]
+        for guide in guides:
+            guide.merge([part.deltas[guide.name] for part in done])
+        parts += done
     seconds = perf_counter() - begun
-    counts = [part.counts for part in parts]
+    counts = Counts.join([part.counts for part in parts])
     return Searched(
         seeds,
         Findings.join([on_cpu(part.findings) for part in parts]),
-        torch.cat([count.queries for count in counts]).cpu(),
-        torch.cat([count.gradients for count in counts]).cpu(),
-        ~torch.cat([count.lost for count in counts]).cpu(),
-        torch.cat([count.failing for count in counts]).cpu(),
+        counts.queries,
+        counts.gradients,
+        ~counts.lost,
+        counts.failing,
         seconds,
     )
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 
+from hardcase import registry
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, tell
 
@@ -60,14 +62,14 @@ JUDGES = (
 )
 
 WHERE = {
-    "methods": "hardcase.methods.catalogue:METHODS",
+    "methods": "",
     "criteria": "hardcase.criteria.catalogue:CRITERIA",
     "metrics": "hardcase.cli.listing:METRICS",
     "data": "hardcase.data.catalogue:TABLE",
     "models": "hardcase.models.catalogue:MODELS",
     "generators": "hardcase.generators.catalogue:GENERATORS",
-    "spaces": "hardcase.spaces.catalogue:SPACES",
-    "searches": "hardcase.searches.catalogue:SEARCHES",
+    "spaces": "",
+    "searches": "",
     "judges": "hardcase.judges.catalogue:JUDGES",
     "experiments": "hardcase.suite.studies:studies",
 }
@@ -75,6 +77,8 @@ WHERE = {
 
 def rows(kind: str) -> list[Any]:
     """The rows of a table, whether it is kept by name or in order."""
+    if not WHERE[kind]:
+        return [SimpleNamespace(**row) for row in registry.rows(kind)]
     module, _, name = WHERE[kind].partition(":")
     table: Mapping[str, Any] | Iterable[Any] = getattr(import_module(module), name)
     if callable(table):
@@ -120,11 +124,22 @@ def _row(row: Any, *, verbose: bool) -> dict[str, Any]:
         return plain
     more = [
         key
-        for key in ("definition", "budget", "generator", "peers", "differences", "classes")
+        for key in (
+            "definition",
+            "budget",
+            "generator",
+            "peers",
+            "options",
+            "differences",
+            "classes",
+            "cite",
+        )
         if hasattr(row, key)
     ]
     return plain | {key: getattr(row, key) for key in more}
 
 
 def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={default}" for name, default in value.items())
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)

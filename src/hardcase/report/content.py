@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hardcase.citations import ENTRIES, bibtex
-from hardcase.methods.catalogue import METHODS
+from hardcase.registry import rows
 from hardcase.report import words
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
@@ -154,7 +154,8 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
             )
     lines += _classes(run, sheet)
     method = str(run.record.get("method"))
-    others = [name for name in METHODS if name != method.partition("@")[0]]
+    names = [str(row["name"]) for row in rows("methods")]
+    others = [name for name in names if name != method.partition("@")[0]]
     lines.append(
         f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand them."
     )

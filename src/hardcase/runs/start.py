@@ -145,7 +145,7 @@ def first_record(
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": dict.fromkeys(SPENDING, 0),
         "notes": list(health.notes),
-        "citations": [method.details["cite"]] if "cite" in method.details else [],
+        "citations": list(method.details.get("cite", ())),
         **about,
     }
 

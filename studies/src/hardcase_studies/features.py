@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.generators.quality import Sampler, fresh
 from hardcase.generators.staged import Decoder
-from hardcase.methods.feature_perturbation import feature_perturbation, feature_perturbation_paper
+from hardcase.methods.feature_perturbation import feature_perturbation
 from hardcase.methods.pgd import pgd
 from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.oracles import Confident
+from hardcase.registry import resolve
 from hardcase.semantics import FEATURES, measured, moved
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.suite import faults, figures
@@ -236,7 +237,7 @@ def _trials(here: Studio) -> dict[str, Method]:
         "step 0.02, no bound, no way back": feature_perturbation(
             space=space, stride=0.02, radius=1e9, retreat=0
         ),
-        "as published (step 0.01)": feature_perturbation_paper(space=space),
+        "as published (step 0.01)": resolve("method", "feature-perturbation@paper")(space=space),
         "latent code only": feature_perturbation(space=space, places=(0,)),
         "bound 3": feature_perturbation(space=space, radius=3.0),
     }
