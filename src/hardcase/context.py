@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import Config, wrong_value
-from hardcase.criteria.catalogue import parse_list
+from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator

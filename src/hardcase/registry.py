@@ -2,7 +2,7 @@
 
 A row's summary is the first paragraph of the part's docstring, its options are its keyword-only
 parameters, what it is given by a campaign are its other parameters. `hardcase list` reads
-``catalogue.json``, which `write_catalogue` makes from the same rows, so that it needs no torch.
+``catalogue.json``, which ``python -m hardcase.registry`` makes from the same rows, so that it needs no torch.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ ROOMS = {
     "model": "models",
 }
 """The kinds of part that have names, and the room in which each kind lives."""
+_NOUNS = {"data": "data set"}
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -108,6 +109,7 @@ _loaded: set[str] = set()
 def part(
     kind: str,
     name: str,
+    /,
     *,
     paper: str = "",
     cite: str | tuple[str, ...] = (),
@@ -177,9 +179,10 @@ model = partial(part, "model")
 
 
 def parts(kind: str) -> dict[str, Part]:
-    """All parts of a kind by name: those of the package and those of installed entry points."""
+    """All parts of a kind, sorted by name: those of the package and of installed entry points."""
+    _known_kind(kind)
     _load(kind)
-    return dict(_parts[kind])
+    return dict(sorted(_parts[kind].items()))
 
 
 def resolve(kind: str, spec: str) -> Part:
@@ -204,15 +207,20 @@ def resolve(kind: str, spec: str) -> Part:
         return _supplied(kind, Path(path), member)
     known = parts(kind)
     if spec not in known:
-        raise choice(kind, spec, sorted(known))
+        raise choice(_NOUNS.get(kind, kind), spec, list(known))
     return known[spec]
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch."""
+    """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch.
+
+    Args:
+        kind: A room of `ROOMS` (``methods``, ``criteria``, …) or ``metrics``.
+    """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
-    if kind not in catalogue:
-        raise choice("kind of part", kind, sorted(catalogue))
+    known = [*ROOMS.values(), "metrics"]
+    if kind not in known:
+        raise choice("kind of part", kind, sorted(known))
     return catalogue[kind]
 
 
@@ -242,10 +250,10 @@ def _load(kind: str) -> None:
     """Import the room of a kind, so that its decorators run, and the entry points of others."""
     if kind in _loaded:
         return
-    _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(room.__path__):
         import_module(f"{room.__name__}.{module.name}")
+    _loaded.add(kind)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
             _add(_outside(kind, point.name, point.load()))
@@ -263,3 +271,9 @@ def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
         if row.make is made:
             return replace(row, name=name)
     return Part(kind=kind, name=name, make=made, summary=first_paragraph(made), paper="supplied")
+
+
+if __name__ == "__main__":
+    from hardcase.catalogue import write_catalogue
+
+    print(write_catalogue())

@@ -4,12 +4,13 @@ import re
 
 import pytest
 
-from hardcase.criteria.catalogue import CRITERIA, parse
+from hardcase.criteria.criterion import parse
 from hardcase.experiments import coverage_matrix, maxplore
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.coverage_tables import Trial, gained
 from hardcase.experiments.coverage_tables import found as found_table
 from hardcase.models import zoo
+from hardcase.registry import parts
 from tiny import bars, weights
 
 MODELS = """
@@ -93,7 +94,9 @@ def test_the_page_holds_tables_pictures_and_the_command(matrix):
 
 
 def test_every_criterion_of_the_catalogue_is_a_guide_or_shares_the_gradient_of_one():
-    assert {parse(name).name for name in coverage_matrix.GUIDES} == set(CRITERIA) - {"layer-snac"}
+    assert {parse(name).name for name in coverage_matrix.GUIDES} == set(parts("criterion")) - {
+        "layer-snac"
+    }
 
 
 def test_small_samples_give_the_deltas_counted_by_hand():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Card = dict[str, Any]
     Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
-    from hardcase.judges.judge import Judge
+    from hardcase.judges.judge import Judge, SuppliedJudge
     from hardcase.runs.results import Run
 
 
@@ -303,9 +303,11 @@ def judge(
         ),
     ] = None,
     which: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--judge", metavar="DIR", help="A trained judge; by default that of the run's data."
+            "--judge",
+            metavar="DIR|FILE.py:NAME",
+            help="A trained judge, or one of your own; by default that of the run's data.",
         ),
     ] = None,
     data: Annotated[
@@ -335,17 +337,18 @@ def judge(
         )
     with front(progress, quiet=quiet) as screen:
         asked = {"seed": seed or 0, "device": place, "offline": offline, "progress": screen.train}
-        judges = [_judge(run, which, data, asked) for run in runs] or [
+        judges: list[Judge | SuppliedJudge] = [_judge(run, which, data, asked) for run in runs] or [
             _judge(None, which, data or "mnist5k", asked)
         ]
+    measured = None
     if calibrate is not None:
-        judges = [_calibrated(one, calibrate, place) for one in judges[:1]] * max(len(judges), 1)
-        _tell_calibration(judges[0], format, quiet or format == "json")
+        fitted = _calibrated(judges[0], calibrate, place)
+        judges = [fitted] * len(judges)
+        measured = fitted.calibration
+        _tell_calibration(fitted, format, quiet or format == "json")
     judged = [_judged(run, one, place) for run, one in zip(runs, judges)]
     if format == "json":
-        as_json(
-            [{"folder": str(run.folder), **run.record} for run in judged] or judges[0].calibration
-        )
+        as_json([{"folder": str(run.folder), **run.record} for run in judged] or measured)
     elif judged:
         tell("\n\n".join(_closing(run, quiet) for run in judged))
 
@@ -377,11 +380,13 @@ def train(
     )
 
 
-def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]) -> Judge:
+def _judge(
+    run: Run | None, which: str | None, data: str | None, asked: dict[str, Any]
+) -> Judge | SuppliedJudge:
     from hardcase.judges import verdicts
 
-    if which is not None:
-        return verdicts.read(which)
+    if which not in (None, "panel"):
+        return verdicts.named(str(which), run, offline=asked["offline"])
     if run is None or data is not None:
         split = "test" if run is None else run.record.get("split", "test")
         return verdicts.for_data(
@@ -390,16 +395,16 @@ def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[st
     return verdicts.for_run(run, **asked)
 
 
-def _judged(run: Run, judge: Judge, place: str) -> Run:
+def _judged(run: Run, judge: Judge | SuppliedJudge, place: str) -> Run:
     from hardcase.judges.verdicts import judge_run
 
     return judge_run(run, judge, device=place)
 
 
-def _calibrated(judge: Judge, file: Path, place: str) -> Judge:
-    from hardcase.judges.verdicts import calibrate_on
+def _calibrated(judge: Judge | SuppliedJudge, file: Path, place: str) -> Judge:
+    from hardcase.judges.verdicts import calibrate_on, trained_one
 
-    return calibrate_on(judge, file, device=place)
+    return calibrate_on(trained_one(judge), file, device=place)
 
 
 def _tell_calibration(judge: Judge, format: str, quiet: bool) -> None:

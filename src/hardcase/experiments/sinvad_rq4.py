@@ -16,7 +16,6 @@ from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import probabilities
 from hardcase.experiments.world import both_splits, network
 from hardcase.generators.build import trained_generator
-from hardcase.generators.catalogue import GENERATORS
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -92,7 +91,7 @@ def run(bench: Bench) -> Outcome:
 
 
 def _kinds(train: Images) -> list[str]:
-    deep = ["hierarchical"] if "vae-hierarchical" in GENERATORS and train.x.shape[1] > 1 else []
+    deep = ["hierarchical"] if train.x.shape[1] > 1 else []
     return ["linear", "conv", *deep]
 
 

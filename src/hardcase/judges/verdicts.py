@@ -11,13 +11,23 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardcase import registry
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges import teach
 from hardcase.judges.calibration import calibrate as _calibrate
 from hardcase.judges.calibration import read_people
 from hardcase.judges.distinct import Group, groups, silence, silent
-from hardcase.judges.judge import MEASURED_ELSEWHERE, Judge, calibrated, judge_of, keep_calibration
+from hardcase.judges.judge import (
+    MEASURED_ELSEWHERE,
+    AnyJudge,
+    Judge,
+    SuppliedJudge,
+    calibrated,
+    judge_of,
+    keep_calibration,
+    supplied_judge,
+)
 from hardcase.judges.panel import Panel, Signals
 from hardcase.judges.teach import Tell, fingerprints
 from hardcase.models.subject import Subject
@@ -29,7 +39,7 @@ from hardcase.tensors import from_bytes
 from hardcase.training import cards
 from hardcase.types import Images
 
-# --- Which judge a run, or a data set, is judged by; and what people say of it.
+# Which judge a run, or a data set, is judged by; and what people say of it.
 
 
 def for_data(
@@ -73,6 +83,31 @@ def is_ready(run: Run, *, offline: bool = True, seed: int = 0) -> bool:
         return teach.folder(first, second, seed=seed).is_dir()
     except Problem:
         return False
+
+
+def named(spec: str, run: Run | None = None, *, offline: bool = False) -> Judge | SuppliedJudge:
+    """The judge that `spec` names: a folder, ``file.py:name`` or a name of the registry.
+
+    Args:
+        spec: What was typed after ``--judge``.
+        run: The run to be judged, whose data a judge may learn from.
+        offline: Touch no network.
+    """
+    if ".py:" not in spec and spec not in registry.parts("judge"):
+        return read(Path(spec))
+
+    def images(split: str) -> Images:
+        if run is None:
+            raise Problem(f"judge {spec} learns from the data of a run, and there is none.")
+        first, second = _splits(run.record["data"], _unseen(run), offline=offline)
+        return first if split == "train" else second
+
+    return supplied_judge(spec, images)
+
+
+def _unseen(run: Run) -> str:
+    """The split that the seeds are not from."""
+    return "train" if run.record.get("split", "test") == "test" else "test"
 
 
 def read(folder: Path) -> Judge:
@@ -131,7 +166,7 @@ def _same_data(run: Run, images: Images) -> None:
         )
 
 
-# --- Whether a judge may judge a run: the same kind of images, no network of its own in the search, seeds it has not seen.
+# Whether a judge may judge a run: the same kind of images, no network of its own in the search, seeds it has not seen.
 
 KNOWN = 0.01
 """Share of seeds that a judge may have learned from; data sets do hold some images twice."""
@@ -197,7 +232,7 @@ def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-# --- A judge asked about a run: verdicts beside the findings, the funnel to its end, and how wrong the judge may be.
+# A judge asked about a run: verdicts beside the findings, the funnel to its end, and how wrong the judge may be.
 
 _COLUMNS = {
     "id": pa.string(),
@@ -216,9 +251,21 @@ _COLUMNS = {
 }
 
 
-def judge_run(run: Run, judge: Judge, *, seed: int = 0, device: torch.device | str = "cpu") -> Run:
-    """Judge every finding of `run`, write verdicts, counts and the judge's card into its folder, return it read anew."""
-    check(run, judge)
+def judge_run(
+    run: Run,
+    judge: Judge | SuppliedJudge,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Run:
+    """Judge every finding of `run`, write verdicts, counts and the judge's card, return it read anew.
+
+    Args:
+        run: The run whose findings are judged.
+        judge: A trained judge, or one of the user's own.
+        seed: Seed of the grouping.
+        device: Where the judge's networks compute.
+    """
     table = run.findings
     x = (
         from_bytes(read_images(table["image"]))
@@ -226,13 +273,18 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, device: torch.device | s
         else torch.zeros(0, *run.record["image"])
     )
     expected = _column(table, "expected").long()
-    signals = judge.panel.to(device).ask(x.to(device), expected.to(device))
-    columns = _answers(judge, signals)
+    if isinstance(judge, SuppliedJudge):
+        columns: dict[str, Sequence[Any]] = dict(judge.answers(x.to(device), expected.to(device)))
+    else:
+        check(run, judge)
+        columns = _answers(judge, judge.panel.to(device).ask(x.to(device), expected.to(device)))
+    kinds = table["kind"].to_pylist()
+    both = zip(columns["valid"], columns["label_kept"], kinds, strict=True)
     confirmed = torch.tensor(
-        [bool(v and k) and kind == "label" for v, k, kind in zip(columns["valid"], columns["label_kept"], table["kind"].to_pylist())],
-        dtype=torch.bool,
-    )  # fmt: skip
-    found = _groups(judge, x, table, confirmed, seed, device)
+        [bool(valid and kept) and kind == "label" for valid, kept, kind in both], dtype=torch.bool
+    )
+    features = judge.features if isinstance(judge, SuppliedJudge) else judge.panel.features
+    found = _groups(features, x, table, confirmed, seed, device)
     quiet, facts = _silence(run, table, confirmed)
     columns |= {
         "id": table["id"].to_pylist(),
@@ -243,8 +295,10 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, device: torch.device | s
     return Run(run.folder)
 
 
-def about(judge: Judge) -> dict[str, Any]:
+def about(judge: Judge | SuppliedJudge) -> dict[str, Any]:
     """What run.json and the report say of a judge."""
+    if isinstance(judge, SuppliedJudge):
+        return {"name": judge.name, "calibrated": False, "standing": judge.standing}
     card = judge.card
     return {
         "name": card["name"],
@@ -271,18 +325,18 @@ def _answers(judge: Judge, signals: Signals) -> dict[str, Sequence[Any]]:
 
 
 def _groups(
-    judge: Judge,
+    seen: Callable[[Tensor], Tensor],
     x: Tensor,
     table: pa.Table,
     confirmed: Tensor,
     seed: int,
     device: torch.device | str,
 ) -> list[Group]:
-    """Groups of confirmed tests; their rows are rows of the findings."""
+    """Groups of confirmed findings by the features `seen` in them; their rows are rows of the findings."""
     rows = confirmed.nonzero().squeeze(1)
     if not len(rows):
         return []
-    features = judge.panel.features(x[rows].to(device)).cpu()
+    features = seen(x[rows].to(device)).cpu()
     expected, predicted, distance = (
         _column(table, name)[rows] for name in ("expected", "predicted", "l2")
     )
@@ -336,8 +390,10 @@ def _column(table: pa.Table, name: str) -> Tensor:
 
 def _write(run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any]) -> None:
     """Verdicts first, then the counts that follow from them; older verdicts are gone."""
+    unknown = [None] * len(columns["id"])
     said = pa.Table.from_pydict(
-        {name: columns[name] for name in _COLUMNS}, pa.schema(list(_COLUMNS.items()))
+        {name: columns.get(name, unknown) for name in _COLUMNS},
+        pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
         run.store.write("verdicts/part-00000.parquet", to_parquet(said))
@@ -348,30 +404,55 @@ def _write(run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, A
         run.store.write_record({**fresh.record, **fresh.counts(), "judge": dict(entry)})
 
 
-# --- The front door of judging: a run, its judge, and what people said.
+# The front door of judging: a run, its judge, and what people said.
 
 
 def judge(
     run: Run | str | Path,
     *,
-    by: Judge | str | Path | None = None,
+    by: Judge | AnyJudge | str | Path | None = None,
     calibrate: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
 ) -> Run:
     """Judge the findings of a run: valid, label kept, distinct. Returns the run with its verdicts.
 
-    `by` is a judge or the folder of one; without it the judge of the run's data, trained if it is missing. `calibrate` is
-    a file of images that people have rated; the judge is fitted to them first, and keeps that.
+    Args:
+        run: The run, or its folder.
+        by: A judge, anything that is called like one (see `AnyJudge`), the folder of a trained
+            judge, or ``file.py:name``; without it the judge of the run's data, trained if missing.
+        calibrate: A file of images that people have rated; the judge is fitted to them first, and
+            keeps that.
+        device: Where the judge's networks compute.
+        progress: Told how the training of a judge stands.
     """
     run = run if isinstance(run, Run) else Run(run)
-    if by is None:
-        by = for_run(run, device=device, progress=progress)
-    elif not isinstance(by, Judge):
-        by = read(Path(by))
+    judge = _chosen(by, run, device, progress)
     if calibrate is not None:
-        by = calibrate_on(by, Path(calibrate), device=device)
-    return judge_run(run, by, device=device)
+        judge = calibrate_on(trained_one(judge), Path(calibrate), device=device)
+    return judge_run(run, judge, device=device)
+
+
+def trained_one(judge: Judge | SuppliedJudge) -> Judge:
+    """`judge` if it can be calibrated."""
+    if isinstance(judge, Judge):
+        return judge
+    raise Problem(f"judge {judge.name} is supplied; only trained judges can be calibrated.")
+
+
+def _chosen(
+    by: Judge | AnyJudge | str | Path | None,
+    run: Run,
+    device: torch.device | str,
+    progress: Tell,
+) -> Judge | SuppliedJudge:
+    if by is None or by == "panel":
+        return for_run(run, device=device, progress=progress)
+    if isinstance(by, Judge):
+        return by
+    if isinstance(by, str | Path):
+        return named(str(by), run)
+    return SuppliedJudge(getattr(by, "__qualname__", type(by).__name__), by)
 
 
 def finish(

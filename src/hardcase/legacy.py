@@ -1,10 +1,12 @@
-"""The BibTeX of what a run used. Needs no torch."""
+"""Rows of methods, searches and spaces until they carry decorators, and the BibTeX of methods.
+
+Only `hardcase.catalogue.build_catalogue` reads this file; parts of the registry come first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from hardcase.errors import choice
+from importlib import import_module
+from typing import Any
 
 ENTRIES: dict[str, str] = {
     "dunn2021features": """@inproceedings{dunn2021features,
@@ -119,11 +121,29 @@ COMPANIONS: dict[str, tuple[str, ...]] = {"kang2020sinvad": ("kang2024sinvad",)}
 """Entries that are cited together with another one: a journal version beside its workshop paper."""
 
 
-def bibtex(keys: Iterable[str]) -> str:
-    """The entries of `keys` and of their companions, each once, in the order given."""
-    wanted: dict[str, None] = {}
-    for key in keys:
-        if key not in ENTRIES:
-            raise choice("citation", key, list(ENTRIES))
-        wanted |= dict.fromkeys((key, *COMPANIONS.get(key, ())))
-    return "\n\n".join(ENTRIES[key] for key in wanted)
+_TABLES = {
+    "methods": "hardcase.methods.catalogue:METHODS",
+    "spaces": "hardcase.spaces.catalogue:SPACES",
+    "searches": "hardcase.searches.catalogue:SEARCHES",
+}
+
+
+def rows(room: str) -> list[dict[str, Any]]:
+    """The rows of the old table of a room, by name; none where there is no such table."""
+    if room not in _TABLES:
+        return []
+    module, _, name = _TABLES[room].partition(":")
+    table = getattr(import_module(module), name)
+    return [_row(row) for _, row in sorted(table.items())]
+
+
+def _row(row: Any) -> dict[str, Any]:
+    plain = {key: getattr(row, key, "") for key in ("name", "summary", "needs", "paper")}
+    plain["laws"] = list(row.laws)
+    for key in ("budget", "generator", "peers", "differences"):
+        if getattr(row, key, ""):
+            plain[key] = getattr(row, key)
+    key = getattr(row, "cite", "")
+    plain["options"] = {}
+    plain["cite"] = [key, *COMPANIONS.get(key, ())] if key else []
+    return plain
