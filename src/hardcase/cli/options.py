@@ -78,7 +78,7 @@ Target = Annotated[
 Criterion = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME[:k=v]",
+        metavar="NAME|FILE.py:NAME[:k=v]",
         help="The coverage criterion that guides or is measured.",
         rich_help_panel=_CAMPAIGN,
     ),

@@ -8,7 +8,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.judges.calibration import Calibration, People, calibrate, read_people
-    from hardcase.judges.judge import Judge
+    from hardcase.judges.judge import AnyJudge, Judge, SuppliedJudge
     from hardcase.judges.panel import Panel, Signals
     from hardcase.judges.rules import Rule, auroc
     from hardcase.judges.verdicts import for_data, for_run, judge_run, read

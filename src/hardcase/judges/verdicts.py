@@ -458,24 +458,33 @@ def _chosen(
 def finish(
     run: Run,
     *,
+    by: AnyJudge | str | Path | None = None,
     say: Callable[[str], None] = lambda text: None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
     train: bool = False,
 ) -> Run:
-    """What the end of every run does: judge it if its judge is trained (or `train` says to train one), else say how to.
+    """Judge a run that has just ended, if its judge is trained; else say how to train it.
 
-    A run that cannot be judged stays as it is, and why is said.
+    A run that cannot be judged is left unchanged, and the reason is said.
+
+    Args:
+        run: The run.
+        by: Another judge than that of the run's data, as in `judge`.
+        say: Told why the run was not judged.
+        device: Where the judge's networks compute.
+        progress: Told how the training of a judge stands.
+        train: Train the judge if it is missing.
     """
     if not len(run):
         return run
-    if not (train or is_ready(run)):
+    if by is None and not (train or is_ready(run)):
         say(
             f"not judged: the judge of {run.record['data']} is not trained yet; hardcase judge {run.folder} trains it once"
         )
         return run
     try:
-        return judge(run, device=device, progress=progress)
+        return judge(run, by=by, device=device, progress=progress)
     except Problem as problem:
         say(f"not judged: {problem.what}")
         return run
