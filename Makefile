@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench docs torture plant clean
+.PHONY: venv demo test lint bench catalogue docs torture plant clean
 
 venv: $(READY)
 
@@ -41,7 +41,10 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/end_to_end/test_beyond.py
 
-docs: venv  ## the tables of methods, criteria and models, written from the catalogues
+catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
+	$(BIN)/python -m hardcase.catalogue
+
+docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
 	$(BIN)/python docs/make_tables.py
 
 clean:

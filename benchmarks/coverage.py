@@ -16,8 +16,7 @@ from torch import Tensor
 
 from benchmarks.figures import Figure, ratio, seconds
 from hardcase import data
-from hardcase.criteria.catalogue import Spec
-from hardcase.criteria.criterion import build_criteria
+from hardcase.criteria.criterion import Spec, build_criteria
 from hardcase.criteria.network import join_taps
 from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem

@@ -1,23 +1,17 @@
-"""Writes docs/catalogue.md from the tables that ``hardcase list`` shows, and the measured table of docs/scale.md from
+"""Writes docs/catalogue.md from the catalogue that ``hardcase list`` shows, and the measured table of docs/scale.md from
 benchmarks/results.json, so that they never disagree."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-KINDS = ("methods", "criteria", "spaces", "searches", "models", "generators", "data", "experiments")
+from hardcase.cli.listing import KINDS, rows
+
 HEAD = """# What there is
 
-Written by `make docs` from the same tables that `hardcase list` prints.
+Written by `make docs` from the catalogue that `hardcase list` prints.
 """
-
-
-def rows(kind: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "hardcase", "list", kind, "--format", "json"]
-    return list(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout))
 
 
 def section(kind: str) -> str:

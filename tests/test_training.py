@@ -16,13 +16,13 @@ from hardcase.training.loop import (
     OPTIMISERS,
     SCHEDULES,
     Goal,
+    TrainingRecipe,
     classify,
     fit,
     geometry,
     own_randomness,
     predict,
 )
-from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import Config, parse, wrong_value
-from hardcase.criteria.catalogue import parse_list
+from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
@@ -38,7 +38,7 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
 
 TellTraining = Callable[[TrainingProgress], None] | None
-GIVEN = ("space", "partners", "subject", "peers", "profile", "target")
+GIVEN = ("space", "partners", "subject", "peers", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
@@ -285,6 +285,12 @@ class Context:
         """What white-box methods know of networks: their units, and what training data does to them."""
         return Profiles(from_bytes(self._some.x[:1]), lambda: self.train)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images."""
+        channels, height, width = self._some.x.shape[1:]
+        return channels, height, width
+
     @cached_property
     def target(self) -> int | None:
         """The class that a targeted search must reach."""
@@ -516,7 +522,7 @@ def _asking(config: Config) -> AskSettings:
 
 def _check_offer(part: Part, subject: Model) -> None:
     """Refuse a method that needs more than the subject offers, naming those that would work."""
-    needs = {row["name"]: row["needs"] for row in rows("method")}
+    needs = {row["name"]: row["needs"] for row in rows("methods")}
     level = OFFERS.index(subject.offers)
     if part.name not in needs or OFFERS.index(needs[part.name]) <= level:
         return

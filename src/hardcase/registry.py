@@ -2,8 +2,8 @@
 
 A row's summary is the first paragraph of the part's docstring. The options of a function are its
 keyword-only parameters, what a campaign supplies are its other parameters; the options of a class
-are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which is written from
-what `describe` says of the same rows, so that it needs no torch.
+are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which
+``python -m hardcase.catalogue`` writes from the same rows, so that it needs no torch.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ LAWS = {
 """What every part of a kind must obey, where parts do not declare laws of their own."""
 NAMED = ("method",)
 """Kinds whose objects carry the name under which they were asked for, in their field `name`."""
+_NOUNS = {"data": "data set"}
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -139,6 +140,7 @@ _loaded: set[str] = set()
 def part(
     kind: str,
     name: str,
+    /,
     *,
     paper: str = "",
     cite: str | tuple[str, ...] = (),
@@ -233,7 +235,8 @@ model = partial(part, "model")
 
 
 def parts(kind: str) -> dict[str, Part]:
-    """All parts of a kind by name: those of the package and those of installed entry points."""
+    """All parts of a kind, sorted by name: those of the package and of installed entry points."""
+    _known_kind(kind)
     _load(kind)
     return dict(sorted(_parts[kind].items(), key=lambda item: item[0].split("@")))
 
@@ -260,7 +263,7 @@ def resolve(kind: str, spec: str) -> Part:
         return _supplied(kind, Path(path), member)
     known = parts(kind)
     if spec not in known:
-        raise choice(kind, spec, sorted(known))
+        raise choice(_NOUNS.get(kind, kind), spec, list(known))
     return known[spec]
 
 
@@ -271,63 +274,10 @@ def rows(kind: str) -> list[dict[str, Any]]:
         kind: A room of `ROOMS`: ``methods``, ``searches``, …
     """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
-    if kind not in catalogue:
-        raise choice("kind of part", kind, sorted(catalogue))
+    known = [*ROOMS.values(), "metrics"]
+    if kind not in known:
+        raise choice("kind of part", kind, sorted(known))
     return catalogue[kind]
-
-
-def describe(
-    kind: str, *, measured: Callable[[Part], Mapping[str, Any]] | None = None
-) -> list[dict[str, Any]]:
-    """The rows of a kind for the stored catalogue, as plain values.
-
-    Args:
-        kind: Which kind of part, see `ROOMS`.
-        measured: What can only be read from a part once it is made, such as a method's needs and
-            budget; what it says takes the place of the part's facts.
-
-    Example:
-        >>> from hardcase.registry import describe
-        >>> next(row for row in describe("space") if row["name"] == "light")["options"]
-        {'most': '1.0'}
-    """
-    rows = []
-    for one in parts(kind).values():
-        facts = {"needs": "", "laws": LAWS.get(kind, ()), "budget": "", **one.facts}
-        facts |= {} if measured is None else measured(one)
-        shown = {name: _text(p.default) for name, p in one.options.items() if name not in _HIDDEN}
-        rows.append(
-            {
-                "name": one.name,
-                "summary": one.summary,
-                "needs": facts["needs"],
-                "paper": one.paper,
-                "laws": list(facts["laws"]),
-                "options": shown,
-                "differences": one.differences,
-                "budget": facts["budget"],
-                "cite": list(one.keys),
-                **{key: facts[key] for key in _SHOWN if key in facts},
-            }
-        )
-    return rows
-
-
-_HIDDEN = ("name", "keeps_code")
-"""Fields of a class that say what it is and are no options."""
-_SHOWN = ("generator", "peers", "seeds")
-"""Facts that a row shows where its part has them."""
-
-
-def _text(default: Any) -> str:
-    """A default value as it is written in a configuration."""
-    if default is inspect.Parameter.empty:
-        return "required"
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, str):
-        return default
-    return getattr(default, "__name__", repr(default))
 
 
 def first_paragraph(made: Callable[..., Any]) -> str:
@@ -364,10 +314,10 @@ def _load(kind: str) -> None:
     _known_kind(kind)
     if kind in _loaded:
         return
-    _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(room.__path__):
         import_module(f"{room.__name__}.{module.name}")
+    _loaded.add(kind)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
             _add(_outside(kind, point.name, _loaded_point(kind, point)))

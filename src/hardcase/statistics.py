@@ -31,6 +31,38 @@ STEPS = (
 Verdict = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One line of ``hardcase list metrics``: a number that runs report."""
+
+    name: str
+    summary: str
+    needs: str
+    paper: str = ""
+    laws: tuple[str, ...] = ()
+
+
+_WILSON = "Wilson's interval, JASA 1927"
+_SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
+
+METRICS = (
+    Metric(name="usable", summary="seeds that the subject classifies correctly, of all seeds", needs="labels"),
+    Metric(name="attempted", summary="usable seeds that were searched from", needs="a run"),
+    Metric(name="failing", summary="seeds with a finding that leaves their label, of those attempted", needs="a run", paper=_WILSON),
+    Metric(name="valid", summary="seeds with a failing finding that looks like the data", needs="a judge", paper=_WILSON),
+    Metric(name="label_kept", summary="seeds with a failing finding that still is what the seed was", needs="a judge", paper=_WILSON),
+    Metric(name="confirmed", summary="seeds with one finding that is failing, valid and label kept", needs="a judge", paper=_WILSON),
+    Metric(name="distinct", summary="groups of confirmed findings that look like one fault", needs="a judge", paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007", laws=("same findings, same groups", "every confirmed finding is in one group")),
+    Metric(name="silent", summary="confirmed findings on which the model is as confident as on correctly classified seeds", needs="a judge and the model's confidences", paper=_SILENCE, laws=("one alarm threshold for all findings",)),
+    Metric(name="distance", summary="how far a finding is from its seed in the method's own space", needs="a run"),
+    Metric(name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"),
+    Metric(name="linf", summary="largest change of a pixel of a finding", needs="a run"),
+    Metric(name="queries", summary="images given to the subject, per seed and per finding", needs="a run"),
+    Metric(name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"),
+)  # fmt: skip
+"""What runs count and measure."""
+
+
 def interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's score interval of a proportion, at 95 % unless `z` says otherwise."""
     if total == 0:

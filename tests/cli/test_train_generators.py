@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hardcase import registry
 from hardcase.cli.main import main
-from hardcase.generators import catalogue, vqvae
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.generators import vqvae
+from hardcase.training.loop import TrainingRecipe
 from tiny import bars
 
 MODEL = """
@@ -22,21 +23,19 @@ make = Thirds
 SHORT = TrainingRecipe(epochs=40, batch=16, lr=3e-3)
 
 
+def _narrow(channels, size, classes, latent):
+    return vqvae.VqVae(channels, size, width=16, code=latent, book=32)
+
+
 @pytest.fixture(autouse=True)
 def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     for name in ("vqvae-ema", "gan-small", "gan-conditional"):
-        monkeypatch.setitem(
-            catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT)
-        )
-    monkeypatch.setattr(
-        vqvae,
-        "ema",
-        lambda channels, size, classes, latent: vqvae.VqVae(
-            channels, size, width=16, code=latent, book=32
-        ),
-    )
+        row = registry.parts("generator")[name]
+        make = _narrow if name == "vqvae-ema" else row.make
+        short = replace(row, make=make, facts={**row.facts, "recipe": SHORT})
+        monkeypatch.setitem(registry._parts["generator"], name, short)
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(MODEL)

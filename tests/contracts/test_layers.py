@@ -9,10 +9,10 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache usercode registry objectives "
+    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue legacy objectives "
     "oracles statistics campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
-    "semantics citations",
+    "semantics",
     "run": "config context runs",
     "faces": "__init__ __main__ api report suite testing cli pytest_plugin",
 }

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from worlds import World, small_net
 
-from hardcase.criteria.catalogue import CRITERIA
+from hardcase import registry
 from hardcase.criteria.criterion import build_criteria
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.profile import Range
@@ -13,6 +13,8 @@ from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 from tiny import bars
+
+CRITERIA = registry.parts("criterion")
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
-"""Every criterion of the catalogue, and variants of its options, under the laws it declares."""
+"""Every criterion of the registry, and variants of its options, under the laws it declares."""
 
 import pytest
 import torch
 from worlds import World
 
-from hardcase.criteria.catalogue import CRITERIA
 from hardcase.criteria.criterion import toward
+from hardcase.registry import parts
 from hardcase.tensors import from_bytes
 from hardcase.testing.criteria import check_criterion, check_pull
 
@@ -33,7 +33,7 @@ VARIANTS = (
     "mdsa:per=all,squared=true",
     "neighbour:threshold=0.05",
 )
-SPECS = (*CRITERIA, *VARIANTS)
+SPECS = (*parts("criterion"), *VARIANTS)
 
 
 @pytest.fixture(scope="module")

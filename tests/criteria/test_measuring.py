@@ -6,12 +6,14 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase.criteria.catalogue import CRITERIA
+from hardcase import registry
 from hardcase.errors import Problem
 from hardcase.suite import coverage as measuring
 from hardcase.suite.coverage import coverage, profile_for
 from hardcase.types import Answer
 from tiny import bars
+
+CRITERIA = registry.parts("criterion")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_records(world):
         assert record["convention"]["layers"]
         assert record["convention"]["units"] > 0
         assert record["seconds"] > 0
-        needed = "profile" in CRITERIA[record["criterion"]].needs
+        needed = "profile" in CRITERIA[record["criterion"]].facts["needs"]
         assert (record["profile"] is not None) == needed
         if record["total"]:
             assert (
@@ -64,7 +66,7 @@ def test_the_batch_changes_nothing(world):
     for batch in (1, 7, 16):
         again = values(coverage(world.subject, world.images, specs, profile=profile, batch=batch))
         for name, value in once.items():
-            if "to rounding" in CRITERIA[name.split(":")[0]].laws:
+            if "to rounding" in CRITERIA[name.split(":")[0]].facts["laws"]:
                 assert again[name][0] == pytest.approx(value[0], rel=1e-9)
             else:
                 assert again[name] == value

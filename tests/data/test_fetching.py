@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hardcase import registry
 from hardcase.data import public
-from hardcase.data.public import PUBLIC, cache_file, content_hash, fetch
+from hardcase.data.public import PublicSet, cache_file, content_hash, fetch, public_sets
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 
@@ -38,15 +39,21 @@ def files(tmp_path: Path) -> Path:
     return folder
 
 
+def put(monkeypatch: pytest.MonkeyPatch, wanted: PublicSet) -> None:
+    """Let the name of `wanted` stand for it."""
+    row = registry.parts("data")[wanted.name]
+    monkeypatch.setitem(registry._parts["data"], wanted.name, replace(row, make=lambda: wanted))
+
+
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make ``mnist`` tiny, with other routes."""
 
     def make(*ways: public.Route, hashes: Mapping[str, str] = HASHES) -> None:
         small = replace(
-            PUBLIC["mnist"], counts={"train": 12, "test": 5}, hashes=hashes, routes=ways
+            public_sets()["mnist"], counts={"train": 12, "test": 5}, hashes=hashes, routes=ways
         )
-        monkeypatch.setitem(PUBLIC, "mnist", small)  # type: ignore[arg-type]  # a dictionary that nobody else changes
+        put(monkeypatch, small)
 
     return make
 
@@ -85,11 +92,11 @@ def test_every_route_gives_the_same_bytes(
     ]
     tiny(public.mirror(*sums))
     assert fetch("mnist").route == "public mirror"
-    by_mirror = cache_file(PUBLIC["mnist"]).read_bytes()
+    by_mirror = cache_file(public_sets()["mnist"]).read_bytes()
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
         tar.add(files, "raw")
     assert fetch("mnist", source=tmp_path / "all.tar").hashes == HASHES
-    assert cache_file(PUBLIC["mnist"]).read_bytes() == by_mirror
+    assert cache_file(public_sets()["mnist"]).read_bytes() == by_mirror
 
 
 def test_the_next_route_is_tried(
@@ -181,7 +188,7 @@ def test_a_path_that_does_not_exist_and_names_that_do_not(tmp_path: Path) -> Non
 
 def test_a_damaged_cache_file_is_named(own_cache: Path) -> None:
     load("mnist5k")
-    path = cache_file(PUBLIC["mnist5k"])
+    path = cache_file(public_sets()["mnist5k"])
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(Problem, match="is damaged") as caught:
         load("mnist5k")
@@ -212,7 +219,7 @@ def test_emnist_letters_are_turned_and_counted_from_zero(
         (tmp_path / f"emnist-letters-{split}-labels-idx1-ubyte").write_bytes(
             struct.pack(">II", 0x801, 3) + y.tobytes()
         )
-    monkeypatch.setitem(PUBLIC, "emnist", replace(PUBLIC["emnist"], counts={"train": 3, "test": 3}))  # type: ignore[arg-type]
+    put(monkeypatch, replace(public_sets()["emnist"], counts={"train": 3, "test": 3}))
     fetch("emnist", source=tmp_path)
     images = load("emnist")
     assert [images.classes[i] for i in images.y.tolist()] == ["a", "z", "b"]

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hardcase.data.catalogue import TABLE
-from hardcase.data.public import PUBLIC
-from hardcase.data.sources import READERS, describe, load
+from hardcase import registry
+from hardcase.data.public import public_sets
+from hardcase.data.sources import describe, load
 from hardcase.errors import USAGE, Problem
 
 
@@ -23,7 +21,7 @@ def test_the_digits_that_come_with_the_installation() -> None:
     pixels = [{image.numpy().tobytes() for image in part.x} for part in (train, test)]
     assert len(pixels[0]) == 4000
     assert not pixels[0] & pixels[1]
-    assert {train.hash, test.hash} == set(PUBLIC["mnist5k"].hashes.values())
+    assert {train.hash, test.hash} == set(public_sets()["mnist5k"].hashes.values())
 
 
 def test_the_digits_are_those_of_the_package() -> None:
@@ -109,17 +107,67 @@ def test_describe_counts_and_warns(class_folder: Callable[..., Path]) -> None:
     assert gap["notes"] == ["1 of 3 classes have no images: c."]
 
 
-def test_the_table_lists_exactly_what_can_be_loaded() -> None:
-    assert {entry.name.partition(":")[0] for entry in TABLE} == {*PUBLIC, *READERS}
-    for entry in TABLE:
-        if entry.name in PUBLIC:
-            assert entry.classes == len(PUBLIC[entry.name].classes)
-        assert entry.summary
-        assert entry.needs
-    images = load("mnist5k")
-    assert next(entry for entry in TABLE if entry.name == "mnist5k").shape == images.x.shape[1:]
+def test_rows_of_public_sets_are_true() -> None:
+    rows = registry.parts("data")
+    for name, wanted in public_sets().items():
+        assert wanted.name == name
+        assert rows[name].facts["classes"] == len(wanted.classes)
+    assert rows["mnist5k"].facts["shape"] == load("mnist5k").x.shape[1:]
 
 
-def test_the_table_needs_no_torch() -> None:
-    code = "import sys, hardcase.data.catalogue; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+OWN = """
+import torch
+from hardcase import Images
+
+def _bars(count, first):
+    x = torch.zeros(count, 1, 4, 4, dtype=torch.uint8)
+    x[:, 0, 0, 0] = torch.arange(first, first + count)
+    return Images(x, torch.arange(count) % 2, tuple(f"bar{first + i}" for i in range(count)), ("a", "b"))
+
+def whole():
+    return _bars(20, 0)
+
+def pair():
+    return _bars(12, 0), _bars(4, 100)
+
+def wrong():
+    return 7
+
+def quits():
+    raise SystemExit(0)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "own.py").write_text(OWN)
+    return str(tmp_path / "own.py")
+
+
+def test_a_function_that_returns_images_is_divided_by_content(own: str) -> None:
+    train, test = (load(f"{own}:whole", split=split) for split in ("train", "test"))
+    assert (len(train), len(test)) == (16, 4)
+    assert not set(train.id) & set(test.id)
+    assert (train.name, train.split, train.classes) == (f"{own}:whole", "train", ("a", "b"))
+    assert len(load(f"{own}:whole?split=all")) == 20
+
+
+def test_a_function_that_returns_a_pair_has_its_own_split(own: str) -> None:
+    train, test = (load(f"{own}:pair", split=split) for split in ("train", "test"))
+    assert train.id[0] == "bar0"
+    assert test.id == ("bar100", "bar101", "bar102", "bar103")
+    assert len(load(f"{own}:pair?split=all")) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong", "returned int; it must return hardcase.Images"),
+        ("quits", r"called sys.exit\(0\)"),
+        ("none", "no function 'none'"),
+        ("whole?split=most", "no value of \\?split="),
+    ],
+)
+def test_a_function_that_is_no_data_set(own: str, name: str, message: str) -> None:
+    with pytest.raises(Problem, match=message):
+        load(f"{own}:{name}")

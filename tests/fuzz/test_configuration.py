@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hardcase import config
 from hardcase.campaign.record import parse_keep, seconds
-from hardcase.criteria.catalogue import parse as parse_criterion
+from hardcase.criteria.criterion import parse as parse_criterion
 from hardcase.errors import Problem
 
 WHOLE = {

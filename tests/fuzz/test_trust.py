@@ -17,7 +17,7 @@ import torch
 
 import hardcase
 from hardcase import tensors
-from hardcase.data.public import PUBLIC, cache_file, read_cache
+from hardcase.data.public import cache_file, public_sets, read_cache
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.models.load import _load_weights
@@ -81,13 +81,13 @@ def test_an_npz_that_is_a_pickle_is_not_loaded(safe):
 
 def test_a_spoilt_cache_is_not_unpickled(safe, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(safe))
-    path = cache_file(PUBLIC["mnist"])
+    path = cache_file(public_sets()["mnist"])
     path.parent.mkdir(parents=True)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x_test.npy", object_array())
         file.writestr("y_test.npy", object_array())
     with pytest.raises(Problem, match="damaged"):
-        read_cache(PUBLIC["mnist"], ("test",))
+        read_cache(public_sets()["mnist"], ("test",))
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.pth", "w.bin", "w.safetensors", "w"])

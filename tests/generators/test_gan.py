@@ -7,7 +7,7 @@ from torch.nn import functional
 from hardcase.generators import gan
 from hardcase.randomness import stream
 from hardcase.training import loop
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe
 from hardcase.types import Images
 from tiny import bars
 

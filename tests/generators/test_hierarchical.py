@@ -7,8 +7,7 @@ from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.vae import Hierarchical, hierarchical, reconstruct_hierarchical
 from hardcase.randomness import stream
-from hardcase.training.loop import fit, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe, fit, own_randomness
 from tiny import bars, global_state
 
 

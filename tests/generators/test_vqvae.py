@@ -20,8 +20,7 @@ from hardcase.generators.vqvae import (
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
 from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import fit, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe, fit, own_randomness
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)

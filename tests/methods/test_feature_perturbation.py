@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import tensors
+from hardcase import registry, tensors
 from hardcase.cli.main import main
 from hardcase.errors import Problem
-from hardcase.generators import catalogue, gan, vae
+from hardcase.generators import gan, vae
 from hardcase.generators.staged import Decoder, Supplied, supplied
 from hardcase.randomness import stream
 from hardcase.report.pictures import ways
@@ -20,7 +20,7 @@ from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
 from hardcase.testing.spaces import check_space
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe
 from hardcase.types import Images, Seeds
 from tiny import bars
 
@@ -65,16 +65,14 @@ def world(kept, tmp_path, monkeypatch):
         "gan-small": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
         "vae-conditional": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
     }
+    makes = {
+        "gan-small": lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8)),
+        "vae-conditional": lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k),
+    }
     for name, recipe in short.items():
-        monkeypatch.setitem(
-            catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=recipe, latent=8)
-        )
-    monkeypatch.setattr(
-        gan, "small", lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8))
-    )
-    monkeypatch.setattr(
-        vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k)
-    )
+        row = registry.parts("generator")[name]
+        small = replace(row, make=makes[name], facts={**row.facts, "recipe": recipe, "latent": 8})
+        monkeypatch.setitem(registry._parts["generator"], name, small)
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(MODEL)

@@ -4,22 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from hardcase.generators import catalogue, vae
-from hardcase.training.recipe import TrainingRecipe
+from hardcase import registry
+from hardcase.generators import vae
+from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import features
 
 
 @pytest.fixture
 def small(bench, monkeypatch):
-    row = catalogue.GENERATORS["vae-conditional"]
-    monkeypatch.setitem(
-        catalogue.GENERATORS,
-        row.name,
-        replace(row, recipe=TrainingRecipe(epochs=30, batch=16, lr=3e-3), latent=8),
+    row = registry.parts("generator")["vae-conditional"]
+    short = replace(
+        row,
+        make=lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k),
+        facts={**row.facts, "recipe": TrainingRecipe(epochs=30, batch=16, lr=3e-3), "latent": 8},
     )
-    monkeypatch.setattr(
-        vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k)
-    )
+    monkeypatch.setitem(registry._parts["generator"], row.name, short)
     monkeypatch.setattr(features, "CONFIDENCE", 0.5)
     return bench(generator="vae", seeds=6, epochs=8, robust_epochs=4)
 

@@ -21,7 +21,7 @@ from hardcase.suite.retrain import (
     tuned,
 )
 from hardcase.testing.toys import toy_images
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe
 from tiny import bars, global_state, weights
 
 SHORT = TrainingRecipe(epochs=3, batch=16, lr=3e-3)

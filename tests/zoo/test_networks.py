@@ -1,16 +1,15 @@
 """Every network of the table: shapes, layers, neuron counts, and randomness of its own."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
 
+from hardcase import registry
 from hardcase.errors import Problem
 from hardcase.models import zoo
-from hardcase.models.catalogue import MODELS
 from tiny import global_state, weights
+
+MODELS = registry.parts("model")
 
 SLOW = {"vgg16", "resnet18"}
 
@@ -123,17 +122,6 @@ def test_a_wrong_name_and_a_small_picture_are_told():
     for name, size in (("lenet5", 3), ("sinvad-cnn", 3), ("alexnet", 7), ("vgg16-small", 1)):
         with pytest.raises(Problem, match=f"{size}x{size}"):
             zoo.build_classifier(name, channels=1, size=size, classes=10)
-
-
-def test_the_tables_import_no_torch():
-    code = "import sys, hardcase.models.catalogue, hardcase.generators.catalogue; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_every_row_says_what_a_list_shows():
-    for name, row in MODELS.items():
-        assert row.name == name
-        assert all((row.summary, row.needs, row.paper, row.laws))
 
 
 def test_lecuns_lenets_are_those_of_the_article():

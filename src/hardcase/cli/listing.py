@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -14,132 +10,84 @@ import typer
 from hardcase import registry
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, tell
+from hardcase.errors import choice
 
-# --- What ``hardcase list`` can show: where each table is, and the two that live here.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """One line of ``hardcase list metrics``."""
-
-    name: str
-    summary: str
-    needs: str
-    paper: str = ""
-    laws: tuple[str, ...] = ()
-
-
-_WILSON = "Wilson's interval, JASA 1927"
-
-METRICS = (
-    Measure(name="usable", summary="seeds that the subject classifies rightly, of all seeds", needs="labels"),
-    Measure(name="attempted", summary="usable seeds that were searched from", needs="a run"),
-    Measure(name="failing", summary="seeds with a finding that leaves their label, of those attempted", needs="a run", paper=_WILSON),
-    Measure(name="valid", summary="seeds with a failing finding that looks like the data", needs="a judge", paper=_WILSON),
-    Measure(name="label_kept", summary="seeds with a failing finding that still is what the seed was", needs="a judge", paper=_WILSON),
-    Measure(name="confirmed", summary="seeds with one finding that is failing, valid and label kept", needs="a judge", paper=_WILSON),
-    Measure(name="distinct", summary="groups of confirmed findings that look like one fault", needs="a judge"),
-    Measure(name="distance", summary="how far a finding is from its seed in the method's own space", needs="a run"),
-    Measure(name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"),
-    Measure(name="linf", summary="largest change of a pixel of a finding", needs="a run"),
-    Measure(name="queries", summary="images given to the subject, per seed and per finding", needs="a run"),
-    Measure(name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"),
-)  # fmt: skip
-
-JUDGES = (
-    Measure(
-        name="panel",
-        summary="valid and label kept, by classifiers that took no part in any search, neighbours and a likelihood",
-        needs="the train split of the data; hardcase train judge",
-        laws=("refuses a search that used its members", "learns nothing from the seeds' split"),
-    ),
-    Measure(
-        name="distinct",
-        summary="groups of confirmed findings that look like one fault, in the panel's features",
-        needs="a panel",
-        paper="Campello, Moulavi and Sander: HDBSCAN, PAKDD 2013",
-    ),
+KINDS = (
+    "methods",
+    "criteria",
+    "metrics",
+    "data",
+    "models",
+    "generators",
+    "spaces",
+    "searches",
+    "judges",
+    "experiments",
 )
-
-WHERE = {
-    "methods": "",
-    "criteria": "hardcase.criteria.catalogue:CRITERIA",
-    "metrics": "hardcase.cli.listing:METRICS",
-    "data": "hardcase.data.catalogue:TABLE",
-    "models": "hardcase.models.catalogue:MODELS",
-    "generators": "hardcase.generators.catalogue:GENERATORS",
-    "spaces": "",
-    "searches": "",
-    "judges": "hardcase.judges.catalogue:JUDGES",
-    "experiments": "hardcase.suite.studies:studies",
-}
+What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]  # its members are KINDS
+SHOWN = ("name", "summary", "needs", "paper", "laws")
+"""What every row has, with and without ``--verbose``."""
 
 
-def rows(kind: str) -> list[Any]:
-    """The rows of a table, whether it is kept by name or in order."""
-    if not WHERE[kind]:
-        return [SimpleNamespace(**row) for row in registry.rows(kind)]
-    module, _, name = WHERE[kind].partition(":")
-    table: Mapping[str, Any] | Iterable[Any] = getattr(import_module(module), name)
-    if callable(table):
-        table = table()
-    return list(table.values() if isinstance(table, Mapping) else table)
+def rows(kind: str) -> list[dict[str, Any]]:
+    """The rows of a table: experiments have their own, all others are in the stored catalogue."""
+    if kind != "experiments":
+        return registry.rows(kind)
+    from hardcase.suite.studies import studies
 
-
-# --- ``hardcase list``: what exists, what it needs, which paper it is from. Imports no torch.
-
-What = StrEnum("What", {name: name for name in WHERE})  # type: ignore[misc]  # the members are the tables there are
-_ALWAYS = ("name", "summary", "needs", "paper", "laws")
+    every = studies().values()
+    return [{key: getattr(row, key, []) for key in SHOWN} for row in every]
 
 
 def listing(
     what: Annotated[What, typer.Argument(help="Which table.")],
+    name: Annotated[
+        str | None, typer.Argument(help="One row in full: a name of the table.")
+    ] = None,
     format: o.AsFormat = o.Format.text,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Everything that is known of each row.")
     ] = False,
 ) -> None:
     """List what exists: methods, criteria, data sets, models and more."""
-    table = [_row(row, verbose=verbose) for row in rows(str(what))]
+    table = rows(str(what))
+    if name is not None:
+        table = [_named(name, str(what), table)]
+    elif not verbose:
+        table = [{key: row[key] for key in SHOWN} for row in table]
     if format == "json":
         as_json(table)
     elif not table:
         tell(f"no {what} yet")
-    elif verbose:
-        tell(
-            "\n\n".join(
-                facts({key: _words(value) for key, value in row.items() if value}) for row in table
-            )
-        )
+    elif verbose or name is not None:
+        tell("\n\n".join(facts(_in_words(row)) for row in table))
     else:
         screen = console()
         columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
         screen.print(grid("", columns, [[row[key] for key in columns] for row in table]))
 
 
-def _row(row: Any, *, verbose: bool) -> dict[str, Any]:
-    plain = {key: getattr(row, key, [] if key == "laws" else "") for key in _ALWAYS}
-    plain["laws"] = list(plain["laws"])
-    if not verbose:
-        return plain
-    more = [
-        key
-        for key in (
-            "definition",
-            "budget",
-            "generator",
-            "peers",
-            "options",
-            "differences",
-            "classes",
-            "cite",
+def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
+    known = {row["name"]: row for row in table}
+    if name not in known:
+        raise choice(f"row of {kind}", name, list(known))
+    return known[name]
+
+
+def _in_words(row: dict[str, Any]) -> dict[str, str]:
+    """What a row says, one line for each fact and each option."""
+    said = {key: _words(value) for key, value in row.items() if value and key != "options"}
+    for name, option in row.get("options", {}).items():
+        one_of = f" (one of {', '.join(option['choices'])})" if option["choices"] else ""
+        said[f"option {name}"] = f"{_words(option['default'])}: {option['help']}{one_of}".rstrip(
+            ": "
         )
-        if hasattr(row, key)
-    ]
-    return plain | {key: getattr(row, key) for key in more}
+    return said
 
 
 def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={default}" for name, default in value.items())
-    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return ", ".join(f"{key} {inner}" for key, inner in value.items())
+    return str(value)

@@ -245,7 +245,7 @@ def export(
 
 def cite(folders: o.Runs) -> None:
     """Print the BibTeX of what runs used."""
-    from hardcase.citations import bibtex
+    from hardcase.catalogue import bibtex
     from hardcase.cli.run import read_json
 
     listed = [read_json(folder / "run.json").get("citations", []) for folder in folders]

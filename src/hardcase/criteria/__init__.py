@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.criteria.criterion import Measure, Rule, build_criteria, requirements, toward
-    from hardcase.criteria.network import Anatomy, survey
+    from hardcase.criteria.criterion import (
+        Measure,
+        Plan,
+        Rule,
+        Spec,
+        Tally,
+        build_criteria,
+        parse,
+        requirements,
+        toward,
+    )
+    from hardcase.criteria.network import Anatomy, Selection, select, survey
     from hardcase.criteria.profile import Profile, fit_profile
     from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
 

@@ -1,4 +1,4 @@
-"""What known tools count, so that a published number can be compared. No torch.
+"""What known tools count, so that a published number can be compared.
 
 Each convention names options by criterion; what it does not name keeps our default. A convention that knows nothing of a
 criterion refuses it. The facts are those of the tools' code, read for the differences that change numbers.
@@ -130,7 +130,8 @@ CONVENTIONS = {
 }
 
 
-def convention(name: str) -> Convention:
+def convention_of(name: str) -> Convention:
+    """The convention called `name`."""
     if name not in CONVENTIONS:
         raise choice("convention", name, list(CONVENTIONS))
     return CONVENTIONS[name]

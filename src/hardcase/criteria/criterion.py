@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.criteria.catalogue import CRITERIA, Spec, parse, resolve
+from hardcase import registry
+from hardcase.catalogue import Option, options_of
+from hardcase.criteria.conventions import Options, convention_of
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import Anatomy, Selection, join_taps
 from hardcase.criteria.profile import Needs, Profile
-from hardcase.errors import Problem
+from hardcase.errors import Problem, choice
 from hardcase.types import Aim, Probe, State, Tap
+from hardcase.usercode import guarded
 
-# --- A criterion is a rule and a memory: this class is the one that campaigns and `measure` handle.
+LAWS = {
+    "ratio": "its value lies in [0, 1]",
+    "monotone": "more inputs never lower it",
+    "order-free": "the order of the inputs does not matter",
+    "idempotent": "seeing the same inputs again changes nothing",
+    "mergeable": "any cut of the inputs into batches and shards gives the same result",
+    "to rounding": "the last two hold up to the last digits of a sum",
+}
+"""What a criterion may promise; `hardcase.testing.check_criterion` tests each."""
+RATIO = ("ratio", "monotone", "order-free", "idempotent", "mergeable")
+COUNT = ("monotone", "order-free", "idempotent", "mergeable")
+SUM = ("order-free", "mergeable", "to rounding")
+
+criterion = partial(registry.criterion, laws=RATIO, needs="activations")
+"""The registry's decorator with what most criteria promise and need: a ratio of activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +175,141 @@ class Measure:
         return self.tally().value
 
 
-# --- Names become criteria: the one place where a spec, a network's anatomy and a profile meet.
+# Names become criteria: the one place where a spec, a network's anatomy and a profile meet.
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A criterion by name, and the options that were given."""
+
+    name: str
+    options: Options = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        given = ",".join(f"{key}={_text(value)}" for key, value in self.options.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def parse(text: str) -> Spec:
+    """The criterion that `text` names, its options typed by their defaults.
+
+    Args:
+        text: ``name`` or ``name:option=value,option=value``; the name may be ``file.py:factory``.
+
+    Raises:
+        Problem: For an unknown name, option or value; it lists the choices.
+
+    Example:
+        >>> from hardcase.criteria.criterion import parse
+        >>> parse("kmnc:k=1_000,mode=unit").options
+        {'k': 1000, 'mode': 'unit'}
+    """
+    name, rest = _divided(text.strip())
+    known = options_of(registry.resolve("criterion", name))
+    options = dict[str, str | int | float | bool]()
+    for piece in filter(None, rest.split(",")):
+        key, equals, value = piece.partition("=")
+        if not equals:
+            raise Problem(
+                f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
+            )
+        options[key.strip()] = _value(name, known, key.strip(), value.strip())
+    return Spec(name, options)
+
+
+def parse_list(text: str) -> list[Spec]:
+    """The criteria of a list: a piece with ``=`` but no name belongs to the criterion before it.
+
+    Args:
+        text: Specs joined by commas, such as ``nc,kmnc:k=1000,mode=unit,nbc``.
+    """
+    texts = list[str]()
+    for piece in filter(None, (piece.strip() for piece in text.split(","))):
+        if texts and "=" in piece.split(":")[0]:
+            texts[-1] += f",{piece}" if _divided(texts[-1])[1] else f":{piece}"
+        else:
+            texts.append(piece)
+    if not texts:
+        raise Problem("no criterion was named.", f"known: {', '.join(registry.parts('criterion'))}")
+    return [parse(text) for text in texts]
+
+
+def names(specs: Sequence[Spec]) -> list[str]:
+    """A name for each, different even if two ask for the same."""
+    texts = [str(spec) for spec in specs]
+    return [
+        text if texts.count(text) == 1 else f"{text}#{texts[: i + 1].count(text)}"
+        for i, text in enumerate(texts)
+    ]
+
+
+def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
+    """All options of a criterion: those given, then the convention's, then the defaults."""
+    implied = convention_of(convention).options(spec.name)
+    known = options_of(registry.resolve("criterion", spec.name))
+    return {
+        key: spec.options.get(key, implied.get(key, option.default))
+        for key, option in known.items()
+    }
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """The name and the options of a spec; the name of a part of a file has a colon of its own."""
+    supplied = re.match(r"(.*\.py:\w+)(?::(.*))?$", text)
+    if supplied:
+        return supplied[1], supplied[2] or ""
+    name, _, rest = text.partition(":")
+    return name, rest
+
+
+def _value(name: str, known: Mapping[str, Option], key: str, text: str) -> str | int | float | bool:
+    """An option's value, of the type of its default."""
+    if key not in known:
+        raise choice(f"option of criterion {name!r}", key, list(known))
+    option = known[key]
+    if option.choices and text not in option.choices:
+        raise choice(f"value of {name}:{key}", text, list(option.choices))
+    try:
+        return _typed(option.default, text)
+    except ValueError as error:
+        kind = type(option.default).__name__
+        raise Problem(
+            f"{name}:{key}={text} is not a value of the right kind ({kind}).",
+            fix=f"{key}={option.default}",
+        ) from error
+
+
+def _typed(default: object, text: str) -> str | int | float | bool:
+    if isinstance(default, bool):
+        return _yes(text)
+    if isinstance(default, int):
+        return int(text.replace("_", ""))
+    return float(text) if isinstance(default, float) else text
+
+
+def _yes(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError(text)
+    return known[text.lower()]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A criterion for a known network, still without training data.
+    """A criterion for a known network, still without training data: what its factory returns.
 
-    `ranges`, `traces` and `distances` are what it needs of a profile; `make` builds its rule from one.
+    Args:
+        selection: The units that it counts.
+        make: Builds its rule from a profile of training data (None where it needs none).
+        ranges: Selections whose ranges over training data it needs.
+        traces: Selections whose training traces it needs.
+        distances: Selections whose traces it compares with one another.
+        without: Laws that these options break.
+        details: What else a report should print of its convention.
     """
 
     selection: Selection
@@ -176,12 +322,21 @@ class Plan:
 
 
 def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> Plan:
+    """The plan of a criterion: its factory called with the network's anatomy and its options.
+
+    A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
+    """
     spec = parse(spec) if isinstance(spec, str) else spec
-    module, _, function = CRITERIA[spec.name].where.partition(":")
-    factory: Callable[[Anatomy, Mapping[str, Any]], Plan] = getattr(
-        import_module(f"hardcase.criteria.{module}"), function
+    supplied = ".py:" in spec.name
+    with guarded(f"criterion {spec}") if supplied else nullcontext():
+        made = registry.resolve("criterion", spec.name)(anatomy, **settings(spec, convention))
+    if isinstance(made, Plan):
+        return made
+    if isinstance(made, Rule):
+        return Plan(made.selections[0], lambda _: made)
+    raise Problem(
+        f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
     )
-    return factory(anatomy, resolve(spec, convention))
 
 
 def requirements(
@@ -213,15 +368,15 @@ def build_criteria(
             fix="profile=... (training images, or a saved profile)",
         )
     rule = planned.make(profile)
-    entry = CRITERIA[spec.name]
+    declared = registry.resolve("criterion", spec.name).facts.get("laws", ())
     printed = {
         "name": convention,
-        **resolve(spec, convention),
+        **settings(spec, convention),
         **_counted(planned.selection),
         **_found(rule),
         **planned.details,
     }
-    laws = frozenset(entry.laws) - planned.without
+    laws = frozenset(declared) - planned.without
     return Measure(
         name or str(spec),
         rule,
@@ -242,7 +397,7 @@ def _found(rule: Rule) -> dict[str, Any]:
     return found if ridged is None else {**found, "classes with a ridge": ridged}
 
 
-# --- The gradient of each criterion: a score that pulls every candidate toward something its criterion has not covered.
+# The gradient of each criterion: a score that pulls every candidate toward something its criterion has not covered.
 #
 # A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a pair, a bucket); `toward` scores
 # how near the row is to it: up for an inactive unit, down for a lower corner, toward the centre of a section, past its rivals

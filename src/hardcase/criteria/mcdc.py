@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import Plan, Tally
+from hardcase.criteria.criterion import Plan, Tally, criterion
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import Anatomy, Selection, select
@@ -20,7 +21,7 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# --- Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing all with all.
+# Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing all with all.
 #
 # The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one unit shifts it by a known
 # amount, and the pattern one flip away is found by looking that hash up.
@@ -152,7 +153,7 @@ def grouped(
     return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
 
 
-# --- When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of inputs shows.
+# When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of inputs shows.
 
 Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
@@ -368,7 +369,7 @@ def _look_back(
     return (hit & usable[..., None]).any(2).any(0)
 
 
-# --- MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers.
+# MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers.
 #
 # Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria for deep neural networks",
 # ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a condition unit and a decision unit in the next
@@ -570,43 +571,165 @@ def _seeded(rows: State) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
     return tests[a], seeds[b]
 
 
-# --- Factories of the MC/DC family: which layers are neighbours, and which of their pairs count.
+# Factories of the MC/DC family: which layers are neighbours, and which of their pairs count.
 
-Given = Mapping[str, Any]
-
-
-def ssc(anatomy: Anatomy, given: Given) -> Plan:
-    return _plan(anatomy, given, "sign-sign")
-
-
-def vsc(anatomy: Anatomy, given: Given) -> Plan:
-    return _plan(anatomy, given, "value-sign")
-
-
-def svc(anatomy: Anatomy, given: Given) -> Plan:
-    return _plan(anatomy, given, "sign-value")
-
-
-def vvc(anatomy: Anatomy, given: Given) -> Plan:
-    return _plan(anatomy, given, "value-value")
+_PAPER = (
+    "Sun, Huang, Kroening, Sharp, Hill, Ashmore: Structural test coverage criteria for DNNs, "
+    "TECS 2019"
+)
+_CITE = """@article{sun2019mcdc,
+  author  = {Youcheng Sun and Xiaowei Huang and Daniel Kroening and James Sharp and Matthew Hill and Rob Ashmore},
+  title   = {Structural Test Coverage Criteria for Deep Neural Networks},
+  journal = {ACM Transactions on Embedded Computing Systems (TECS)},
+  volume  = {18},
+  number  = {5s},
+  year    = {2019},
+  doi     = {10.1145/3358233}
+}"""
+_pairs = partial(criterion, paper=_PAPER, cite=_CITE)
 
 
-def _plan(anatomy: Anatomy, given: Given, kind: Kind) -> Plan:
-    layers = (
-        "hidden" if given["channels"] and given["layers"] == "hidden-dense" else given["layers"]
-    )
+@_pairs("ssc")
+def ssc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "hidden-dense",
+    channels: bool = False,
+    top: int = 0,
+    pairs: Literal["all", "seed-test"] = "all",
+    factor: float = 2.0,
+    relax: float = 0.01,
+) -> Plan:
+    """Sign-sign coverage: units shown to drive units of the next layer.
+
+    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
+    that of the condition its sign alone flips in its layer, and of the decision its sign
+    flips.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        channels: Hidden convolutions too, by the sign of each channel's mean.
+        top: Only this many strongest incoming weights of each decision (0: all).
+        pairs: Any two inputs, or an input and its seed.
+        factor: The change in size that counts.
+        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
+    """
+    neighbours = _neighbours(anatomy, layers, channels, "sign-sign")
+    splits = _splits(anatomy, neighbours, top)
+    rule = Independence(neighbours, splits, "sign-sign", pairs, (factor, factor), relax)
+    return Plan(neighbours, lambda _: rule)
+
+
+@_pairs("vsc")
+def vsc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "hidden-dense",
+    channels: bool = False,
+    top: int = 0,
+    pairs: Literal["all", "seed-test"] = "all",
+    factor: float = 2.0,
+    relax: float = 0.01,
+) -> Plan:
+    """Value-sign coverage: units shown to drive units of the next layer.
+
+    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
+    that of the condition its size changes by a factor and no sign of its layer flips, and of
+    the decision its sign flips.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        channels: Hidden convolutions too, by the sign of each channel's mean.
+        top: Only this many strongest incoming weights of each decision (0: all).
+        pairs: Any two inputs, or an input and its seed.
+        factor: The change in size that counts.
+        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
+    """
+    neighbours = _neighbours(anatomy, layers, channels, "value-sign")
+    splits = _splits(anatomy, neighbours, top)
+    rule = Independence(neighbours, splits, "value-sign", pairs, (factor, factor), relax)
+    return Plan(neighbours, lambda _: rule)
+
+
+@_pairs("svc")
+def svc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "hidden-dense",
+    channels: bool = False,
+    top: int = 0,
+    pairs: Literal["all", "seed-test"] = "all",
+    factor: float = 2.0,
+    relax: float = 0.01,
+) -> Plan:
+    """Sign-value coverage: units shown to drive units of the next layer.
+
+    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
+    that of the condition its sign alone flips in its layer, and of the decision its size
+    changes by a factor, its sign does not.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        channels: Hidden convolutions too, by the sign of each channel's mean.
+        top: Only this many strongest incoming weights of each decision (0: all).
+        pairs: Any two inputs, or an input and its seed.
+        factor: The change in size that counts.
+        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
+    """
+    neighbours = _neighbours(anatomy, layers, channels, "sign-value")
+    splits = _splits(anatomy, neighbours, top)
+    rule = Independence(neighbours, splits, "sign-value", pairs, (factor, factor), relax)
+    return Plan(neighbours, lambda _: rule)
+
+
+@_pairs("vvc")
+def vvc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "hidden-dense",
+    channels: bool = False,
+    top: int = 0,
+    pairs: Literal["all", "seed-test"] = "all",
+    factor: float = 5.0,
+    relax: float = 0.01,
+) -> Plan:
+    """Value-value coverage: units shown to drive units of the next layer.
+
+    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
+    that of the condition its size changes by a factor and no sign of its layer flips, and of
+    the decision its size changes by a factor, its sign does not.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        channels: Hidden convolutions too, by the sign of each channel's mean.
+        top: Only this many strongest incoming weights of each decision (0: all).
+        pairs: Any two inputs, or an input and its seed.
+        factor: The change in size that counts.
+        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
+    """
+    neighbours = _neighbours(anatomy, layers, channels, "value-value")
+    splits = _splits(anatomy, neighbours, top)
+    rule = Independence(neighbours, splits, "value-value", pairs, (factor, factor), relax)
+    return Plan(neighbours, lambda _: rule)
+
+
+def _neighbours(anatomy: Anatomy, layers: str, channels: bool, kind: Kind) -> Selection:
+    """The layers whose pairs of units are compared; at least two."""
+    if channels and layers == "hidden-dense":
+        layers = "hidden"
     selection = select(anatomy, layers, "channel")
     if len(selection.layers) < 2:
         raise Problem(
-            f"{kind} coverage compares neighbouring layers; {layers!r} names one: {selection.names[0]}.",
+            f"{kind} coverage compares neighbouring layers; {layers!r} names one: "
+            f"{selection.names[0]}.",
             fix="channels=true for convolutions by channel, or layers=NAME+NAME",
         )
-    splits = tuple(
-        _split(anatomy, selection, i, given["top"]) for i in range(len(selection.layers) - 1)
-    )
-    factors = (given["factor"], given["factor"])
-    rule = Independence(selection, splits, kind, given["pairs"], factors, given["relax"])
-    return Plan(selection, lambda _: rule)
+    return selection
+
+
+def _splits(anatomy: Anatomy, selection: Selection, top: int) -> tuple[Split, ...]:
+    gaps = range(len(selection.layers) - 1)
+    return tuple(_split(anatomy, selection, i, top) for i in gaps)
 
 
 def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Split:

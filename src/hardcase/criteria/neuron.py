@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import Plan, Tally
+from hardcase.criteria.criterion import COUNT, Plan, Tally, criterion
 from hardcase.criteria.frame import CHUNK, Extremes, Frame
 from hardcase.criteria.memory import Bits, Counted, Folded, Patterns, summed
-from hardcase.criteria.network import RAW, Anatomy, Scaling, Selection, select
+from hardcase.criteria.network import RAW, Anatomy, Mode, Order, Scaling, Selection, select
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# --- Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units beyond their range.
+# Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units beyond their range.
 #
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018; Layer-SNAC: the
 # MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is open unless the convention says
@@ -170,7 +170,7 @@ class LayerCorners:
         return Tally(sum(shares) / len(shares), covered, selection.units, {"layers": layers})
 
 
-# --- Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which combinations (TKNP).
+# Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which combinations (TKNP).
 #
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018. Ties go to the unit with
 # the lower number; not-a-number is never among the strongest. TKNP is a count of distinct patterns, not a ratio.
@@ -295,7 +295,7 @@ def rise(
     return values.gather(1, unit[:, None]).squeeze(1) - rival
 
 
-# --- Neuron coverage: which units were active for some input.
+# Neuron coverage: which units were active for some input.
 #
 # K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore: automated whitebox testing of deep learning systems", SOSP 2017.
 #
@@ -398,7 +398,7 @@ def _wider(a: State, b: State) -> State:
     return {"low": torch.minimum(a["low"], b["low"]), "high": torch.maximum(a["high"], b["high"])}
 
 
-# --- k-multisection neuron coverage (KMNC): which parts of each unit's training range were seen.
+# k-multisection neuron coverage (KMNC): which parts of each unit's training range were seen.
 #
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018. Values outside the
 # training range fill nothing. Tools differ in who owns a cut point; the default is right-open with the last section closed.
@@ -528,80 +528,219 @@ class Sections:
         )
 
 
-# --- Factories of the criteria that look at units and layers: options in, plan out.
+# Factories: each decorator is the row of its criterion, each signature its options.
 
-Given = Mapping[str, Any]
+_GAUGE = "Ma et al.: DeepGauge, ASE 2018"
+_DEEPGAUGE = """@inproceedings{ma2018deepgauge,
+  author    = {Lei Ma and Felix Juefei-Xu and Fuyuan Zhang and Jiyuan Sun and Minhui Xue and Bo Li and Chunyang Chen and
+               Ting Su and Li Li and Yang Liu and Jianjun Zhao and Yadong Wang},
+  title     = {{DeepGauge}: Multi-Granularity Testing Criteria for Deep Learning Systems},
+  booktitle = {International Conference on Automated Software Engineering (ASE)},
+  year      = {2018},
+  doi       = {10.1145/3238147.3238202}
+}"""
+_profiled = partial(criterion, needs="activations, profile", paper=_GAUGE, cite="ma2018deepgauge")
+
+Equal = Literal["none", "above", "both"]
 
 
-def nc(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"], given["order"])
-    if given["scale"] == "suite":
+@criterion("nc", paper="Pei, Cao, Yang, Jana: DeepXplore, SOSP 2017", cite="pei2017deepxplore")
+def nc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    threshold: float = 0.0,
+    scale: Literal["none", "input", "suite"] = "none",
+    order: Order = "mean-scale",
+    epsilon: float = 0.0,
+) -> Plan:
+    """Neuron coverage: units active for some input.
+
+    Share of units whose value exceeds the threshold for some input.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        threshold: Values above it count as active.
+        scale: Scale each layer to [0, 1] within an input, over the suite, or not at all.
+        order: Average channels before or after scaling.
+        epsilon: Added to the width when scaling.
+    """
+    selection = select(anatomy, layers, mode, order)
+    if scale == "suite":
         return Plan(
             selection,
-            lambda _: SuiteActivated(selection, given["threshold"]),
+            lambda _: SuiteActivated(selection, threshold),
             without=frozenset({"monotone"}),
         )
-    scaling = Scaling(given["scale"], given["epsilon"])
-    return Plan(selection, lambda _: Activated(selection, given["threshold"], scaling))
+    return Plan(selection, lambda _: Activated(selection, threshold, Scaling(scale, epsilon)))
 
 
-def kmnc(anatomy: Anatomy, given: Given) -> Plan:
-    _at_least_one("kmnc", "k", given["k"])
-    selection = select(anatomy, given["layers"], given["mode"])
+@criterion("kmnc", needs="activations, profile", paper=_GAUGE, cite=_DEEPGAUGE)
+def kmnc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    k: int = 1000,
+    cuts: Literal["right-open", "left-open", "closed"] = "right-open",
+    top: Literal["last", "corner"] = "last",
+    constant: Literal["skip", "never", "all"] = "skip",
+) -> Plan:
+    """K-multisection neuron coverage: sections of each unit's training range that were seen.
+
+    The range of each unit over training data in k equal sections; share of sections hit by some
+    input.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        k: Sections per unit.
+        cuts: Which section owns a cut point.
+        top: The highest value belongs to the last section, or to none.
+        constant: Units without a range are left out, never hit, or filled when hit.
+    """
+    _at_least_one("kmnc", "k", k)
+    selection = select(anatomy, layers, mode)
 
     def make(profile: Profile | None) -> Sections:
-        return Sections(
-            selection,
-            _range(profile, selection),
-            given["k"],
-            given["cuts"],
-            given["top"],
-            given["constant"],
-        )
+        return Sections(selection, _range(profile, selection), k, cuts, top, constant)
 
     return Plan(selection, make, ranges=(selection,))
 
 
-def nbc(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
-    return Plan(
-        selection, lambda profile: _corners(profile, selection, given, "both"), ranges=(selection,)
-    )
+@_profiled("nbc")
+def nbc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    widen: float = 0.0,
+    equal: Equal = "none",
+    count: Literal["corners", "both", "either"] = "corners",
+) -> Plan:
+    """Neuron boundary coverage: units driven beyond their training range, either way.
 
+    Upper and lower corners reached by some input, of two per unit (or units with both, or either).
 
-def snac(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
-    return Plan(
-        selection, lambda profile: _corners(profile, selection, given, "above"), ranges=(selection,)
-    )
-
-
-def layer_snac(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        widen: Standard deviations by which the bounds move out.
+        equal: Where a value on the bound counts.
+        count: What is counted.
+    """
+    selection = select(anatomy, layers, mode)
     return Plan(
         selection,
-        lambda p: LayerCorners(_corners(p, selection, given, "above")),
+        lambda p: Corners(selection, _range(p, selection), "both", widen, equal, count),
         ranges=(selection,),
     )
 
 
-def tknc(anatomy: Anatomy, given: Given) -> Plan:
-    _at_least_one("tknc", "k", given["k"])
-    selection = select(anatomy, given["layers"], given["mode"])
-    return Plan(selection, lambda _: Strongest(selection, given["k"], given["ranked"]))
+@_profiled("snac")
+def snac(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    widen: float = 0.0,
+    equal: Equal = "none",
+) -> Plan:
+    """Strong neuron activation coverage: units driven above their training range.
 
+    Share of units that exceed their greatest training value for some input.
 
-def tknp(anatomy: Anatomy, given: Given) -> Plan:
-    _at_least_one("tknp", "k", given["k"])
-    selection = select(anatomy, given["layers"], given["mode"])
-    return Plan(selection, lambda _: Combinations(selection, given["k"], given["ordered"]))
-
-
-def _corners(profile: Profile | None, selection: Selection, given: Given, sides: Any) -> Corners:
-    count = given.get("count", "corners")
-    return Corners(
-        selection, _range(profile, selection), sides, given["widen"], given["equal"], count
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        widen: Standard deviations by which the bounds move out.
+        equal: Where a value on the bound counts.
+    """
+    selection = select(anatomy, layers, mode)
+    return Plan(
+        selection,
+        lambda p: Corners(selection, _range(p, selection), "above", widen, equal),
+        ranges=(selection,),
     )
+
+
+@_profiled("layer-snac", paper="MaXplore report (Topk-MaXplore)", cite="lee2020maxplore")
+def layer_snac(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    widen: float = 0.0,
+    equal: Equal = "none",
+) -> Plan:
+    """SNAC of each layer, over the suite and per input.
+
+    Mean over layers of the share of units that exceed their greatest training value; each layer in
+    detail.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        widen: Standard deviations by which the bounds move out.
+        equal: Where a value on the bound counts.
+    """
+    selection = select(anatomy, layers, mode)
+
+    def make(profile: Profile | None) -> LayerCorners:
+        return LayerCorners(Corners(selection, _range(profile, selection), "above", widen, equal))
+
+    return Plan(selection, make, ranges=(selection,))
+
+
+@criterion("tknc", paper=_GAUGE, cite="ma2018deepgauge")
+def tknc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    k: int = 3,
+    ranked: bool = False,
+) -> Plan:
+    """Top-k neuron coverage: units that were among the strongest of their layer.
+
+    Share of units among the k strongest of their layer for some input.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        k: How many per layer.
+        ranked: Each rank of a unit counts separately.
+    """
+    _at_least_one("tknc", "k", k)
+    selection = select(anatomy, layers, mode)
+    return Plan(selection, lambda _: Strongest(selection, k, ranked))
+
+
+@criterion("tknp", paper=_GAUGE, cite="ma2018deepgauge", laws=COUNT)
+def tknp(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+    k: int = 3,
+    ordered: bool = False,
+) -> Plan:
+    """Top-k neuron patterns: combinations of strongest units.
+
+    Number of different combinations, over all layers, of the k strongest units of each (a count,
+    not a ratio).
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        k: How many per layer.
+        ordered: Their ranks matter.
+    """
+    _at_least_one("tknp", "k", k)
+    selection = select(anatomy, layers, mode)
+    return Plan(selection, lambda _: Combinations(selection, k, ordered))
 
 
 def _range(profile: Profile | None, selection: Selection) -> Range:

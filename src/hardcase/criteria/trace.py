@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import Plan, Tally
+from hardcase.criteria.criterion import SUM, Plan, Tally, criterion
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Bits, Counted, Folded, summed
-from hardcase.criteria.network import Anatomy, Selection, select
+from hardcase.criteria.network import Anatomy, Mode, Selection, select
 from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import (
     Corpus,
@@ -27,7 +28,7 @@ from hardcase.errors import Problem
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# --- LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as training data drew it.
+# LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as training data drew it.
 #
 # V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test data quality assessment
 # for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean distance between the traces of inputs of that label
@@ -126,7 +127,7 @@ def _mean(seen: State) -> Tensor:
     return means.sum() / some.sum().clamp_min(1)
 
 
-# --- Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched layer.
+# Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched layer.
 #
 # A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with coverage-guided fuzzing",
 # ICML 2019. The paper speaks of Euclidean distance, the code compares squared distances with the threshold; so does this.
@@ -247,7 +248,7 @@ class Novelty:
         return Tally(float(count), count)
 
 
-# --- NLC: how widely the outputs of each layer spread and vary together.
+# NLC: how widely the outputs of each layer spread and vary together.
 #
 # Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and distribution-aware criterion",
 # ICSE 2023. The sum over layers of the mean size of the entries of the covariance matrix.
@@ -353,7 +354,7 @@ def _size_with(
     return raised.abs().mean((1, 2)) / (count + 1)
 
 
-# --- Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen (LSC, DSC, MDSC).
+# Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen (LSC, DSC, MDSC).
 #
 # J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
 # The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow bin that swallows everything
@@ -526,132 +527,386 @@ class SurpriseBuckets:
         return place.masked_fill(outside, -1).clamp(-1, self.n - 1).long() + 1
 
 
-# --- Factories of the criteria that compare whole traces: options in, plan out.
+# Factories of the criteria that compare whole traces: decorators are rows, signatures options.
 
-Given = Mapping[str, Any]
-Fit = Callable[[Traces, Given], SurpriseModel]
+_SURPRISE = (
+    "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
+)
+_KIM2019 = """@inproceedings{kim2019surprise,
+  author    = {Jinhan Kim and Robert Feldt and Shin Yoo},
+  title     = {Guiding Deep Learning System Testing Using Surprise Adequacy},
+  booktitle = {International Conference on Software Engineering (ICSE)},
+  year      = {2019},
+  doi       = {10.1109/ICSE.2019.00108}
+}"""
+_MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
+_KIM2020 = """@inproceedings{kim2020mdsa,
+  author    = {Jinhan Kim and Jeongil Ju and Robert Feldt and Shin Yoo},
+  title     = {Reducing {DNN} Labelling Cost Using Surprise Adequacy: An Industrial Case Study for Autonomous Driving},
+  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations of Software Engineering
+               (ESEC/FSE)},
+  year      = {2020},
+  doi       = {10.1145/3368089.3417065}
+}"""
+_YUAN2023 = """@inproceedings{yuan2023nlc,
+  author    = {Yuanyuan Yuan and Qi Pang and Shuai Wang},
+  title     = {Revisiting Neuron Coverage for {DNN} Testing: A Layer-Wise and Distribution-Aware Criterion},
+  booktitle = {International Conference on Software Engineering (ICSE)},
+  year      = {2023},
+  url       = {https://arxiv.org/abs/2112.01955}
+}"""
+_VEKARIYA2025 = """@misc{vekariya2025lscd,
+  author = {V. Vekariya and M. Golagha and A. Stocco and A. Pretschner},
+  title  = {Latent Space Class Dispersion: Effective Test Data Quality Assessment for {DNNs}},
+  year   = {2025},
+  url    = {https://arxiv.org/abs/2503.18799}
+}"""
+_surprise = partial(criterion, needs="activations, profile with traces")
 
 
-def lsa(anatomy: Anatomy, given: Given) -> Plan:
-    return _mean_surprise(anatomy, given, _likelihood)
+@_surprise("lsa", paper=_SURPRISE, cite=_KIM2019, laws=SUM)
+def lsa(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    per: Literal["class", "all"] = "class",
+    floor: float = 1e-5,
+    most: int = 0,
+) -> Plan:
+    """Mean likelihood-based surprise of the inputs.
+
+    Mean over inputs of: minus the logarithm of a kernel density over training traces of the
+    predicted class.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        per: One density per predicted class, or one for all.
+        floor: Units that vary less in some class are left out.
+        most: If above 0: keep that many units of highest variance instead.
+    """
+    selection = select(anatomy, layers, mode)
+    return _mean_surprise(selection, _likelihood(per, floor, most))
 
 
-def dsa(anatomy: Anatomy, given: Given) -> Plan:
-    return _mean_surprise(anatomy, given, _distance)
+@_surprise("dsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
+def dsa(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    search: str = "exact",
+) -> Plan:
+    """Mean distance-based surprise of the inputs.
+
+    Mean over inputs of: distance to the nearest training trace of the predicted class over
+    that trace's distance to other classes.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        search: exact, faiss, or faiss-N for an inverted file of N lists.
+    """
+    selection = select(anatomy, layers, mode)
+    return _mean_surprise(selection, _distance(search), compares=True)
 
 
-def mdsa(anatomy: Anatomy, given: Given) -> Plan:
-    return _mean_surprise(anatomy, given, _mahalanobis)
+@_surprise("mdsa", paper=_MDSA, cite=_KIM2020, laws=SUM)
+def mdsa(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    per: Literal["class", "all"] = "class",
+    squared: bool = False,
+) -> Plan:
+    """Mean Mahalanobis-based surprise of the inputs.
+
+    Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        per: One covariance per predicted class, or one for all.
+        squared: Squared distances.
+    """
+    selection = select(anatomy, layers, mode)
+    return _mean_surprise(selection, _mahalanobis(per, squared))
 
 
-def lsc(anatomy: Anatomy, given: Given) -> Plan:
-    return _buckets(anatomy, given, _likelihood)
+@_surprise("lsc", paper=_SURPRISE, cite="kim2019surprise")
+def lsc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    per: Literal["class", "all"] = "class",
+    floor: float = 1e-5,
+    most: int = 0,
+    n: int = 1000,
+    lower: float | str = "train",
+    upper: float | str = "train",
+    overflow: bool = False,
+) -> Plan:
+    """Likelihood-based surprise coverage: share of the range of surprise that was seen.
+
+    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
+    minus the logarithm of a kernel density over training traces of the predicted class.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        per: One density per predicted class, or one for all.
+        floor: Units that vary less in some class are left out.
+        most: If above 0: keep that many units of highest variance instead.
+        n: Number of buckets.
+        lower: Lower bound; train: the least leave-one-out surprise of training data.
+        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
+        overflow: The last bucket holds everything above the others.
+    """
+    selection = select(anatomy, layers, mode)
+    buckets = BucketBounds(n, lower, upper, overflow)
+    return _buckets(selection, _likelihood(per, floor, most), buckets)
 
 
-def dsc(anatomy: Anatomy, given: Given) -> Plan:
-    return _buckets(anatomy, given, _distance)
+@_surprise("dsc", paper=_SURPRISE, cite="kim2019surprise")
+def dsc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    search: str = "exact",
+    n: int = 1000,
+    lower: float | str = "train",
+    upper: float | str = "train",
+    overflow: bool = False,
+) -> Plan:
+    """Distance-based surprise coverage: share of the range of surprise that was seen.
+
+    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
+    distance to the nearest training trace of the predicted class over that trace's distance to
+    other classes.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        search: exact, faiss, or faiss-N for an inverted file of N lists.
+        n: Number of buckets.
+        lower: Lower bound; train: the least leave-one-out surprise of training data.
+        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
+        overflow: The last bucket holds everything above the others.
+    """
+    selection = select(anatomy, layers, mode)
+    buckets = BucketBounds(n, lower, upper, overflow)
+    return _buckets(selection, _distance(search), buckets, compares=True)
 
 
-def mdsc(anatomy: Anatomy, given: Given) -> Plan:
-    return _buckets(anatomy, given, _mahalanobis)
+@_surprise("mdsc", paper=_MDSA, cite="kim2020mdsa")
+def mdsc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+    per: Literal["class", "all"] = "class",
+    squared: bool = False,
+    n: int = 1000,
+    lower: float | str = "train",
+    upper: float | str = "train",
+    overflow: bool = False,
+) -> Plan:
+    """Mahalanobis-based surprise coverage: share of the range of surprise that was seen.
+
+    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
+    distance to the mean of the predicted class, measured in its spread.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        per: One covariance per predicted class, or one for all.
+        squared: Squared distances.
+        n: Number of buckets.
+        lower: Lower bound; train: the least leave-one-out surprise of training data.
+        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
+        overflow: The last bucket holds everything above the others.
+    """
+    selection = select(anatomy, layers, mode)
+    buckets = BucketBounds(n, lower, upper, overflow)
+    return _buckets(selection, _mahalanobis(per, squared), buckets)
 
 
-def neighbour(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
-    return Plan(selection, lambda _: Novelty(selection, given["threshold"]))
+@criterion(
+    "neighbour",
+    paper="Odena, Olsson, Andersen, Goodfellow: TensorFuzz, ICML 2019",
+    cite="odena2019tensorfuzz",
+    laws=("monotone", "idempotent", "mergeable"),
+)
+def neighbour(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last",
+    mode: Mode = "channel",
+    threshold: float = 1.0,
+) -> Plan:
+    """Nearest-neighbour novelty: inputs far from all kept before.
+
+    Number of inputs whose squared distance to every input kept before exceeds the threshold
+    (order matters).
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+        threshold: Squared distance beyond which an input is new.
+    """
+    selection = select(anatomy, layers, mode)
+    return Plan(selection, lambda _: Novelty(selection, threshold))
 
 
-def nlc(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
+@criterion(
+    "nlc",
+    paper="Yuan, Pang, Wang: Revisiting neuron coverage for DNN testing, ICSE 2023",
+    cite=_YUAN2023,
+    laws=SUM,
+)
+def nlc(
+    anatomy: Anatomy,
+    *,
+    layers: str = "conv-linear",
+    mode: Mode = "channel",
+) -> Plan:
+    """Neural coverage: how widely the units of each layer vary together.
+
+    Sum over layers of the mean size of the covariances between units (not a ratio, not
+    monotone).
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+    """
+    selection = select(anatomy, layers, mode)
     return Plan(selection, lambda _: Spread(selection))
 
 
-def lscd(anatomy: Anatomy, given: Given) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
+@criterion(
+    "lscd",
+    needs="activations, labels, profile with traces",
+    paper="Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
+    "2025",
+    cite=_VEKARIYA2025,
+    laws=SUM,
+)
+def lscd(
+    anatomy: Anatomy,
+    *,
+    layers: str = "last-hidden",
+    mode: Mode = "channel",
+) -> Plan:
+    """Latent space class dispersion: how far inputs lie from the centre of their class.
+
+    Mean over classes of the mean distance between inputs of a label and the centroid of its
+    correctly classified training traces.
+
+    Args:
+        layers: A group of layers (see `select`) or names joined by +.
+        mode: One unit per channel (its mean), or every unit.
+    """
+    selection = select(anatomy, layers, mode)
     return Plan(
         selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
     )
 
 
-def _mean_surprise(anatomy: Anatomy, given: Given, fit: Fit) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
-    distances = (selection,) if fit is _distance else ()
-    return Plan(
-        selection,
-        lambda profile: MeanSurprise(selection, _model(profile, selection, given, fit)),
-        traces=(selection,),
-        distances=distances,
-    )
+@dataclass(frozen=True, slots=True)
+class SurpriseFit:
+    """A way to fit a model of surprise, equal to another if it would fit the same model."""
+
+    model: type[Likelihood | Distance | Mahalanobis]
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, traces: Traces) -> SurpriseModel:
+        model: SurpriseModel = self.model.fit(traces, **dict(self.options))
+        return model
 
 
-def _buckets(anatomy: Anatomy, given: Given, fit: Fit) -> Plan:
-    selection = select(anatomy, given["layers"], given["mode"])
-    if given["n"] < 1 + given["overflow"]:
-        raise Problem(f"surprise coverage with n={given['n']} has no bucket between its bounds.")
-
-    def make(profile: Profile | None) -> SurpriseBuckets:
-        model = _model(profile, selection, given, fit)
-        lower, upper = _bounds(model, given)
-        return SurpriseBuckets(selection, model, lower, upper, given["n"], given["overflow"])
-
-    return Plan(
-        selection, make, traces=(selection,), distances=(selection,) if fit is _distance else ()
-    )
+def _likelihood(per: str, floor: float, most: int) -> SurpriseFit:
+    options = (("floor", floor), ("per_class", per == "class"), ("most", most))
+    return SurpriseFit(Likelihood, options)
 
 
-def _model(profile: Profile | None, selection: Selection, given: Given, fit: Fit) -> SurpriseModel:
-    assert profile is not None
-    options = tuple(
-        (key, given[key]) for key in ("per", "floor", "most", "search", "squared") if key in given
-    )
-    model: SurpriseModel = profile.once(
-        (fit, selection, options), lambda: fit(_traces(profile, selection), given)
-    )
-    return model
+def _distance(search: str) -> SurpriseFit:
+    return SurpriseFit(Distance, (("search", search),))
 
 
-def _bounds(model: SurpriseModel, given: Given) -> tuple[float, float]:
-    named = {key: given[key] for key in ("lower", "upper")}
-    if "train" in named.values():
-        seen = model.training()
-        seen = seen[seen.isfinite()]
-        if not len(seen):
+def _mahalanobis(per: str, squared: bool) -> SurpriseFit:
+    return SurpriseFit(Mahalanobis, (("per_class", per == "class"), ("squared", squared)))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketBounds:
+    """How the range of surprise is cut: bounds are numbers or ``train``."""
+
+    n: int
+    lower: float | str
+    upper: float | str
+    overflow: bool
+
+    def bounds(self, model: SurpriseModel) -> tuple[float, float]:
+        """The lower and the upper bound, from the training traces where they are ``train``."""
+        seen = model.training() if "train" in (self.lower, self.upper) else None
+        if seen is not None:
+            seen = seen[seen.isfinite()]
+            if not len(seen):
+                raise Problem(
+                    "the training traces have no surprise of their own, so bounds must be given.",
+                    fix="lower=0,upper=...",
+                )
+        lower = _bound("lower", self.lower, None if seen is None else seen.amin())
+        upper = _bound("upper", self.upper, None if seen is None else seen.amax())
+        if not upper > lower:
             raise Problem(
-                "the training traces have no surprise of their own, so bounds must be given.",
+                f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
                 fix="lower=0,upper=...",
             )
-        named = {
-            k: (float(seen.amin() if k == "lower" else seen.amax()) if v == "train" else v)
-            for k, v in named.items()
-        }
-    lower, upper = (_number(key, value) for key, value in named.items())
-    if not upper > lower:
-        raise Problem(
-            f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
-            fix="lower=0,upper=...",
-        )
-    return lower, upper
+        return lower, upper
 
 
-def _number(key: str, value: object) -> float:
+def _bound(key: str, given: float | str, trained: Tensor | None) -> float:
+    if given == "train" and trained is not None:
+        return float(trained)
     try:
-        return float(str(value))
+        return float(given)
     except ValueError as error:
-        raise Problem(f"{key}={value} is neither a number nor 'train'.") from error
+        raise Problem(f"{key}={given} is neither a number nor 'train'.") from error
 
 
-def _likelihood(traces: Traces, given: Given) -> SurpriseModel:
-    return Likelihood.fit(
-        traces, floor=given["floor"], per_class=given["per"] == "class", most=given["most"]
+def _mean_surprise(selection: Selection, fit: SurpriseFit, *, compares: bool = False) -> Plan:
+    return Plan(
+        selection,
+        lambda profile: MeanSurprise(selection, _model(profile, selection, fit)),
+        traces=(selection,),
+        distances=(selection,) if compares else (),
     )
 
 
-def _distance(traces: Traces, given: Given) -> SurpriseModel:
-    return Distance.fit(traces, search=given["search"])
+def _buckets(
+    selection: Selection, fit: SurpriseFit, buckets: BucketBounds, *, compares: bool = False
+) -> Plan:
+    if buckets.n < 1 + buckets.overflow:
+        raise Problem(f"surprise coverage with n={buckets.n} has no bucket between its bounds.")
+
+    def make(profile: Profile | None) -> SurpriseBuckets:
+        model = _model(profile, selection, fit)
+        lower, upper = buckets.bounds(model)
+        return SurpriseBuckets(selection, model, lower, upper, buckets.n, buckets.overflow)
+
+    return Plan(selection, make, traces=(selection,), distances=(selection,) if compares else ())
 
 
-def _mahalanobis(traces: Traces, given: Given) -> SurpriseModel:
-    return Mahalanobis.fit(traces, per_class=given["per"] == "class", squared=given["squared"])
+def _model(profile: Profile | None, selection: Selection, fit: SurpriseFit) -> SurpriseModel:
+    """The fitted model, fitted once for all criteria that share it."""
+    assert profile is not None
+    model: SurpriseModel = profile.once((fit, selection), lambda: fit(_traces(profile, selection)))
+    return model
 
 
 def _traces(profile: Profile | None, selection: Selection) -> Traces:

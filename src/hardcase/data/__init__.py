@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.data.catalogue import TABLE, DataSet
     from hardcase.data.public import Summary, fetch
     from hardcase.data.sources import describe, load
 

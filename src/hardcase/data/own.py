@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,13 @@ from torch import Tensor
 
 from hardcase.data.formats import Array, Bytes, Labels
 from hardcase.errors import Problem
+from hardcase.registry import data
 from hardcase.types import Images
 
-# --- What every reader returns, and the checks that all of them share.
+# What every reader returns, and the checks that all of them share.
 
 MOST_CLASSES = 1_000_000
+_SPLIT = ("train and test never overlap", "fixed split")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +107,21 @@ def whole_numbers(labels: Array, where: str) -> Labels:
     return flat.astype(np.int64)
 
 
-# --- Images and labels in a NumPy ``.npz`` file.
+# Images and labels in a NumPy ``.npz`` file.
 
 IMAGE_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
 
 
-def read_npz(path: Path, options: dict[str, str], split: str) -> Table:
-    """``images`` (or ``x``) and ``labels`` (or ``y``); with ``x_train, y_train, x_test, y_test`` the file's own split."""
+@data(
+    "npz:PATH",
+    needs="8-bit images, or floats in 0..1",
+    laws=_SPLIT,
+)
+def read_npz(path: Path, split: str) -> Table:
+    """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are any.
+
+    With `x_train`, `y_train`, `x_test`, `y_test` the file's own split.
+    """
     with _opened(path) as arrays:
         divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
         parts = ["_train", "_test"] if divided else [""]
@@ -217,7 +227,7 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
     return images if first else images.transpose(0, 3, 1, 2)
 
 
-# --- Encoded pictures (PNG, JPEG and the like) into one array of equal images.
+# Encoded pictures (PNG, JPEG and the like) into one array of equal images.
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What is opened. Others, such as PostScript, are programs that an interpreter would run."""
@@ -291,15 +301,29 @@ def _named(name: str, size: tuple[int, ...]) -> str:
     return f"{name} is {size[1]}×{size[0]}"
 
 
-# --- Image files in class folders, or with the class number at the start of their names.
+# Image files in class folders, or with the class number at the start of their names.
 
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pnm"}
 )
 
 
-def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
-    """All images below `path`; if it has folders ``train`` and ``test`` of its own, those of the split only."""
+@data(
+    "folder:PATH",
+    needs="PNG, JPEG or other images of one size",
+    laws=_SPLIT,
+)
+def read_folder(path: Path, split: str, *, labels: Literal["folder", "prefix"] = "folder") -> Table:
+    """Image files in class folders; ?labels=prefix reads the class from the number before the first _.
+
+    All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
+    split only.
+
+    Args:
+        path: The folder.
+        split: ``train``, ``test`` or ``all``.
+        labels: Where the class of an image is written.
+    """
     if not path.is_dir():
         raise Problem(
             f"{path} is not a folder.",
@@ -312,17 +336,17 @@ def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
             f"there are no images in {path}.",
             f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
         )
-    if options.get("labels") == "prefix":
-        labels = np.array([_prefix(file) for _, file in found], dtype=np.int64)
-        classes = class_names(labels, None)
+    if labels == "prefix":
+        y = np.array([_prefix(file) for _, file in found], dtype=np.int64)
+        classes = class_names(y, None)
     else:
         classes = _class_folders([path / part for part in parts])
-        labels = _labels_by_folder(path, found, classes)
+        y = _labels_by_folder(path, found, classes)
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
     ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
     x = decode_all(files, Path.read_bytes, [str(file) for file in files])
-    return Table(x=x, y=labels[rows], id=ids, classes=classes, divided=len(parts) > 1)
+    return Table(x=x, y=y[rows], id=ids, classes=classes, divided=len(parts) > 1)
 
 
 def picture_files(root: Path) -> list[Path]:
@@ -385,13 +409,22 @@ def _prefix(file: Path) -> int:
     return int(match[1])
 
 
-# --- Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
+# Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels", "expected")
 
 
-def read_parquet(path: Path, options: dict[str, str], split: str) -> Table:
-    """One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the source's own split."""
+@data(
+    "parquet:PATH",
+    needs="columns image and label (or expected)",
+    laws=_SPLIT,
+)
+def read_parquet(path: Path, split: str) -> Table:
+    """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings are.
+
+    One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
+    source's own split.
+    """
     files = (
         sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
         if path.is_dir()
@@ -410,8 +443,16 @@ def read_parquet(path: Path, options: dict[str, str], split: str) -> Table:
     return _read(wanted, files, f"{prefix}/{split}" if divided else prefix, path, divided=divided)
 
 
-def read_run(path: Path, options: dict[str, str], split: str) -> Table:
-    """Every finding of a run under its expected label. A run is not divided: both splits are all of it."""
+@data(
+    "run:RUN",
+    needs="a run folder",
+    undivided=True,
+)
+def read_run(path: Path, split: str) -> Table:
+    """What a run has found: its images under the labels they should have had.
+
+    A run is not divided: both splits are all of it.
+    """
     files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
     if not (path / "run.json").exists() and not files:
         raise Problem(

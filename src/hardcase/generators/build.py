@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hardcase import registry
 from hardcase.errors import choice
 from hardcase.generators import gan, vae, vqvae
-from hardcase.generators.catalogue import GENERATORS, Generator
 from hardcase.generators.gan import train_gan
 from hardcase.generators.quality import draw_reconstructions, measure, measure_samples, yardstick
 from hardcase.generators.vqvae import train_jointly
 from hardcase.training import cards, loop
-from hardcase.training.loop import History, TrainingProgress, fit, geometry, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import (
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    fit,
+    geometry,
+    own_randomness,
+)
 from hardcase.types import Images
 
-# --- How each family of generators is trained and measured.
+# How each family of generators is trained and measured.
 
 Judge = Callable[[Tensor], Tensor] | None
 Train = Callable[["Course"], History]
@@ -48,8 +53,17 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """`options`: what may be set for this family, with its defaults. One that is None is not part of a configuration."""
+    """How a family is trained and measured.
 
+    Args:
+        kind: The kind that the family's name alone stands for.
+        train: Trains a network by a course.
+        measure: Fills in its card.
+        options: What may be set for this family, with its defaults. One that is None is not part
+            of a configuration.
+    """
+
+    kind: str
     train: Train
     measure: Measure
     options: Mapping[str, Any]
@@ -109,17 +123,18 @@ def _fit(course: Course, goal: Any) -> History:
 
 
 LESSONS = {
-    "vae": Lesson(_train_vae, measure, {"beta": 1.0}),
+    "vae": Lesson("linear", _train_vae, measure, {"beta": 1.0}),
     "vqvae": Lesson(
+        "ema",
         _train_vqvae,
         measure,
         {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01, "joint_epochs": None},
     ),
-    "gan": Lesson(_train_gan, measure_samples, {"flips": False}),
+    "gan": Lesson("small", _train_gan, measure_samples, {"flips": False}),
 }
 
 
-# --- Names become generators: fresh ones, trained ones, and ones read from a folder.
+# Names become generators: fresh ones, trained ones, and ones read from a folder.
 
 
 def build_generator(
@@ -127,12 +142,9 @@ def build_generator(
 ) -> nn.Module:
     """A fresh generator for square images; the same seed gives the same weights."""
     row = _row(family, kind)
-    module, _, function = row.where.partition(":")
-    factory: Callable[[int, int, int, int], nn.Module] = getattr(
-        import_module(f"hardcase.generators.{module}"), function
-    )
     with own_randomness(seed, "generators", row.name):
-        return factory(channels, size, classes, latent)
+        net: nn.Module = row(channels, size, classes, latent)
+        return net
 
 
 def trained_generator(
@@ -162,13 +174,15 @@ def trained_generator(
         if key not in lesson.options:
             raise choice(f"option of {family}", key, list(lesson.options))
     channels, size, classes = geometry(images_train, images_test)
-    recipe = row.recipe_for(channels)
+    recipe: TrainingRecipe = row.facts["recipe"]
+    if channels > 1:
+        recipe = row.facts.get("colour", recipe)
     recipe = recipe if epochs is None else replace(recipe, epochs=epochs, steps=0)
     recipe = recipe if batch is None else replace(recipe, batch=batch)
     settings = {**lesson.options, **options}
     shape = {
         "family": family,
-        "kind": row.kind,
+        "kind": row.facts["kind"],
         "channels": channels,
         "size": size,
         "classes": classes,
@@ -176,7 +190,7 @@ def trained_generator(
     stated = {key: value for key, value in settings.items() if value is not None}
     config = {
         **shape,
-        "latent": latent or row.latent,
+        "latent": latent or row.facts["latent"],
         **stated,
         "seed": seed,
         "recipe": asdict(recipe),
@@ -188,7 +202,7 @@ def trained_generator(
             seed=seed, judge=judge, progress=progress, device=device,
         )[0]  # fmt: skip
 
-    kept = loop.beside(cards.folder_of(family, row.kind, config, images_train.hash))
+    kept = loop.beside(cards.folder_of(family, row.facts["kind"], config, images_train.hash))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
         course = Course(
@@ -199,7 +213,7 @@ def trained_generator(
 
     net, card = cards.cached(
         family,
-        row.kind,
+        row.facts["kind"],
         config,
         data=images_train.hash,
         build=_from_config,
@@ -218,15 +232,16 @@ def load_generator(
     return cards.load_card(folder, _from_config, kind=family, data=data)
 
 
-def _row(family: str, kind: str | None) -> Generator:
-    """The row of this kind, or the family's first."""
-    families = list(dict.fromkeys(row.family for row in GENERATORS.values()))
-    if family not in families:
-        raise choice("generator", family, families)
-    kinds = [row.kind for row in GENERATORS.values() if row.family == family]
-    if kind is not None and kind not in kinds:
-        raise choice(f"kind of {family}", kind, kinds)
-    return GENERATORS[f"{family}-{kind or kinds[0]}"]
+def _row(family: str, kind: str | None) -> registry.Part:
+    """The row of this kind, or of the kind that the family's name alone stands for."""
+    if family not in LESSONS:
+        raise choice("generator", family, list(LESSONS))
+    known = registry.parts("generator")
+    kinds = {row.facts["kind"]: row for row in known.values() if row.facts.get("family") == family}
+    kind = LESSONS[family].kind if kind is None else kind
+    if kind not in kinds:
+        raise choice(f"kind of {family}", kind, list(kinds))
+    return kinds[kind]
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from math import log2
 from pathlib import Path
 from typing import TypeVar
@@ -18,12 +19,28 @@ from torch.nn.utils.parametrize import register_parametrization
 from hardcase.errors import Problem
 from hardcase.generators.quality import draw_samples
 from hardcase.randomness import stream
+from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import History, TrainingProgress, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import History, TrainingProgress, TrainingRecipe, own_randomness
 from hardcase.types import Images
 
-# --- A class-conditional GAN for small images: an image for a latent code and a class.
+_MIYATO = """@inproceedings{miyato2018cgan,
+  author    = {Takeru Miyato and Masanori Koyama},
+  title     = {{cGANs} with Projection Discriminator},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2018},
+  url       = {https://arxiv.org/abs/1802.05637}
+}"""
+_gan = partial(
+    generator,
+    family="gan",
+    needs="square images whose side is a multiple of 4, with labels",
+    paper="Miyato and Koyama, ICLR 2018",
+    laws=("images in [0, 1]", "deterministic", "global random state untouched"),
+)
+
+
+# A class-conditional GAN for small images: an image for a latent code and a class.
 #
 # T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch normalisation in residual blocks.
 # How it is trained, and against what: `hardcase.generators.contest`, `hardcase.generators.critic`.
@@ -150,8 +167,20 @@ class Gan(nn.Module):
         return z, self(z, y)
 
 
+@_gan(
+    "gan-conditional",
+    kind="conditional",
+    cite="miyato2018cgan",
+    latent=64,
+    recipe=TrainingRecipe(epochs=12, steps=1200, batch=128, lr=2e-4),
+    colour=TrainingRecipe(epochs=40, batch=128, lr=2e-4, augment="flip"),
+)
 def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
-    """Wide. Colour pictures grow from an eighth of their side, as in Miyato et al., ICLR 2018, and are trained thoroughly."""
+    """Images of a given class, from a wide network; colour against a residual critic; needs a GPU.
+
+    Colour images grow from an eighth of their side, as in Miyato et al., ICLR 2018, and are
+    trained thoroughly.
+    """
     if channels == 1 or size % 8:
         return Gan(channels, size, classes, latent=latent, widths=(128, 128, 128, 64))
     net = Gan(
@@ -166,8 +195,18 @@ def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
     return xavier(net)
 
 
+@_gan(
+    "gan-small",
+    kind="small",
+    cite=_MIYATO,
+    latent=32,
+    recipe=TrainingRecipe(epochs=1, steps=1200, batch=64, lr=1e-3),
+)
 def small(channels: int, size: int, classes: int, latent: int) -> Gan:
-    """Narrower where the picture is large: minutes on a CPU."""
+    """Images of a given class; its activations can be perturbed; minutes on a CPU.
+
+    Narrower where the image is large.
+    """
     return Gan(channels, size, classes, latent=latent, widths=(48, 32, 16))
 
 
@@ -184,7 +223,7 @@ def xavier(net: Net) -> Net:
     return net
 
 
-# --- What a GAN is trained against: networks that say how real an image looks, and how much like its class.
+# What a GAN is trained against: networks that say how real an image looks, and how much like its class.
 
 
 class Critic(nn.Module):
@@ -322,7 +361,7 @@ def opponent(net: Gan) -> Critic | ResidualCritic:
     return Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width))
 
 
-# --- How a class-conditional GAN is trained: generator and critic take turns.
+# How a class-conditional GAN is trained: generator and critic take turns.
 #
 # The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR 2018); S. Zhao et al.,
 # "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020 (shifts and brightness of its augmentations).

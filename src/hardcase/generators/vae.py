@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -13,11 +14,36 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
+from hardcase.registry import generator
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Goal
+from hardcase.training.loop import Goal, TrainingRecipe
 from hardcase.types import Images
 
-# --- A hierarchical variational autoencoder in the manner of VDVAE, small enough for a CPU.
+_LAWS = (
+    "images in [0, 1]",
+    "deterministic",
+    "global random state untouched",
+    "rows independent",
+)
+_SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
+_SOHN = """@inproceedings{sohn2015cvae,
+  author    = {Kihyuk Sohn and Honglak Lee and Xinchen Yan},
+  title     = {Learning Structured Output Representation using Deep Conditional Generative Models},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year      = {2015}
+}"""
+_CHILD = """@inproceedings{child2021vdvae,
+  author    = {Rewon Child},
+  title     = {Very Deep {VAEs} Generalize Autoregressive Models and Can Outperform Them on Images},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2021},
+  url       = {https://arxiv.org/abs/2011.10650}
+}"""
+_DENSE = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3)
+_vae = partial(generator, family="vae", laws=_LAWS)
+
+
+# A hierarchical variational autoencoder in the manner of VDVAE, small enough for a CPU.
 #
 # R. Child, "Very deep VAEs generalize autoregressive models and can outperform them on images", ICLR 2021; SINVAD (S. Kang,
 # R. Feldt, S. Yoo, TOSEM 2024) searches in the latent space of the variant of L. Hazami, R. Mama, R. Thurairatnam,
@@ -174,10 +200,23 @@ class Hierarchical(nn.Module):
         return [group for group, place in own if place == level and isinstance(group, Group)]
 
 
+@_vae(
+    "vae-hierarchical",
+    kind="hierarchical",
+    needs="square images whose side can be halved twice",
+    paper="Child, ICLR 2021; as SINVAD uses it, Kang, Feldt and Yoo, TOSEM 2024",
+    cite=(_CHILD, "kang2024sinvad"),
+    latent=1024,
+    recipe=TrainingRecipe(epochs=60, steps=3000, batch=128, lr=1e-3, schedule="warm"),
+)
 def hierarchical(
     channels: int, size: int, classes: int, latent: int, *, width: int = 32
 ) -> Hierarchical:
-    """Two groups at every size but the two largest (one, none); about `latent` codes in all, at least one channel a group."""
+    """Codes at several sizes of the image, in the manner of VDVAE; train it on a GPU.
+
+    Two groups at every size but the two largest (one, none); about `latent` codes in all, at least
+    one channel per group.
+    """
     sides = [size]
     while sides[0] % 2 == 0 and sides[0] > 4 and len(sides) < 4:
         sides.insert(0, sides[0] // 2)
@@ -220,7 +259,7 @@ def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
     return Goal(loss, answer, x[0].numel() / 2 * math.log(spread + 1e-6))
 
 
-# --- Variational autoencoders: linear, convolutional and conditional, behind one interface.
+# Variational autoencoders: linear, convolutional and conditional, behind one interface.
 #
 # D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014; the sizes of S. Kang, R. Feldt, S. Yoo, "Deceiving
 # humans and machines alike", TOSEM 2024 (SINVAD). The conditional form: K. Sohn, H. Lee, X. Yan, "Learning structured output
@@ -290,13 +329,37 @@ class Vae(nn.Module):
         )
 
 
+@_vae(
+    "vae-linear",
+    kind="linear",
+    needs="square images",
+    paper=_SINVAD,
+    cite="kang2024sinvad",
+    latent=400,
+    recipe=_DENSE,
+)
 def linear(channels: int, size: int, classes: int, latent: int, *, hidden: int = 1600) -> Vae:
-    """One hidden layer on either side (784-1600-400 for SINVAD's digits)."""
+    """Variational autoencoder with one hidden layer of 1600 units on either side.
+
+    784-1600-400 for SINVAD's digits.
+    """
     return _dense(channels, size, latent, hidden, labels=0)
 
 
+@_vae(
+    "vae-conditional",
+    kind="conditional",
+    needs="square images with labels",
+    paper="Sohn, Lee and Yan, NeurIPS 2015; named as future work by SINVAD, TOSEM 2024",
+    cite=(_SOHN, "kang2024sinvad"),
+    latent=400,
+    recipe=_DENSE,
+)
 def conditional(channels: int, size: int, classes: int, latent: int, *, hidden: int = 1600) -> Vae:
-    """`linear` with the label, one place for each class, beside the pixels and beside the code."""
+    """Linear variational autoencoder that is told the label when it encodes and decodes.
+
+    The label, one place for each class, stands beside the pixels and beside the code.
+    """
     return _dense(channels, size, latent, hidden, labels=classes)
 
 
@@ -321,10 +384,20 @@ _WIDTHS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1), (64, 1), (64, 1
 """Channels and stride of the eight convolutions of the encoder; the decoder goes through them backwards."""
 
 
+@_vae(
+    "vae-conv",
+    kind="conv",
+    needs="square images of 4x4 or more",
+    paper=_SINVAD,
+    cite="kang2024sinvad",
+    latent=800,
+    recipe=TrainingRecipe(epochs=10, steps=1200, batch=64, lr=3e-3, schedule="warm"),
+)
 def conv(channels: int, size: int, classes: int, latent: int) -> Vae:
-    """Eight 3x3 convolutions on either side, two of which halve (or double) the picture, and a dense layer at the code.
+    """Variational autoencoder with eight convolutions on either side.
 
-    The paper gives only their number; widths, strides and batch normalisation are ours. The authors' code has another,
+    3x3 convolutions, two of which halve (or double) the image, and a dense layer at the code. The
+    paper gives only their number; widths, strides and batch normalisation are ours. The authors' code has another,
     residual network for SVHN.
     """
     if size < 4:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,41 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
+from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import Goal, History, TrainingProgress, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import (
+    Goal,
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    own_randomness,
+)
 from hardcase.types import Images
 
-# --- A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or by gradient.
+_LAWS = (
+    "images in [0, 1]",
+    "deterministic",
+    "global random state untouched",
+    "rows independent",
+)
+_OORD = """@inproceedings{oord2017vqvae,
+  author    = {Aaron van den Oord and Oriol Vinyals and Koray Kavukcuoglu},
+  title     = {Neural Discrete Representation Learning},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year      = {2017},
+  url       = {https://arxiv.org/abs/1711.00937}
+}"""
+_vqvae = partial(
+    generator,
+    family="vqvae",
+    needs="square images whose side is a multiple of 4",
+    latent=64,
+    laws=_LAWS,
+)
+
+
+# A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or by gradient.
 #
 # A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS 2017. Codes start from
 # encoder outputs and a code that nobody uses starts again from one: with random codes a VQ-VAE on digits collapses to black.
@@ -92,7 +121,7 @@ class Codebook(nn.Module):
         self.count[which] = 1.0
 
 
-# --- VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
+# VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
 #
 # A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan, M. Dwyer, G. Yang, 2025)
 # adds a latent and an image discriminator (three dense layers; five convolutions and two dense layers) and states neither
@@ -195,13 +224,34 @@ def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     return nn.Sequential(layers)
 
 
+@_vqvae(
+    "vqvae-ema",
+    kind="ema",
+    paper="van den Oord et al., NeurIPS 2017; as ARGUS uses it",
+    cite=(_OORD, "duan2025argus"),
+    recipe=TrainingRecipe(epochs=15, steps=1500, batch=64, lr=1e-3),
+)
 def ema(channels: int, size: int, classes: int, latent: int) -> VqVae:
-    """Our default: codes follow their users. `latent` is the width of a code."""
+    """Discrete codes on a grid; codebook updated by exponential moving averages.
+
+    The grid has a quarter of the image's side (half of a small colour one). `latent` is the width
+    of a code.
+    """
     return VqVae(channels, size, code=latent, **_measure(channels, size))
 
 
+@_vqvae(
+    "vqvae-gradient",
+    kind="gradient",
+    paper="Duan, Dwyer and Yang, 2025 (ARGUS)",
+    cite="duan2025argus",
+    recipe=TrainingRecipe(epochs=50, steps=1500, batch=64, lr=1e-3, schedule="stairs"),
+)
 def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
-    """As ARGUS states it: the codebook is trained by the loss, with weights .25 (encoder) and .75 (codes)."""
+    """Discrete codes on a grid; codebook trained by the loss, as ARGUS states it.
+
+    The loss weighs the encoder by .25 and the codes by .75.
+    """
     return VqVae(channels, size, code=latent, learned="gradient", **_measure(channels, size))
 
 
@@ -288,7 +338,7 @@ def healthy(net: VqVae, images: Images) -> None:
         )
 
 
-# --- ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an image discriminator.
+# ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an image discriminator.
 
 
 def train_jointly(

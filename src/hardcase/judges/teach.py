@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hardcase import registry
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
@@ -38,8 +39,15 @@ from hardcase.judges.synthetic import (
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import from_bytes, per_row
 from hardcase.training import cards
-from hardcase.training.loop import Goal, History, TrainingProgress, fit, geometry, own_randomness
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import (
+    Goal,
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    fit,
+    geometry,
+    own_randomness,
+)
 from hardcase.types import Images
 
 # --- What a member of the panel is taught: changed images, images between classes, and images of nothing.
@@ -291,6 +299,41 @@ KIND, NAME = "judge", "panel"
 _log = logging.getLogger(__name__)
 
 
+_SERRA = """@inproceedings{serra2020complexity,
+  author    = {Joan Serrà and David Álvarez and Vicenç Gómez and Olga Slizovskaia and José F. Núñez and Jordi Luque},
+  title     = {Input Complexity and Out-of-Distribution Detection with Likelihood-Based Generative Models},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2020},
+  url       = {https://arxiv.org/abs/1909.11480}
+}"""
+_WONG = """@inproceedings{wong2020fast,
+  author    = {Eric Wong and Leslie Rice and J. Zico Kolter},
+  title     = {Fast is Better than Free: Revisiting Adversarial Training},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2020},
+  url       = {https://arxiv.org/abs/2001.03994}
+}"""
+_RICCIO = """@inproceedings{riccio2023validity,
+  author    = {Vincenzo Riccio and Paolo Tonella},
+  title     = {When and Why Test Generators for Deep Learning Produce Invalid Inputs: an Empirical Study},
+  booktitle = {International Conference on Software Engineering (ICSE)},
+  year      = {2023},
+  url       = {https://arxiv.org/abs/2212.11368}
+}"""
+
+
+@registry.judge(
+    "panel",
+    needs="the training split of the data; hardcase train judge",
+    paper="Riccio and Tonella, ICSE 2023 (the study it is measured against); "
+    "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020",
+    cite=(_RICCIO, _SERRA, _WONG),
+    laws=(
+        "took no part in the search",
+        "never saw the seeds",
+        "never used in a search",
+    ),
+)
 def trained(
     train: Images,
     test: Images,

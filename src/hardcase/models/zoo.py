@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.models.catalogue import MODELS, Model
 from hardcase.tensors import per_row
 from hardcase.training import cards
 from hardcase.training.loop import (
     Perturb,
     TrainingProgress,
+    TrainingRecipe,
     classify,
     fit,
     geometry,
@@ -30,7 +31,7 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-# --- Projected gradient ascent inside the training loop, for networks that are to withstand small perturbations.
+# Projected gradient ascent inside the training loop, for networks that are to withstand small perturbations.
 #
 # A. Madry, A. Makelov, L. Schmidt, D. Tsipras, A. Vladu, "Towards deep learning models resistant to adversarial attacks",
 # ICLR 2018. Differences: 5 steps in place of 40 (their MNIST) or 7 (their CIFAR-10), a stride of 2.5 radii over all steps.
@@ -87,7 +88,7 @@ def attack(text: str, *, steps: int = 5) -> Perturb:
     return perturb
 
 
-# --- Names become networks: fresh ones, trained ones, and ones read from a folder.
+# Names become networks: fresh ones, trained ones, and ones read from a folder.
 
 KIND = "classifier"
 
@@ -96,12 +97,10 @@ def build_classifier(
     name: str, *, channels: int, size: int, classes: int, seed: int = 0
 ) -> nn.Module:
     """A fresh network for square images; the same seed gives the same weights. Input in [0, 1], output logits."""
-    module, _, function = _row(name).where.partition(":")
-    factory: Callable[[int, int, int], nn.Module] = getattr(
-        import_module(f"hardcase.models.{module}"), function
-    )
+    row = _row(name)
     with own_randomness(seed, "zoo", name):
-        return factory(channels, size, classes)
+        net: nn.Module = row(channels, size, classes)
+        return net
 
 
 def trained_classifier(
@@ -119,9 +118,9 @@ def trained_classifier(
 
     `adversarial` (``"linf:0.1"``, ``"l2:1.5"``) trains it on images attacked within that radius.
     """
-    recipe = (
-        _row(name).recipe if epochs is None else replace(_row(name).recipe, epochs=epochs, steps=0)
-    )
+    recipe: TrainingRecipe = _row(name).facts["recipe"]
+    if epochs is not None:
+        recipe = replace(recipe, epochs=epochs, steps=0)
     channels, size, classes = geometry(images_train, images_test)
     shape = {"name": name, "channels": channels, "size": size, "classes": classes}
     config = {**shape, "seed": seed, "recipe": asdict(recipe), "adversarial": adversarial}
@@ -151,10 +150,11 @@ def load_classifier(folder: Path, *, data: str | None = None) -> tuple[nn.Module
     return cards.load_card(folder, _from_config, kind=KIND, data=data)
 
 
-def _row(name: str) -> Model:
-    if name not in MODELS:
-        raise choice("model", name, list(MODELS))
-    return MODELS[name]
+def _row(name: str) -> registry.Part:
+    known = registry.parts("model")
+    if name not in known:
+        raise choice("model", name, list(known))
+    return known[name]
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
@@ -177,7 +177,73 @@ def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapp
     }
 
 
-# --- LeNet-1, -4 and -5 as the testing literature uses them.
+# The decorator of each factory is its row: its recipe, what it needs and where it is from.
+
+_network = partial(
+    registry.model,
+    laws=("shapes", "deterministic", "global random state untouched", "layers fire once"),
+)
+_DIGITS = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=4e-3, augment="shift")
+_TANH = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=2e-3, augment="shift")
+_COLOUR = TrainingRecipe(
+    epochs=40, steps=1500, batch=128, lr=2e-3, schedule="warm", augment="crop-flip", decay=0.05
+)
+_LECUN = """@article{lecun1998gradient,
+  author  = {Yann LeCun and Léon Bottou and Yoshua Bengio and Patrick Haffner},
+  title   = {Gradient-Based Learning Applied to Document Recognition},
+  journal = {Proceedings of the IEEE},
+  volume  = {86},
+  number  = {11},
+  year    = {1998},
+  doi     = {10.1109/5.726791}
+}"""
+_KRIZHEVSKY = """@inproceedings{krizhevsky2012alexnet,
+  author    = {Alex Krizhevsky and Ilya Sutskever and Geoffrey E. Hinton},
+  title     = {{ImageNet} Classification with Deep Convolutional Neural Networks},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year      = {2012}
+}"""
+_SIMONYAN = """@inproceedings{simonyan2015vgg,
+  author    = {Karen Simonyan and Andrew Zisserman},
+  title     = {Very Deep Convolutional Networks for Large-Scale Image Recognition},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2015},
+  url       = {https://arxiv.org/abs/1409.1556}
+}"""
+_HE = """@inproceedings{he2016resnet,
+  author    = {Kaiming He and Xiangyu Zhang and Shaoqing Ren and Jian Sun},
+  title     = {Deep Residual Learning for Image Recognition},
+  booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
+  year      = {2016},
+  url       = {https://arxiv.org/abs/1512.03385}
+}"""
+_lenet_row = partial(
+    _network,
+    needs="images of 4x4 or more",
+    paper="LeCun et al., Proc. IEEE 1998; as in DeepXplore, Pei et al., SOSP 2017",
+    cite=("lecun1998gradient", "pei2017deepxplore"),
+    recipe=_DIGITS,
+)
+_lecun_row = partial(
+    _network,
+    needs="images of 12x12 or more",
+    paper="LeCun et al., Proc. IEEE 1998",
+    cite=_LECUN,
+    recipe=_TANH,
+)
+_vgg_row = partial(
+    _network,
+    needs="images of 2x2 or more",
+    paper="Simonyan and Zisserman, ICLR 2015",
+    cite=_SIMONYAN,
+    recipe=_COLOUR,
+)
+_resnet_row = partial(
+    _network, needs="any image size", paper="He et al., CVPR 2016", cite=_HE, recipe=_COLOUR
+)
+
+
+# LeNet-1, -4 and -5 as the testing literature uses them.
 #
 # Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE, 1998;
 # in the form of K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore", SOSP 2017: 5x5 convolutions that keep the size, ReLU, 2x2
@@ -191,23 +257,33 @@ def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapp
 # softmax is not part of the module; `logits` is its last layer.
 
 
+@_lenet_row("lenet1")
 def lenet1(channels: int, size: int, classes: int) -> nn.Sequential:
+    """LeNet-1: two convolutions, one dense layer; 52 neurons."""
     return _lenet(channels, size, classes, convolutions=(4, 12), dense=())
 
 
+@_lenet_row("lenet4")
 def lenet4(channels: int, size: int, classes: int) -> nn.Sequential:
+    """LeNet-4: two convolutions, two dense layers; 148 neurons."""
     return _lenet(channels, size, classes, convolutions=(6, 16), dense=(84,))
 
 
+@_lenet_row("lenet5")
 def lenet5(channels: int, size: int, classes: int) -> nn.Sequential:
+    """LeNet-5: two convolutions, three dense layers; 268 neurons."""
     return _lenet(channels, size, classes, convolutions=(6, 16), dense=(120, 84))
 
 
+@_lecun_row("lenet4-lecun")
 def lenet4_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
+    """LeNet-4 nearer to LeCun's article: tanh, means in place of maxima."""
     return _lecun(channels, size, classes, convolutions=(4, 16), dense=(120,))
 
 
+@_lecun_row("lenet5-lecun")
 def lenet5_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
+    """LeNet-5 nearer to LeCun's article: tanh, means in place of maxima."""
     return _lecun(channels, size, classes, convolutions=(6, 16), dense=(120, 84))
 
 
@@ -259,12 +335,21 @@ def _lenet(
     return net
 
 
-# --- Convolutional classifiers without shortcuts: SINVAD's, an AlexNet and a VGG-16 for small images.
+# Convolutional classifiers without shortcuts: SINVAD's, an AlexNet and a VGG-16 for small images.
 
 
+@_network(
+    "sinvad-cnn",
+    needs="images of 4x4 or more",
+    paper="Kang, Feldt and Yoo, TOSEM 2024",
+    cite="kang2024sinvad",
+    recipe=TrainingRecipe(epochs=10, steps=600, batch=128, lr=1e-3),
+)
 def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
-    """The six-layer classifier of S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike: search-based test
-    input generation for DNNs using variational autoencoders", TOSEM 2024 (SINVAD).
+    """SINVAD's six-layer classifier: four convolutions, two dense layers, dropout.
+
+    S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike: search-based test input
+    generation for DNNs using variational autoencoders", TOSEM 2024.
 
     3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout is not in our
     sources: a quarter before and a half after the dense layer.
@@ -287,9 +372,18 @@ def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
     return nn.Sequential(layers)
 
 
+@_network(
+    "alexnet",
+    needs="images of 8x8 or more",
+    paper="Krizhevsky et al., NeurIPS 2012",
+    cite=_KRIZHEVSKY,
+    recipe=_COLOUR,
+)
 def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
-    """Five convolutions and three dense layers in the manner of A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet
-    classification with deep convolutional neural networks", NeurIPS 2012, for images of about 32x32.
+    """AlexNet for small colour images: five convolutions, three dense layers.
+
+    In the manner of A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
+    convolutional neural networks", NeurIPS 2012, for images of about 32x32.
 
     Differences: 3x3 and 5x5 kernels of stride 1, dense layers of 1024, batch normalisation in place of local response
     normalisation.
@@ -315,9 +409,13 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
     return nn.Sequential(layers)
 
 
+@_vgg_row("vgg16")
 def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
-    """Configuration D of K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale image recognition",
-    ICLR 2015, as it is used for 32x32: 13 convolutions with batch normalisation, then one dense layer of 8 x `width`.
+    """VGG-16 with batch normalisation for small colour images; train it on a GPU.
+
+    Configuration D of K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale
+    image recognition", ICLR 2015, as it is used for 32x32: 13 convolutions with batch
+    normalisation, then one dense layer of 8 x `width`.
 
     Differences: one dense layer in place of two of 4096; a pool is left out where the picture is already one pixel.
     """
@@ -339,8 +437,9 @@ def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequ
     return nn.Sequential(layers)
 
 
+@_vgg_row("vgg16-small")
 def vgg16_small(channels: int, size: int, classes: int) -> nn.Sequential:
-    """`vgg16` at a quarter of its width."""
+    """VGG-16 at a quarter of its width, for a CPU."""
     return vgg16(channels, size, classes, width=16)
 
 
@@ -359,7 +458,7 @@ def _at_least(what: str, size: int, least: int) -> None:
         )
 
 
-# --- ResNet-18 for small images.
+# ResNet-18 for small images.
 #
 # K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016. Differences, as usual for
 # 32x32: a 3x3 first convolution of stride 1 and no pooling after it.
@@ -387,8 +486,13 @@ class Block(nn.Module):
         return out
 
 
+@_resnet_row("resnet18")
 def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
-    """Four stages of two blocks, `width` to 8 x `width` channels. Any `size`: the last layer averages over the picture."""
+    """ResNet-18 for small colour images; train it on a GPU.
+
+    Four stages of two blocks, `width` to 8 x `width` channels. Any `size`: the last layer averages
+    over the image.
+    """
     layers = OrderedDict[str, nn.Module]()
     layers["conv1"] = nn.Conv2d(channels, width, 3, padding=1, bias=False)
     layers["norm1"] = nn.BatchNorm2d(width)
@@ -405,6 +509,7 @@ def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.S
     return nn.Sequential(layers)
 
 
+@_resnet_row("resnet18-small")
 def resnet18_small(channels: int, size: int, classes: int) -> nn.Sequential:
-    """`resnet18` at a quarter of its width."""
+    """ResNet-18 at a quarter of its width, for a CPU."""
     return resnet18(channels, size, classes, width=16)

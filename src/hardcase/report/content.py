@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hardcase.citations import ENTRIES, bibtex
-from hardcase.registry import rows
+from hardcase.catalogue import bibtex, citations
+from hardcase.registry import rows as listed
 from hardcase.report import words
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
@@ -105,6 +105,7 @@ _SETTINGS = ("seed", "device", "threads", "keep", "bitwise", "deterministic", "c
 def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict[str, Any]:
     record = run.record
     keys = list(record.get("citations") or [])
+    known = citations()
     config = run.folder / "config.toml"
     return {
         "command": _command(record.get("argv") or []),
@@ -114,8 +115,8 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
         "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
         "not_tested": _not_tested(run, skipped, sheet),
-        "citations": bibtex(key for key in keys if key in ENTRIES),
-        "citations_unknown": [key for key in keys if key not in ENTRIES],
+        "citations": bibtex(key for key in keys if key in known),
+        "citations_unknown": [key for key in keys if key not in known],
     }
 
 
@@ -154,7 +155,7 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
             )
     lines += _classes(run, sheet)
     method = str(run.record.get("method"))
-    names = [str(row["name"]) for row in rows("methods")]
+    names = [row["name"] for row in listed("methods")]
     others = [name for name in names if name != method.partition("@")[0]]
     lines.append(
         f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand them."

@@ -21,6 +21,7 @@ from torch import Tensor
 from hardcase import tensors
 from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
+from hardcase.catalogue import citation_keys
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
@@ -145,7 +146,7 @@ def first_record(
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": dict.fromkeys(SPENDING, 0),
         "notes": list(health.notes),
-        "citations": list(method.details.get("cite", ())),
+        "citations": citation_keys(method.details.get("cite", ())),
         **about,
     }
 

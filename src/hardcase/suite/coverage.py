@@ -10,8 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from hardcase.criteria.catalogue import Spec, names, parse, parse_list
-from hardcase.criteria.criterion import Measure, Tally, build_criteria, requirements
+from hardcase.criteria.criterion import (
+    Measure,
+    Spec,
+    Tally,
+    build_criteria,
+    names,
+    parse,
+    parse_list,
+    requirements,
+)
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import Anatomy, Layered, join_taps, survey
 from hardcase.criteria.profile import Needs, Profile, fit_profile

@@ -32,8 +32,7 @@ from hardcase.suite import figures
 from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training import cards
-from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import Images, Method, Space
 
 # --- Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or tied to it.

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
         Goal,
         History,
         TrainingProgress,
+        TrainingRecipe,
         classify,
         fit,
         own_randomness,
     )
-    from hardcase.training.recipe import TrainingRecipe
 
 __getattr__, __dir__, __all__ = lazy(__name__)

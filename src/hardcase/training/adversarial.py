@@ -21,10 +21,10 @@ from hardcase.training.loop import (
     Keeper,
     Teller,
     TrainingProgress,
+    TrainingRecipe,
     own_randomness,
     pick,
 )
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 # --- Training of several networks against each other: generators and discriminators take turns on every batch.

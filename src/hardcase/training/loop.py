@@ -23,10 +23,48 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
-# --- The optimisers, schedules and augmentations that a recipe may name.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """How a network is trained, as plain values that fit into a table and into a card.
+
+    Args:
+        epochs: Passes over the data.
+        batch: Images in each step.
+        lr: The largest learning rate.
+        steps: The fewest steps: small data sets are passed over more often.
+        optimiser: A name of `OPTIMISERS`.
+        schedule: A name of `SCHEDULES`.
+        augment: A name of `AUGMENTS`.
+        decay: Weight decay.
+    """
+
+    epochs: int
+    batch: int
+    lr: float
+    steps: int = 0
+    optimiser: str = "adam"
+    schedule: str = "cosine"
+    augment: str = "none"
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
+            seen = f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}"
+            raise Problem(
+                "training needs at least one epoch, a batch of one and a positive rate; "
+                f"given: {seen}."
+            )
+
+    def rounds(self, count: int) -> tuple[int, int]:
+        """Epochs, and steps in each, for `count` images; a smaller last batch is left out."""
+        inside = max(count // self.batch, 1)
+        return max(self.epochs, math.ceil(self.steps / inside)), inside
+
+
+# The optimisers, schedules and augmentations that a recipe may name.
 
 Optimiser = Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]
 Schedule = Callable[[float], float]
@@ -122,7 +160,7 @@ AUGMENTS: dict[str, Augment] = {
 }
 
 
-# --- How a training is told of: where it stands, and what it was.
+# How a training is told of: where it stands, and what it was.
 
 _log = logging.getLogger(__name__)
 EVERY = 20
@@ -219,7 +257,7 @@ class Teller:
         return warning
 
 
-# --- A training that was stopped goes on where it stood: what it needs for that, kept beside the network to be. Never pickle.
+# A training that was stopped goes on where it stood: what it needs for that, kept beside the network to be. Never pickle.
 
 STATE, SECONDS = "state.safetensors", 30.0
 """The file, and the time between two writings of it: as much work may be lost."""
@@ -384,7 +422,7 @@ def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     return value.to(parameter.device) if parameter.device.type == "cuda" else value
 
 
-# --- The one training loop: data as a single tensor, order and noise from named streams, early checks.
+# The one training loop: data as a single tensor, order and noise from named streams, early checks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +555,7 @@ def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
         )
 
 
-# --- Classification as a goal, if asked for against small attacks; what of a data set a training needs to be true.
+# Classification as a goal, if asked for against small attacks; what of a data set a training needs to be true.
 
 Perturb = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """Other images to train on in place of these: (network, images, labels, noise)."""

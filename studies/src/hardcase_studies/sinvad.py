@@ -17,7 +17,6 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
-from hardcase.generators.catalogue import GENERATORS
 from hardcase.methods.sinvad import sinvad, sinvad_paper, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
@@ -302,7 +301,7 @@ def latent_sizes(bench: Bench) -> Outcome:
 
 
 def _kinds(train: Images) -> list[str]:
-    deep = ["hierarchical"] if "vae-hierarchical" in GENERATORS and train.x.shape[1] > 1 else []
+    deep = ["hierarchical"] if train.x.shape[1] > 1 else []
     return ["linear", "conv", *deep]
 
 

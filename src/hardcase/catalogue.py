@@ -1,0 +1,252 @@
+"""The stored catalogue: what ``hardcase list`` and ``hardcase cite`` read, without torch.
+
+``catalogue.json`` is written from the registry (`write_catalogue`, ``make catalogue``); a test fails
+when it no longer agrees with the decorators of the parts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from hardcase import registry
+from hardcase.errors import Problem, choice
+from hardcase.registry import CATALOGUE, LAWS, ROOMS, Part
+
+_SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
+_KEY = re.compile(r"@\w+\{([^,\s]+),")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a part, as its signature and its docstring state it.
+
+    Args:
+        default: Its value where none is given.
+        help: What it means, from the ``Args`` section.
+        choices: The values it can take, where its annotation is a `Literal`.
+    """
+
+    default: Any
+    help: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def options_of(part: Part) -> dict[str, Option]:
+    """The options of a part by name.
+
+    Args:
+        part: A row of the registry.
+
+    Example:
+        >>> from hardcase.catalogue import options_of
+        >>> from hardcase.registry import resolve
+        >>> options_of(resolve("criterion", "kmnc"))["cuts"].choices
+        ('right-open', 'left-open', 'closed')
+    """
+    helps = argument_helps(part.make)
+    hints = _hints(part.make)
+    return {
+        name: Option(parameter.default, helps.get(name, ""), _choices(hints.get(name)))
+        for name, parameter in part.options.items()
+    }
+
+
+def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
+    """What the ``Args`` section of a docstring says of each parameter."""
+    lines = (inspect.getdoc(made) or "").splitlines()
+    if "Args:" not in lines:
+        return {}
+    helps: dict[str, str] = {}
+    name = ""
+    for line in lines[lines.index("Args:") + 1 :]:
+        if line and not line.startswith(" "):
+            break
+        first = re.match(r" {4}(\w+): (.*)", line)
+        if first:
+            name = first[1]
+            helps[name] = first[2]
+        elif name and line.strip():
+            helps[name] += f" {line.strip()}"
+    return helps
+
+
+def definition_of(made: Callable[..., Any]) -> str:
+    """The second paragraph of a docstring in one line, unless a section begins there."""
+    paragraphs = (inspect.getdoc(made) or "").split("\n\n")
+    if len(paragraphs) < 2 or paragraphs[1].startswith(_SECTIONS):
+        return ""
+    return " ".join(paragraphs[1].split())
+
+
+def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Everything that the catalogue says of a part, as plain values.
+
+    Args:
+        part: A row of the registry.
+        measured: What can only be read from a part once it is made, such as a method's needs and
+            budget; it takes the place of the part's facts.
+    """
+    options = {
+        name: {
+            "default": _plain(option.default),
+            "help": option.help,
+            "choices": list(option.choices),
+        }
+        for name, option in options_of(part).items()
+        if name not in _NO_OPTIONS
+    }
+    shown = {**part.facts, **(measured or {})}
+    facts = {k: _plain(v) for k, v in shown.items() if _is_plain(v) and k not in _INNER}
+    row: dict[str, Any] = {
+        "name": part.name,
+        "summary": part.summary,
+        "definition": definition_of(part.make),
+        "needs": "",
+        "paper": part.paper,
+        "laws": list(LAWS.get(part.kind, ())),
+        "differences": part.differences,
+        **facts,
+        "options": options,
+        "cite": citation_keys(part.cite),
+    }
+    return {key: value for key, value in row.items() if value or key in _ALWAYS}
+
+
+def rows_of(kind: str) -> list[dict[str, Any]]:
+    """The rows of all parts of a kind that this package has."""
+    if kind != "method":
+        return [row_of(part) for part in _own(kind)]
+    from hardcase.testing.methods import method_facts
+
+    return [row_of(part, method_facts(part)) for part in _own(kind)]
+
+
+_ALWAYS = ("name", "summary", "needs", "paper", "laws", "options", "cite")
+_NO_OPTIONS = ("name", "keeps_code")
+"""Fields of a class that say what it is."""
+_INNER = ("toy",)
+"""Facts that only the laws read."""
+
+
+def citation_key(text: str) -> str:
+    """The key of a BibTeX entry; a bare key names an entry that another part states."""
+    found = _KEY.match(text)
+    return found[1] if found else text
+
+
+def citation_keys(cite: str | Iterable[str]) -> list[str]:
+    """The keys of a part's citations, as a run stores them.
+
+    Args:
+        cite: One or several BibTeX entries or keys.
+    """
+    texts = [cite] if isinstance(cite, str) else cite
+    return [citation_key(text) for text in texts]
+
+
+def build_catalogue() -> dict[str, Any]:
+    """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
+    from hardcase.statistics import METRICS
+
+    entries: dict[str, str] = {}
+    for part in (part for kind in ROOMS for part in _own(kind)):
+        for text in filter(_KEY.match, part.cite):
+            key = citation_key(text)
+            if entries.setdefault(key, text) != text:
+                raise Problem(f"two parts state the citation {key!r} differently.")
+    return {
+        **{room: rows_of(kind) for kind, room in ROOMS.items()},
+        "metrics": [asdict(metric) for metric in METRICS],
+        "citations": dict(sorted(entries.items())),
+    }
+
+
+def write_catalogue(path: Path = CATALOGUE) -> Path:
+    """Write the catalogue of all parts of this package.
+
+    Args:
+        path: The file; by default the one that is installed with the package.
+    """
+    path.write_text(render(), encoding="utf-8")
+    return path
+
+
+def render() -> str:
+    """The text of the catalogue's file."""
+    return json.dumps(build_catalogue(), indent=1, ensure_ascii=False, sort_keys=False) + "\n"
+
+
+def citations() -> dict[str, str]:
+    """The BibTeX of all parts by key, from the stored catalogue."""
+    stored: dict[str, str] = json.loads(CATALOGUE.read_text(encoding="utf-8"))["citations"]
+    return stored
+
+
+def bibtex(keys: Iterable[str]) -> str:
+    """The BibTeX entries of `keys`, each once, in the order given.
+
+    The key of a method's first source brings the others of the method with it: runs of earlier
+    versions stored only that one.
+
+    Args:
+        keys: Citation keys, as a run's record lists them.
+
+    Raises:
+        Problem: If no part has such a citation.
+    """
+    known = citations()
+    together = {row["cite"][0]: row["cite"] for row in registry.rows("methods") if row["cite"]}
+    wanted: dict[str, None] = {}
+    for key in keys:
+        if key not in known:
+            raise choice("citation", key, list(known))
+        wanted |= dict.fromkeys((key, *together.get(key, ())))
+    return "\n\n".join(known[key] for key in wanted)
+
+
+def _own(kind: str) -> list[Part]:
+    """The parts of this package: those of plug-ins are not in its catalogue."""
+    every = registry.parts(kind).values()
+    return [part for part in every if part.make.__module__.startswith("hardcase.")]
+
+
+def _hints(made: Callable[..., Any]) -> Mapping[str, Any]:
+    target = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]  # its own
+    try:
+        return get_type_hints(target)
+    except (NameError, TypeError, AttributeError):  # annotations that only type checkers read
+        return {}
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float) or is_dataclass(value)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+if __name__ == "__main__":
+    from hardcase.catalogue import write_catalogue as write
+
+    print(write())

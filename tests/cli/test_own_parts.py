@@ -1,0 +1,93 @@
+"""Data, criteria and judges of a user's own file, through the commands: ``file.py:name``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hardcase.cli.main import main
+from hardcase.runs.results import Run
+
+OWN = """
+import torch
+from torch import nn
+
+from hardcase import Images
+from hardcase.criteria import select
+from hardcase.criteria.neuron import Activated
+from hardcase.registry import criterion, data
+
+class Thirds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.AvgPool2d((12, 4))
+        self.flat = nn.Flatten()
+        self.out = nn.Linear(3, 3, bias=False)
+        self.out.weight.data = 9 * torch.eye(3)
+
+    def forward(self, x):
+        return self.out(self.flat(self.mean(x)))
+
+def _bars(count, seed):
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(count) % 3
+    x = torch.randint(0, 60, (count, 1, 12, 12), generator=rng)
+    for row, label in enumerate(y.tolist()):
+        x[row, :, :, 4 * label : 4 * label + 4] += 150
+    return Images(x.to(torch.uint8), y, tuple(f"bar-{seed}-{i}" for i in range(count)), ("0", "1", "2"))
+
+@data("my-bars", needs="nothing", paper="ours")
+def bars():
+    "Bars in one of three places."
+    return _bars(60, 0), _bars(12, 1)
+
+@criterion("loud", laws=("ratio", "monotone"))
+def loud(anatomy, *, threshold: float = 0.2):
+    "Outputs that are loud for some input."
+    return Activated(select(anatomy, "dense", "unit"), threshold)
+
+def strict(x, expected):
+    return {"valid": [True] * len(x), "label_kept": [False] * len(x)}
+"""
+
+
+@pytest.fixture(autouse=True)
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    Path("own.py").write_text(OWN)
+
+
+def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
+    words = ["run", "--method", "dlfuzz", "--data", "own.py:bars", "--model", "own.py:Thirds"]
+    words += [
+        "--seeds",
+        "6",
+        "--criterion",
+        "own.py:loud",
+        "--criteria",
+        "nc,own.py:loud:threshold=0.1",
+    ]
+    assert main([*words, "--out", "run", "--progress", "none"]) == 0
+    run = Run("run")
+    assert run.record["data"] == "own.py:bars"
+    assert run.seeds["id"][0].as_py().startswith("bar-1-")
+    measured = {row["criterion"]: row for row in run.record["coverage"]}
+    assert measured["own.py:loud:threshold=0.1"]["total"] == 3
+    capsys.readouterr()
+    assert main(["judge", "run", "--judge", "own.py:strict", "--progress", "none"]) == 0
+    assert Run("run").record["funnel"]["confirmed"] == 0
+    assert main(["cite", "run"]) == 0
+    assert "guo2018dlfuzz" in capsys.readouterr().out
+
+
+def test_coverage_by_a_criterion_of_ones_own(capsys):
+    words = ["coverage", "--model", "own.py:Thirds", "--data", "own.py:bars"]
+    assert main([*words, "--criteria", "own.py:loud", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["criterion"], row["total"], row["value"]) == ("own.py:loud", 3, 1.0)
+
+
+def test_data_of_ones_own_are_described(capsys):
+    assert main(["data", "own.py:bars", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == "own.py:bars"

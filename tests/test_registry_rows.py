@@ -1,0 +1,67 @@
+"""Rows of the registry: each is complete, and the stored catalogue says the same."""
+
+import json
+
+import pytest
+
+from hardcase import registry
+from hardcase.catalogue import build_catalogue, citation_key, options_of, render
+from hardcase.registry import CATALOGUE, ROOMS
+
+ROWS = [(kind, name) for kind in ROOMS for name in registry.parts(kind)]
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return build_catalogue()
+
+
+def test_the_stored_catalogue_is_not_stale():
+    assert CATALOGUE.read_text(encoding="utf-8") == render(), "make catalogue writes it anew"
+
+
+@pytest.mark.parametrize(("kind", "name"), ROWS)
+def test_a_row_says_what_a_list_shows(kind, name, catalogue):
+    part = registry.parts(kind)[name]
+    row = next(row for row in catalogue[ROOMS[kind]] if row["name"] == name)
+    assert {"name", "summary", "needs", "paper", "laws", "options", "cite"} <= row.keys()
+    assert part.summary
+    assert not part.summary.endswith(".")
+    assert part.facts.get("needs")
+    assert set(row["options"]) == set(options_of(part))
+    assert part.paper or kind == "data"
+
+
+def test_every_citation_is_stated_once(catalogue):
+    rooms = [catalogue[room] for room in ROOMS.values()]
+    used = {key for rows in rooms for row in rows for key in row["cite"]}
+    assert used <= catalogue["citations"].keys()
+    for key, text in catalogue["citations"].items():
+        assert citation_key(text) == key
+
+
+def test_rows_do_not_depend_on_the_order_of_imports(catalogue):
+    for kind, room in ROOMS.items():
+        names = [row["name"] for row in catalogue[room]]
+        assert names == sorted(names), kind
+
+
+def test_the_catalogue_is_plain_json():
+    stored = json.loads(CATALOGUE.read_text(encoding="utf-8"))
+    assert stored["models"][0]["recipe"]["epochs"] > 0
+    assert {"metrics", "citations", *ROOMS.values()} == stored.keys()
+
+
+def test_a_part_of_a_file_keeps_its_own_row(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from hardcase.registry import judge\n"
+        "@judge('strict', paper='ours', needs='nothing')\n"
+        "def strict(x, expected):\n"
+        "    'Nothing is valid.'\n"
+        "    return {'valid': [False] * len(x), 'label_kept': [False] * len(x)}\n"
+    )
+    part = registry.resolve("judge", f"{file}:strict")
+    assert part.summary == "Nothing is valid"
+    assert part.paper == "ours"
+    registry._parts["judge"].pop("strict")
