@@ -25,7 +25,7 @@ from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, State
 # --- Class escape: which classes border on which, as the subject sees them.
 #
 # Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class reaches another. Ours
-# asks a tenth of the questions for all classes together: random walks leave a seed's class, are halved to the border, and
+# asks a tenth of the queries for all classes together: random walks leave a seed's class, are halved to the border, and
 # what counts is the class they enter there. In a network trained on mixed labels the second most likely class is the
 # same all over a class, so the walks enter it all around.
 
@@ -76,8 +76,10 @@ def measure(
     subject: Model, method: Method, images: Images, *, seed: int = 0
 ) -> tuple[Escapes, Walks, Images]:
     """Walks from all usable `images`, counted by class; also the walks themselves and the seeds they started from."""
-    seeds, kinds = usable(subject, images), len(images.classes)
-    parts, spent = [_nowhere()], 0
+    seeds = usable(subject, images)
+    kinds = len(images.classes)
+    parts = [_nowhere()]
+    spent = 0
     for number, rows in enumerate(chunks(len(seeds), SHARD)):
         some = seeds.take(torch.arange(len(seeds))[rows])
         state, queries = walk(subject, method, some, seed=seed, number=number)
@@ -119,12 +121,11 @@ def measure_as_published(
     targets: tuple[int, ...] = (),
 ) -> Escapes:
     """The paper's count: `method` (``sinvad_paper`` with a target) is asked for one class after the other; a seed stops there."""
-    seeds, kinds = usable(subject, images), len(images.classes)
-    attempts, entered, spent = (
-        torch.zeros(kinds, dtype=torch.int64),
-        torch.zeros(kinds, kinds, dtype=torch.int64),
-        0,
-    )
+    seeds = usable(subject, images)
+    kinds = len(images.classes)
+    attempts = torch.zeros(kinds, dtype=torch.int64)
+    entered = torch.zeros(kinds, kinds, dtype=torch.int64)
+    spent = 0
     for target in targets or range(kinds):
         others = seeds.take((seeds.y != target).nonzero().squeeze(1))
         if not len(others):
@@ -162,7 +163,9 @@ def floor(subject: Model, images: Images) -> Float[Tensor, "k k"]:
 # --- What class escapes mean for a user: two matrices, the suspicious pairs in plain words, and examples.
 
 EXAMPLES = 8
-LEAST, TIMES, UNSURE = 0.005, 4.0, 0.02
+LEAST = 0.005
+TIMES = 4.0
+UNSURE = 0.02
 """A pair is suspicious where half the images of one class get `LEAST` or more for the other, `TIMES` as much as nine tenths
 of all pairs; where already nine tenths of all pairs get `UNSURE`, the network is unsure of everything."""
 
@@ -221,7 +224,8 @@ def pairs(told: Escaped) -> list[Pair]:
 
 def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
     """Plain sentences."""
-    odd, usual = [pair for pair in ranked if pair.suspicious], usual_floor(told.floor)
+    odd = [pair for pair in ranked if pair.suspicious]
+    usual = usual_floor(told.floor)
     if odd:
         named = ", ".join(
             f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the ways out)"
@@ -239,7 +243,8 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
 
 def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> Outcome:
     """Tables and pictures; `paint` turns codes into images."""
-    ranked, escapes = pairs(told), told.escapes
+    ranked = pairs(told)
+    escapes = told.escapes
     share = told.confusion / told.confusion.sum(1, keepdim=True).clamp_min(1)
     drawn = {"ways out that enter, %": escapes.rate, "test images given to, %": share}
     shown = [
@@ -249,7 +254,7 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
     notes = [
         answer(told, ranked),
         f"{escapes.seeds} seeds, {int(escapes.attempts.sum())} walks that left their class, "
-        f"{escapes.queries / max(escapes.seeds, 1):.0f} questions a seed for all classes together",
+        f"{escapes.queries / max(escapes.seeds, 1):.0f} queries per seed for all classes together",
         "ways out: of all random walks out of the first class, those that enter the second where they cross the border",
         f"floor: half of the first class's images get at least this probability for the second; usual here: {usual_floor(told.floor):.2g}",
     ]
@@ -309,7 +314,8 @@ def _examples(
     told: Escaped, ranked: Sequence[Pair], paint: Callable[[Tensor], Tensor], path: Path
 ) -> str:
     """For the four first pairs the shortest ways across: the seed above, the image on the border below."""
-    own, rows = told.seeds.y[told.walks.seed], dict[str, Tensor]()
+    own = told.seeds.y[told.walks.seed]
+    rows = dict[str, Tensor]()
     for pair in ranked[:4]:
         of = ((own == pair.source) & (told.walks.entered == pair.goal)).nonzero().squeeze(1)
         near = _one_each(of[told.walks.length[of].argsort(stable=True)], told.walks.seed)[:EXAMPLES]
