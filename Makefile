@@ -16,8 +16,8 @@ $(RUNS): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -c constraints.txt torch==2.13.0 -e .
 	touch $(RUNS)
 
-$(READY): $(RUNS)
-	$(BIN)/pip install -q -c constraints.txt -e .[dev]
+$(READY): $(RUNS) studies/pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e .[dev] -e ./studies
 	touch $(READY)
 
 demo: $(RUNS)  ## the main job on real digits; ends with a report
@@ -27,8 +27,8 @@ test: venv lint  ## laws, references, golden runs, end to end
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: venv
-	$(BIN)/ruff check --no-cache src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check --no-cache src studies tests benchmarks examples
+	$(BIN)/ruff format --check src studies tests benchmarks
 	$(BIN)/mypy
 
 bench: venv  ## speed as ratios in one run, collected in benchmarks/results.json
@@ -48,4 +48,4 @@ docs: catalogue  ## the tables of methods, criteria and models, written from the
 	$(BIN)/python docs/make_tables.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info

@@ -157,3 +157,17 @@ def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, m
         method.search.population + (method.search.generations - 1) * (method.search.population - 1)
         >= 200
     )
+
+
+@pytest.mark.usefixtures("toys")
+def test_retraining_is_measured_beside_its_controls(tmp_path):
+    options = {"mixes": [0.7], "originals": 12}
+    outcome = argus.retraining(Bench(out=tmp_path, repeats=2, options=options))
+    *ours, paper = outcome.tables
+    assert [table.title.partition(" images of ")[2] for table in ours] == [
+        "ARGUS 0.7",
+        "argus-adaptive",
+    ]
+    assert ours[0].rows[0][0] == "before"
+    assert ours[0].columns[1:] == ["test set, %", "tests of argus-adaptive, %"]
+    assert paper.rows[0][:2] == ["Random", 98.12]

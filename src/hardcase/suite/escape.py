@@ -124,12 +124,11 @@ def measure_as_published(
     targets: tuple[int, ...] = (),
 ) -> Escapes:
     """The paper's count: `method` (``sinvad_paper`` with a target) is asked for one class after the other; a seed stops there."""
-    seeds, kinds = usable(subject, images), len(images.classes)
-    attempts, entered, spent = (
-        torch.zeros(kinds, dtype=torch.int64),
-        torch.zeros(kinds, kinds, dtype=torch.int64),
-        0,
-    )
+    seeds = usable(subject, images)
+    kinds = len(images.classes)
+    attempts = torch.zeros(kinds, dtype=torch.int64)
+    entered = torch.zeros(kinds, kinds, dtype=torch.int64)
+    spent = 0
     for target in targets or range(kinds):
         others = seeds.take((seeds.y != target).nonzero().squeeze(1))
         if not len(others):
@@ -164,7 +163,9 @@ def floor(subject: Model, images: Images) -> Float[Tensor, "k w"]:
 
 
 EXAMPLES = 8
-LEAST, TIMES, UNSURE = 0.005, 4.0, 0.02
+LEAST = 0.005
+TIMES = 4.0
+UNSURE = 0.02
 """A pair is suspicious where half the images of one class get `LEAST` or more for the other, `TIMES` as much as nine tenths
 of all pairs; where already nine tenths of all pairs get `UNSURE`, the network is unsure of everything."""
 
@@ -253,7 +254,8 @@ def pairs(told: Escaped) -> list[Pair]:
 
 def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
     """Plain sentences."""
-    odd, usual = [pair for pair in ranked if pair.suspicious], usual_floor(told.floor)
+    odd = [pair for pair in ranked if pair.suspicious]
+    usual = usual_floor(told.floor)
     if odd:
         named = ", ".join(
             f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the ways out)"
@@ -271,7 +273,8 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
 
 def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> Outcome:
     """Tables and pictures; `paint` turns codes into images."""
-    ranked, escapes = pairs(told), told.escapes
+    ranked = pairs(told)
+    escapes = told.escapes
     share = told.confusion / told.confusion.sum(1, keepdim=True).clamp_min(1)
     drawn = {
         "ways out that enter, %": escapes.rate[:, told.shown],
@@ -350,7 +353,8 @@ def _examples(
     told: Escaped, ranked: Sequence[Pair], paint: Callable[[Tensor], Tensor], path: Path
 ) -> str:
     """For the four first pairs the shortest ways across: the seed above, the image on the border below."""
-    own, rows = told.seeds.y[told.walks.seed], dict[str, Tensor]()
+    own = told.seeds.y[told.walks.seed]
+    rows = dict[str, Tensor]()
     for pair in ranked[:4]:
         of = ((own == pair.source) & (told.walks.entered == pair.goal)).nonzero().squeeze(1)
         near = _one_each(of[told.walks.length[of].argsort(stable=True)], told.walks.seed)[:EXAMPLES]

@@ -40,9 +40,11 @@ from hardcase.types import Images, Method, Space
 # A picture is a framed digit: the frame has stripes and a mark in its corner, the ground a tint; the digit has a brightness, a
 # colour, a stroke, a slant and a place. Each trait is a number from 0 to 1, and each can be measured in the picture again.
 
-SIDE, FRAME = 28, 4
+SIDE = 28
+FRAME = 4
 INNER = slice(FRAME, SIDE - FRAME)
-LOW, HIGH = 0.3, 0.7
+LOW = 0.3
+HIGH = 0.7
 """A trait tied to the class lies below the one for the first class, above the other for the second."""
 
 
@@ -73,9 +75,11 @@ def _shape(name: str) -> Callable[[Tensor], Tensor]:
 
 def _thickness(x: Tensor) -> Tensor:
     """How much of the picture is ink. Only means over many pixels are taken, in which the noise of single ones cancels."""
-    green, smooth = _green(x), _smooth(x)
+    green = _green(x)
+    smooth = _smooth(x)
     ground, top = _levels(smooth)
-    digit, around = smooth > ground + 0.75 * (top - ground), smooth < ground + 0.25 * (top - ground)
+    digit = smooth > ground + 0.75 * (top - ground)
+    around = smooth < ground + 0.25 * (top - ground)
     high, low = (
         (green * part).sum((1, 2, 3)) / part.sum((1, 2, 3)).clamp_min(1) for part in (digit, around)
     )
@@ -171,11 +175,9 @@ def _placed(
     """The digit with broader strokes, leaning, and moved sideways."""
     broad = functional.max_pool2d(digits, 3, 1, 1)
     x = digits + (broad - digits) * thick[:, None]
-    lean, move, zero = (
-        0.8 * (slant - 0.5).flatten(),
-        0.5 * (0.5 - place).flatten(),
-        torch.zeros(len(x)),
-    )
+    lean = 0.8 * (slant - 0.5).flatten()
+    move = 0.5 * (0.5 - place).flatten()
+    zero = torch.zeros(len(x))
     rows = torch.stack([zero + 1.15, lean * 1.15, move, zero, zero + 1.15, zero], 1).reshape(
         -1, 2, 3
     )
@@ -210,7 +212,8 @@ def world(
         len(label), len(TRAITS), generator=stream(seed, "traits", digits.split, tied or "free")
     )
     if tied is not None:
-        column, high = NAMES.index(tied), (label == 1) ^ swapped
+        column = NAMES.index(tied)
+        high = (label == 1) ^ swapped
         traits[:, column] = torch.where(
             high, HIGH + (1 - HIGH) * traits[:, column], LOW * traits[:, column]
         )
@@ -236,7 +239,9 @@ def measures(x: Float[Tensor, "m 3 28 28"]) -> Float[Tensor, "m f"]:
 # --- What the fault benchmark needs: the made world, a conditional generator of it, and networks taught with and without faults.
 
 TEACHING = TrainingRecipe(epochs=6, steps=300, batch=64, lr=2e-3)
-LATENT, EPOCHS, COPIES = 48, 12, 8
+LATENT = 48
+EPOCHS = 12
+COPIES = 8
 WRONG = 0.4
 """The share of pictures with the other class's digit that a fault is taught with: shape then says little, the trait all."""
 
@@ -308,15 +313,13 @@ def _gaps(digits: Images, pair: tuple[int, int]) -> Float[Tensor, " f"]:
 
 def student(here: Lab, fault: str | None) -> Student:
     """A small network taught the two classes, with the trait of this name tied to them; kept in the cache."""
-    train, tied, swapped = (
-        here.train
-        if fault is None
-        else world(
+    train = here.train
+    if fault is not None:
+        train = world(
             here.digits[0], here.pair, tied=fault, mislabelled=WRONG, copies=COPIES, seed=here.seed
-        ),
-        world(here.digits[1], here.pair, tied=fault, seed=here.seed),
-        world(here.digits[1], here.pair, tied=fault, swapped=True, seed=here.seed),
-    )
+        )
+    tied = world(here.digits[1], here.pair, tied=fault, seed=here.seed)
+    swapped = world(here.digits[1], here.pair, tied=fault, swapped=True, seed=here.seed)
     config = {
         "name": "lenet5",
         "channels": 3,
@@ -423,7 +426,8 @@ def _space(row: Part, here: Lab) -> Space:
 
 COMPARED = ("feature-perturbation", "pgd", "sinvad")
 HALF = 0.5
-FEW, POOL = 10, 40
+FEW = 10
+POOL = 40
 """Tests that a share needs, and samples that are painted for each seed asked for."""
 
 
@@ -491,7 +495,8 @@ def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests
     done = search(one.subject, method, seeds, keep="best", seed=bench.seed)
     rows = (done.findings.kind == 0).nonzero().squeeze(1)
     rows = rows[torch.unique(done.findings.seed[rows], return_inverse=True)[1].argsort(stable=True)]
-    own, made = seeds.take(done.findings.seed[rows]), done.findings.x[rows]
+    own = seeds.take(done.findings.seed[rows])
+    made = done.findings.x[rows]
     first = own.y == 0
     change = (measures(from_bytes(made)) - measures(from_bytes(own.x))) / here.gaps
     return Tests(change * torch.where(first, 1.0, -1.0)[:, None], first, len(seeds), own, made)
@@ -501,13 +506,16 @@ def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
     """Up to `each` fresh samples of either class that the network gets right; a trait that is rarely painted gives fewer."""
     assert isinstance(here.generator, Sampler)
     label = torch.arange(2 * POOL * each, device=bench.device) % 2
-    rng, codes, pictures = stream(bench.seed, "faults", "seeds", device=bench.device), [], []
+    rng = stream(bench.seed, "faults", "seeds", device=bench.device)
+    codes = []
+    pictures = []
     with torch.no_grad():
         for rows in chunks(len(label), 512):
             code, image = here.generator.sample(label[rows], rng)
             codes.append(code.cpu())
             pictures.append(to_bytes(image).cpu())
-    x, y = torch.cat(pictures), label.cpu()
+    x = torch.cat(pictures)
+    y = label.cpu()
     right = probabilities(one.subject, x).argmax(1) == y
     chosen = torch.cat([(right & (y == c)).nonzero().squeeze(1)[:each] for c in (0, 1)])
     names = tuple(f"generated/{i}" for i in chosen.tolist())
@@ -618,7 +626,8 @@ def _shares(
     for fault in faults:
         column = NAMES.index(fault)
         for name in names:
-            own, other = found[fault, name], control[name]
+            own = found[fault, name]
+            other = control[name]
             there, back = (own.moved[own.first == way, column] >= HALF for way in (True, False))
             rows.append([fault, name, f"{len(own.moved)} of {own.searched}", share(there), share(back), share(other.moved[:, column] >= HALF)])  # fmt: skip
     columns = ["fault", "method", "failing seeds", "moved, first to second class", "moved, second to first", "moved, clean network"]  # fmt: skip

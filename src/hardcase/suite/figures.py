@@ -81,7 +81,8 @@ def heat(
     """A table as colours with its numbers; each column has a scale of its own."""
     figure = _figure(0.7 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
     axis = figure.subplots()
-    low, high = values.amin(0), values.amax(0)
+    low = values.amin(0)
+    high = values.amax(0)
     shade = (values - low) / (high - low).clamp_min(1e-12)
     axis.imshow(shade.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
     axis.set(title=title, xticks=range(len(columns)), yticks=range(len(rows)))

@@ -31,12 +31,10 @@ from hardcase.types import KINDS, Findings, Images
 # what is known in training, and all arms are scored on the same held-out images.
 
 GENTLE = TrainingRecipe(epochs=5, batch=64, lr=3e-4)
-BEFORE, FOUND, AUGMENTED, MORE = (
-    "before",
-    "with found tests",
-    "with augmented images",
-    "with images again",
-)
+BEFORE = "before"
+FOUND = "with found tests"
+AUGMENTED = "with augmented images"
+MORE = "with images again"
 NOTES = (
     "every arm starts from the same network and trains on the training images and as many added images: found tests under "
     "their seeds' labels, shifted training images, or training images once more",

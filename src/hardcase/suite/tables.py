@@ -138,7 +138,8 @@ def finite_mean(values: Tensor, *, seed: int = 0) -> Interval:
 
 def share(values: Tensor) -> str:
     """How many are true, of how many, with Wilson's interval."""
-    hits, total = int(values.sum()), len(values)
+    hits = int(values.sum())
+    total = len(values)
     low, high = wilson(hits, total)
     return f"{hits} of {total} = {hits / max(total, 1):.1%} [{low:.1%}, {high:.1%}]"
 

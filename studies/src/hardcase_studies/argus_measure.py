@@ -123,8 +123,10 @@ class Witness:
     lot: Float[Tensor, "n s"]
 
     def __init__(self, oracle: Oracle, seeds: Images, *, count: int, rng: torch.Generator) -> None:
-        n, device = len(seeds), rng.device
-        self.oracle, self.rng = oracle, rng
+        n = len(seeds)
+        device = rng.device
+        self.oracle = oracle
+        self.rng = rng
         self.made = torch.zeros(n, dtype=torch.int64, device=device)
         self.x = torch.zeros(n, count, *seeds.x.shape[1:], dtype=torch.uint8, device=device)
         self.left = torch.zeros(n, count, dtype=torch.bool, device=device)
@@ -153,7 +155,8 @@ class Witness:
     def likeness(self, seeds: Images) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Mean MSE and SSIM of each seed's sampled images; NaN where nothing was made."""
         seed, place = self.there.nonzero(as_tuple=True)
-        x, origin = from_bytes(self.x[seed, place]), from_bytes(seeds.x.to(seed.device)[seed])
+        x = from_bytes(self.x[seed, place])
+        origin = from_bytes(seeds.x.to(seed.device)[seed])
         count = self.there.sum(1)
 
         def means(values: Float[Tensor, " t"]) -> Float[Tensor, " n"]:
@@ -179,7 +182,8 @@ class Witness:
         pick = torch.arange(n, device=rows.device)[:, None]
         self.x, self.left = self.x[pick, old], self.left[pick, old]
         new = number[seed, best[seed, slot] - count]
-        self.x[seed, slot], self.left[seed, slot] = to_bytes(x[new]), left[new]
+        self.x[seed, slot] = to_bytes(x[new])
+        self.left[seed, slot] = left[new]
 
 
 AT_ONCE = 64
@@ -220,7 +224,8 @@ def measured(
 ) -> Measured:
     """`method` on every group. `count` replaces the method's own budget: so many images are made of each original, or a few
     more, as a search takes whole steps."""
-    parts, total = list[Measured](), 0
+    parts = list[Measured]()
+    total = 0
     pieces = [
         images.take(torch.arange(len(images))[rows])
         for images in groups
@@ -271,7 +276,9 @@ def _measured(
         campaign, images, bounds, number=number, guides=method.guides,
         stop=lambda counts: count is not None and int(witness.made.max()) >= count,
     )  # fmt: skip
-    alive, findings, made = ~shard.counts.lost.cpu(), on_cpu(shard.findings), witness.made.cpu()
+    alive = ~shard.counts.lost.cpu()
+    findings = on_cpu(shard.findings)
+    made = witness.made.cpu()
     each = per_seed(findings, images.x, failing=shard.counts.failing.cpu(), looked=made)
     confirmed = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
     far, like = witness.likeness(images)

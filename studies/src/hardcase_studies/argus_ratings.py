@@ -322,7 +322,8 @@ def _tests(ratings: Ratings) -> Table:
 
 def _described(study: Study, m: int, name: str) -> list[Cell]:
     there = study.there[:, m]
-    x, origin = from_bytes(study.x[there, m]), from_bytes(study.originals.x[there])
+    x = from_bytes(study.x[there, m])
+    origin = from_bytes(study.originals.x[there])
     if not len(x):
         return [name, 0, 0, "", ""]
     return [

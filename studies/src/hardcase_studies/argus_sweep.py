@@ -25,7 +25,8 @@ from hardcase_studies.argus_paper import PAPER, Published
 from hardcase_studies.lab import Lab, LatentModel, labs
 
 NAME = "argus-sweep"
-FULL, SMALL = (0.001, 0.01, 0.1, 1.0), (0.01, 0.1)
+FULL = (0.001, 0.01, 0.1, 1.0)
+SMALL = (0.01, 0.1)
 NOTES = (
     "latent and image weight: of the generator's loss against the latent and the image discriminator; none: pre-trained only",
     "SSIM of all: over generated images, failing or not, up to 90 of each original, which the distance uses; SSIM of failing: over the nearest image of each wrong label",

@@ -190,7 +190,7 @@ def found_table(
         else "a seed goes on after a failure"
     )
     notes = [
-        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject a seed, weight {sizes.cover:g}; means with 95 % bootstrap intervals",
+        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed, weight {sizes.cover:g}; means with 95 % bootstrap intervals",
         f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
         "the weight is the same for all guides; how large a criterion's gradient is beside the main one is its own",

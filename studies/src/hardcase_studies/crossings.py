@@ -99,7 +99,8 @@ class Toys:
 @cache
 def toys() -> Toys:
     with own_randomness(0, "crossings"):
-        subject, net = toy_subject(), Quarters()
+        subject = toy_subject()
+        net = Quarters()
         net.mean.weight.data += 0.04 * torch.randn(
             net.mean.weight.shape, generator=stream(3, "peer")
         )

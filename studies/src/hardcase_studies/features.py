@@ -31,7 +31,9 @@ from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method
 from hardcase_studies.lab import Lab
 
-CONFIDENCE, EPSILON, LEAST = 3.0, 0.3, 0.2
+CONFIDENCE = 3.0
+EPSILON = 0.3
+LEAST = 0.2
 PAIRS = ((4, 9), (9, 4), (3, 8), (8, 3))
 
 
@@ -117,7 +119,8 @@ def rq2(bench: Bench) -> Outcome:
         seeds = here.fresh_seeds(one, count, labels=[origin])
         for name, method in _targeted(here, target).items():
             done = search(one, method, seeds, seed=bench.seed)
-            own, made = seeds.x[done.findings.seed], done.findings.x
+            own = seeds.x[done.findings.seed]
+            made = done.findings.x
             rows.append(
                 [
                     f"{origin} → {target}",

@@ -27,7 +27,9 @@ from hardcase.types import Images, Kind, Method, Probe
 from hardcase_studies.lab import Lab
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")
-STEPS, STRIDE, K = 10, 0.05, 6
+STEPS = 10
+STRIDE = 0.05
+K = 6
 SWEEP = (1, 3, 6, 12, 24)
 
 
@@ -104,7 +106,8 @@ def _third(here: Lab, seeds: Images, bench: Bench) -> dict[str, Made]:
 def _first_table(bounds: Bounds, one: Made, seeds: Images) -> Table:
     """RQ1: does pushing a unit of the first convolution raise later layers?"""
     raised = bounds.raised(one, seeds)
-    first, units = bounds.selection.widths[0], int(one.walk.max()) + 1
+    first = bounds.selection.widths[0]
+    units = int(one.walk.max()) + 1
     target = torch.linspace(0, first - 1, units).round().long()[one.walk]
     own = raised.gather(1, target[:, None]).squeeze(1)
     later = raised[:, first:].any(1)
@@ -294,7 +297,8 @@ class Bounds:
 def ends(lab: Lab, method: Method, seeds: Images, *, seed: int) -> Made:
     """The last picture of every walk of a method that walks in a fan and never stops early."""
     assert isinstance(method.search, Fan)
-    walks, steps = method.search.walks, method.search.steps
+    walks = method.search.walks
+    steps = method.search.steps
     whole = replace(
         method, search=replace(method.search, width=walks), oracle=Everything(), until="budget"
     )

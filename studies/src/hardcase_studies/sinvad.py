@@ -108,7 +108,8 @@ def _gaps(here: Lab, done: dict[str, Searched]) -> Table:
         if len(gap) < 2:
             rows.append([name, len(gap), None, None, None, None, None, None, None, None])
             continue
-        compared, delta = statistics.welch(gap, test), statistics.cliffs_delta(gap, test)
+        compared = statistics.welch(gap, test)
+        delta = statistics.cliffs_delta(gap, test)
         rows.append(
             [name, len(gap), float(gap.mean()), paper.found if paper else None, float(gap.median()), float(test.mean()),
              paper.test if paper else None, f"{compared.p:.1e}", delta, paper.delta if paper else None]
@@ -134,7 +135,8 @@ def _costs(here: Lab, done: dict[str, Searched]) -> Table:
     common = set.intersection(*(set(some.findings.seed.tolist()) for some in done.values()))
     rows: list[list[Cell]] = []
     for name, some in done.items():
-        found, attempted = some.findings, int(some.attempted.sum())
+        found = some.findings
+        attempted = int(some.attempted.sum())
         low, high = interval(some.succeeded, attempted)
         both = [i for i, seed in enumerate(found.seed.tolist()) if seed in common]
         spent = int(some.queries[some.attempted].sum())
@@ -144,9 +146,9 @@ def _costs(here: Lab, done: dict[str, Searched]) -> Table:
              1000 * some.seconds / max(some.succeeded, 1)]
         )  # fmt: skip
     columns = ["method", "found", "success", "95 % interval", "latent L1", f"L1 on {len(common)} common seeds", "mean gap",
-               "queries per image", "ms an image"]  # fmt: skip
+               "queries per image", "ms per image"]  # fmt: skip
     notes = [
-        "one finding a seed, the nearest; times include everything but training and encoding the library",
+        "one finding per seed, the nearest; times include everything but training and encoding the library",
         f"threads {torch.get_num_threads()}, device {here.subject.device}",
     ]
     return Table("Cost and quality", columns, rows, notes)
@@ -318,10 +320,12 @@ def _tried(here: Lab, kind: str, latent: int, seen: Tensor) -> Tried:
 
 
 def examples(subject: Subject, test: Images, *, most: int = 8) -> tuple[Tensor, Tensor]:
-    """Of up to `most` classes one image each that the subject is surest of, and one it is least sure of; all rightly seen."""
+    """Of up to `most` classes one image each that the subject is surest of, and one it is least sure of; all correctly classified."""
     said = probabilities(subject, test.x)
-    right, sure = said.argmax(1) == test.y, said.amax(1)
-    typical, odd = [], []
+    right = said.argmax(1) == test.y
+    sure = said.amax(1)
+    typical = []
+    odd = []
     for c in range(min(most, len(test.classes))):
         own = (right & (test.y == c)).nonzero().squeeze(1)
         if len(own):
@@ -422,7 +426,7 @@ def _climbing(bench: Bench, here: Lab, climbs: list[Climbed]) -> Table:
         "images",
         "mean |surprise − goal|",
         "queries per image",
-        "seconds an image",
+        "seconds per image",
     ]
     return Table("Figure 5: climbing to a surprise", columns, rows, notes)
 

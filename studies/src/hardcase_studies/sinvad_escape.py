@@ -24,22 +24,19 @@ from hardcase.types import Images
 from hardcase_studies.lab import Lab
 
 PAIRS = ((0, 1), (2, 5), (6, 7))
-QUICK, FULL = (
-    (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5),
-    (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.4, 0.5),
-)
-LOW, HIGH = 0.1, 0.2
+QUICK = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+FULL = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.4, 0.5)
+LOW = 0.1
+HIGH = 0.2
 PAPER = {
     "mnist": {"genetic search (paper)": (0.877, 0.977), "test error": (0.525, 0.952)},
     "cifar10": {"genetic search (paper)": (0.829, 0.911), "test error": (0.454, 0.930)},
 }
 PAPER["mnist5k"] = PAPER["mnist"]
-OURS, FLOOR, GENETIC, ERROR = (
-    "ways out (ours)",
-    "floor (ours, scores)",
-    "genetic search (paper)",
-    "test error",
-)
+OURS = "ways out (ours)"
+FLOOR = "floor (ours, scores)"
+GENETIC = "genetic search (paper)"
+ERROR = "test error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,8 @@ def _measures(
     )
     for name, some in ((OURS, ours), (GENETIC, theirs)):
         spent[name] += some.queries / max(some.seeds, 1)
-    wrong, kept = confusion(subject, both), floor(subject, both)
+    wrong = confusion(subject, both)
+    kept = floor(subject, both)
     return {
         OURS: _between(ours, pair),
         FLOOR: float(kept[pair] + kept[pair[::-1]]) / 2,

@@ -113,7 +113,8 @@ def quadruples(here: Lab, count: int, *, seed: int = 0) -> Quadruples:
     found = search(
         here.subject, sinvad(space=here.space, partners=here.codes), pool, seed=seed
     ).findings
-    seeds, target = pool.take(found.seed), found.predicted
+    seeds = pool.take(found.seed)
+    target = found.predicted
     made = [
         _attacked(
             here,
@@ -289,13 +290,12 @@ def inattentive(ratings: Sequence[Rating]) -> set[str]:
 
 def analyse(ratings: list[Rating], bench: Bench) -> Outcome:
     """Figures 9 to 11, Tables 1 and 2."""
-    careless, paper = inattentive(ratings), PAPER.get(bench.data, _NOTHING)
+    careless = inattentive(ratings)
+    paper = PAPER.get(bench.data, _NOTHING)
     if bench.options.get("exclude"):
         ratings = [rating for rating in ratings if rating.rater not in careless]
-    confusing, leaning = (
-        by_image(ratings, lambda r: r.confusion),
-        by_image(ratings, lambda r: r.leaning),
-    )
+    confusing = by_image(ratings, lambda r: r.confusion)
+    leaning = by_image(ratings, lambda r: r.leaning)
     shown = [
         figures.boxes(
             bench.out / "confusion.png", {"confusion score": confusing}, y="mean of an image"
@@ -305,11 +305,10 @@ def analyse(ratings: list[Rating], bench: Bench) -> Outcome:
         ),
     ]
     won = winners(ratings)
-    counts, sure = Counter(w.method for w in won), Counter(w.method for w in won if w.sure)
-    times, accepted = (
-        by_method(ratings, lambda r: r.seconds),
-        by_method(ratings, lambda r: r.acceptability),
-    )
+    counts = Counter(w.method for w in won)
+    sure = Counter(w.method for w in won if w.sure)
+    times = by_method(ratings, lambda r: r.seconds)
+    accepted = by_method(ratings, lambda r: r.acceptability)
     rows: list[list[Cell]] = [
         [name, len(confusing[name]), _mean(confusing[name]), _mean(leaning[name]), _mean(accepted[name]),
          paper["acceptability"].get(name), _mean(times[name]), paper["seconds"].get(name),
@@ -340,7 +339,8 @@ def _tests(ratings: list[Rating], paper: dict[str, dict[str, float]]) -> Table:
         for other in [name for name in groups if name != "sinvad" and "sinvad" in groups]:
             if min(len(groups["sinvad"]), len(groups[other])) < 2:
                 continue
-            test, delta = statistics.welch(groups["sinvad"], groups[other]), statistics.cliffs_delta(groups["sinvad"], groups[other])  # fmt: skip
+            test = statistics.welch(groups["sinvad"], groups[other])
+            delta = statistics.cliffs_delta(groups["sinvad"], groups[other])
             published = paper["delta"].get(other) if measure == "confusion" else None
             rows.append(
                 [
