@@ -48,9 +48,9 @@ def test_hooks_are_removed_when_the_model_or_a_tap_raises():
         raise RuntimeError("no")
 
     subject = toy_subject()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(Problem, match="model toy raised RuntimeError: no"):
         subject(X, {"relu": bad})
-    with pytest.raises(RuntimeError):
+    with pytest.raises(Problem, match="model toy raised RuntimeError"):
         subject(torch.rand(2, 1, 3, 3), {"relu": torch.clone})
     assert hooks(subject) == 0
 

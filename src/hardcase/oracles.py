@@ -11,7 +11,7 @@ from torch import Tensor
 from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Probe
 
-MARGIN = 1e-4
+LEAD = 1e-4
 """By how much a wrong class must lead in probability: boundary images otherwise flip with the batch they are in."""
 
 
@@ -19,7 +19,7 @@ MARGIN = 1e-4
 class LeavesLabel:
     """The subject no longer answers the seed's label, and leads by at least `lead` in probability."""
 
-    lead: float = MARGIN
+    lead: float = LEAD
     kind: Kind = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
@@ -31,7 +31,7 @@ class Reaches:
     """The subject answers one given class instead of the seed's."""
 
     target: int
-    lead: float = MARGIN
+    lead: float = LEAD
     kind: Kind = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
@@ -84,7 +84,7 @@ class NonFinite:
 class Splits:
     """The subject leaves the seed's label, and every peer keeps it."""
 
-    lead: float = MARGIN
+    lead: float = LEAD
     kind: Kind = "disagreement"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:

@@ -15,8 +15,6 @@ from hardcase.errors import Problem
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import KINDS, Findings
 
-# --- The funnel: how many seeds survive each step from "given" to "confirmed", with the denominators said.
-
 STEPS = ("seeds", "usable", "attempted", "failing", "valid", "label_kept", "confirmed", "distinct")
 """Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None."""
 
@@ -24,13 +22,71 @@ Verdict = Mapping[str, Any]
 
 
 def interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
+    """Wilson's score interval of a proportion, at 95 % unless `z` says otherwise."""
     if total == 0:
         return 0.0, 1.0
-    share, weight = hits / total, z * z / total
+    share = hits / total
+    weight = z * z / total
     centre = (share + weight / 2) / (1 + weight)
     half = z * math.sqrt(share * (1 - share) / total + weight / (4 * total)) / (1 + weight)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A proportion that is never told without its counts and its 95 % interval (Wilson's).
+
+    Args:
+        hits: How many are so.
+        of: Of how many.
+
+    Example:
+        >>> print(Rate(29, 57))
+        29 of 57 = 50.9 % (38.3 to 63.4)
+    """
+
+    hits: int
+    of: int
+
+    @property
+    def share(self) -> float | None:
+        """The proportion; None of nothing."""
+        return self.hits / self.of if self.of else None
+
+    @property
+    def low(self) -> float:
+        return interval(self.hits, self.of)[0]
+
+    @property
+    def high(self) -> float:
+        return interval(self.hits, self.of)[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """The form it has in every JSON file: `hits`, `total`, `share`, `low`, `high`."""
+        low, high = interval(self.hits, self.of)
+        return {
+            "hits": self.hits,
+            "total": self.of,
+            "share": self.share,
+            "low": low,
+            "high": high,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Rate:
+        """The rate that `to_json` wrote."""
+        return Rate(value["hits"], value["total"])
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return "0 of 0"
+        return f"{self.hits:,} of {self.of:,} = {100 * self.share:.1f} % {self.bounds}"
+
+    @property
+    def bounds(self) -> str:
+        """The interval alone, in per cent: ``(38.3 to 63.4)``."""
+        low, high = interval(self.hits, self.of)
+        return f"({100 * low:.1f} to {100 * high:.1f})"
 
 
 def count(
@@ -103,9 +159,8 @@ def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     }
 
 
-# --- How good a set of generated images is, by the measures of ARGUS: MSE, SSIM, LD, ER, SR.
-#
-# Axes: `n` seeds, `k` classes, `t` images that fail. Distances compare an image with the seed it came from, in [0, 1] units.
+# The measures of ARGUS for a set of generated images: MSE, SSIM, LD, ER, SR. Axes: `n` seeds,
+# `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
 
 
 def mse(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
@@ -189,8 +244,6 @@ def _means(
     return total / owner.bincount(minlength=seeds)
 
 
-# --- Comparing samples: tests, effect sizes, and intervals by resampling. Every function takes plain numbers or tensors.
-
 Numbers = Sequence[float] | Sequence[int] | Tensor
 Statistic = Callable[..., Tensor]
 """From samples of shape (..., n), resampled together, one number for each of the leading places."""
@@ -258,15 +311,10 @@ def a12(a: Numbers, b: Numbers) -> float:
 def magnitude(delta: float) -> str:
     """A word for a Cliff's delta, by the thresholds of J. Romano et al., 2006."""
     size = abs(delta)
-    return (
-        "negligible"
-        if size < 0.147
-        else "small"
-        if size < 0.33
-        else "medium"
-        if size < 0.474
-        else "large"
-    )
+    for limit, word in ((0.147, "negligible"), (0.33, "small"), (0.474, "medium")):
+        if size < limit:
+            return word
+    return "large"
 
 
 def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Tensor, "*g"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, SupportsIndex, overload, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -34,6 +34,36 @@ KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
 """What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the funnel."""
 
 
+class ClassNames(tuple[str, ...]):
+    """The names of the data's classes, by number; any other output of a network is named by its number.
+
+    A network may have more outputs than the data has classes (an ImageNet network on a folder of
+    three), so every predicted label is named through this type. A negative number never names the
+    last class. Length and iteration are those of the data's classes.
+
+    Example:
+        >>> names = ClassNames(["cat", "dog"])
+        >>> names[1], names[17], names[-1], len(names)
+        ('dog', 'class 17', 'class -1', 2)
+    """
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> str: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> str | tuple[str, ...]:
+        if isinstance(key, slice):
+            return super().__getitem__(key)
+        number = key.__index__()
+        return super().__getitem__(number) if 0 <= number < len(self) else f"class {number}"
+
+    def pair(self, expected: int, predicted: int) -> str:
+        """``cat → dog``."""
+        return f"{self[expected]} → {self[predicted]}"
+
+
 def _positive(name: str, value: int) -> int:
     if value < 1:
         raise Problem(f"{name} is {value}; at least 1 image is needed.", fix=f"{name}=1 or more")
@@ -58,11 +88,14 @@ class Images:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.x.shape[1:]))
+        about = f"{len(self):,} of {shape}, {len(self.classes)} classes"
+        return f"Images({self.name!r}, {self.split}: {about})"
+
     def take(self, rows: Int[Tensor, " r"]) -> Images:
-        names, context = (
-            tuple(self.id[i] for i in rows.tolist()),
-            {key: value[rows] for key, value in self.context.items()},
-        )
+        names = tuple(self.id[i] for i in rows.tolist())
+        context = {key: value[rows] for key, value in self.context.items()}
         return replace(self, x=self.x[rows], y=self.y[rows], id=names, context=context)
 
     def first(self, count: int) -> Images:
@@ -170,6 +203,14 @@ class Findings:
     def __len__(self) -> int:
         return len(self.seed)
 
+    def __repr__(self) -> str:
+        kinds = [f"{times} {kind}" for i, kind in enumerate(KINDS) if (times := self._count(i))]
+        seeds = len(set(self.seed.tolist()))
+        return f"Findings({len(self):,} of {seeds:,} seeds: {', '.join(kinds) or 'none'})"
+
+    def _count(self, kind: int) -> int:
+        return int((self.kind == kind).sum())
+
     def take(self, rows: Int[Tensor, " r"]) -> Findings:
         return Findings(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
@@ -190,6 +231,10 @@ class Budget:
     total_gradients: int | None = None
     findings: int | None = None
     time: float | str | None = None
+
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return f"Budget({', '.join(f'{name}={v!r}' for name, v in values if v is not None)})"
 
 
 @runtime_checkable
@@ -326,3 +371,15 @@ class Method:
     budget: Budget = Budget()
     taps: Mapping[str, Tap] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{role}={_kind(getattr(self, role))}"
+            for role in ("space", "search", "objective", "oracle")
+        ]
+        guides = f"guides=[{', '.join(map(_kind, self.guides))}]" if self.guides else ""
+        return f"Method({', '.join(filter(None, [repr(self.name), *parts, guides]))})"
+
+
+def _kind(part: object) -> str:
+    return part.__name__ if callable(part) and hasattr(part, "__name__") else type(part).__name__

@@ -11,17 +11,66 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from hardcase.errors import Problem
 
 _interrupts = 0
 
 
+class Raised(Problem):
+    """What user code raised, as a problem that names the code; the exception itself is the cause."""
+
+
+class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
+    """A model did not answer a call: too late, or not at all."""
+
+
 def count_interrupt() -> None:
     """Tell the guard that the user has typed Ctrl-C (called by whoever handles the signal)."""
     global _interrupts
     _interrupts += 1
+
+
+def interrupts() -> int:
+    """How often the user has typed Ctrl-C so far; `reraise` compares."""
+    return _interrupts
+
+
+def reraise(
+    error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
+) -> NoReturn:
+    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C stays itself.
+
+    For calls too frequent for `guarded`: a bare ``try`` costs nothing until something is raised.
+    Memory that ran out, calls that were broken off and problems that are told already stay too.
+
+    Args:
+        error: What the code raised.
+        what: What was called, e.g. ``model zoo:lenet5``.
+        before: `interrupts()` when the call began.
+        why: What the failure means for the user.
+        fix: What to do about it.
+    """
+    if isinstance(error, (Problem, MemoryError, Unanswered)) or _out_of_memory(error):
+        raise error
+    if isinstance(error, KeyboardInterrupt):
+        if _interrupts > before or _default_handler():
+            raise error
+        raise Raised(f"{what} raised KeyboardInterrupt.", *filter(None, [why]), fix=fix) from error
+    if isinstance(error, SystemExit):
+        said = f"{what} called sys.exit({error.code})."
+    elif isinstance(error, Exception):
+        first = (str(error).splitlines() or ["no message"])[0]
+        said = f"{what} raised {type(error).__name__}: {first}"
+    else:
+        raise error
+    raise Raised(said, *filter(None, [why]), fix=fix) from error
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether torch says so; its class is looked up by name, for nothing here imports torch."""
+    return any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
 
 
 @contextmanager
@@ -49,17 +98,10 @@ def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
     before = _interrupts
     try:
         yield
-    except (Problem, MemoryError):
+    except GeneratorExit:
         raise
-    except KeyboardInterrupt as error:
-        if _interrupts > before or _default_handler():
-            raise
-        raise Problem(f"{what} raised KeyboardInterrupt.", why, fix=fix) from error
-    except SystemExit as error:
-        raise Problem(f"{what} called sys.exit({error.code}).", why, fix=fix) from error
-    except Exception as error:
-        first = (str(error).splitlines() or ["no message"])[0]
-        raise Problem(f"{what} raised {type(error).__name__}: {first}", why, fix=fix) from error
+    except BaseException as error:
+        reraise(error, what, before=before, why=why, fix=fix)
 
 
 def file_member(path: Path, member: str) -> Callable[..., Any]:
@@ -90,8 +132,10 @@ def _module(path: Path) -> ModuleType:
     try:
         with guarded(f"importing {path}"):
             spec.loader.exec_module(module)
-    except Problem as problem:
-        raise Problem(f"{path} cannot be imported: {problem}") from problem
+    except Raised as raised:
+        cause = raised.__cause__
+        said = f"{type(cause).__name__}: {cause}"
+        raise Problem(f"{path} cannot be imported: {said}") from cause
     return module
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from hardcase.judges.rules import auroc, auroc_interval, error_rates, precision, reliability, wilson
-from hardcase.statistics import interval
+from hardcase.judges.rules import auroc, auroc_interval, error_rates, precision, reliability
 
 
 @settings(deadline=None, max_examples=60)
@@ -31,11 +30,6 @@ def test_the_interval_holds_the_value_and_says_how_many_there_were():
     assert found["high"] - found["low"] < 0.25
     assert (found["yes"], found["no"]) == (150, 50)
     assert auroc_interval(torch.rand(5), torch.ones(5, dtype=torch.bool), rng)["value"] is None
-
-
-def test_intervals_are_those_of_the_funnel():
-    for hits, total in ((0, 0), (0, 7), (3, 9), (20, 20)):
-        assert wilson(hits, total) == pytest.approx(interval(hits, total))
 
 
 def test_error_rates_leave_split_ones_out_and_count_the_undecided():

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.oracles import LEAD
 from hardcase.tensors import margin
 from hardcase.types import KINDS, OFFERS, Budget, Findings, Guide, Method, Model, Probe, State, Tap
 
@@ -160,12 +161,6 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
     return torch.minimum(limit, share)
 
 
-# --- What a campaign is made of, and what it counts.
-
-LEAD = 1e-4
-"""A subject has left a label when a wrong class leads by this much in probability."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
     """A method applied to a subject. `batch` is the number of rows a network is given in one call; it changes no result."""
@@ -184,6 +179,10 @@ class Campaign:
             raise Problem(
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.'
             )
+
+    def __repr__(self) -> str:
+        peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
+        return f"Campaign({self.method.name!r} on {self.subject.name!r}{peers}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -17,11 +21,10 @@ from typer.core import TyperGroup
 
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, INTERRUPTED, Problem
+from hardcase.usercode import count_interrupt
 
-# --- What is said, and which code is returned, when a command fails in a way that is not a `Problem`.
 
-
-def usage(error: Exception) -> int | None:
+def usage(error: BaseException) -> int | None:
     """Tell of an option or a verb that was used wrongly and return the code; None if this error is of another kind."""
     explain = getattr(error, "format_message", None)
     if explain is None:
@@ -35,7 +38,7 @@ def usage(error: Exception) -> int | None:
     return int(getattr(error, "exit_code", 2))
 
 
-def internal(error: Exception, *, verbose: bool) -> int:
+def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
     text = "".join(traceback.format_exception(error))
     summary = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
@@ -64,8 +67,6 @@ def _keep(text: str) -> Path | str:
     return "no file (nothing could be written)"
 
 
-# --- ``--set a=1 b=2`` means ``--set a=1 --set b=2``.
-
 _PAIR = re.compile(r"[A-Za-z_][\w.]*=")
 
 
@@ -90,9 +91,6 @@ def spread(words: Iterable[str]) -> list[str]:
     return result
 
 
-# --- The command line. A verb is a function in a file of this folder and one row of `VERBS`; nothing here imports torch.
-
-
 class Verb(NamedTuple):
     """`name` may be two words (``train vae``); `where` is ``module:function`` in this folder; `panel` groups the help."""
 
@@ -101,13 +99,11 @@ class Verb(NamedTuple):
     panel: str
 
 
-_START, _PREPARE, _SEARCH, _RESULTS, _SCIENCE = (
-    "Start here",
-    "Prepare",
-    "Search",
-    "Results",
-    "Science",
-)
+_START = "Start here"
+_PREPARE = "Prepare"
+_SEARCH = "Search"
+_RESULTS = "Results"
+_SCIENCE = "Science"
 VERBS = (
     Verb("demo", "run:demo", _START),
     Verb("doctor", "inspect:doctor", _START),
@@ -117,7 +113,7 @@ VERBS = (
     Verb("train vae", "train:vae", _PREPARE),
     Verb("train vqvae", "train:vqvae", _PREPARE),
     Verb("train gan", "train:gan", _PREPARE),
-    Verb("train judge", "train:train", _PREPARE),
+    Verb("train judge", "train:judging", _PREPARE),
     Verb("layers", "inspect:layers", _PREPARE),
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),
@@ -147,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
     try:
-        code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+        with _counting_interrupts():
+            code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except Problem as problem:
         typer.echo(f"error: {problem}", err=True)
@@ -155,21 +152,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         return INTERRUPTED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    except Exception as error:
+    except (SystemExit, Exception) as error:
+        # a command ends by returning: whoever calls sys.exit has left its work undone
         told = usage(error)
-        return (
-            internal(error, verbose=bool({"-v", "--verbose"} & {*words})) if told is None else told
-        )
+        if told is not None:
+            return told
+        return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
+
+
+@contextmanager
+def _counting_interrupts() -> Iterator[None]:
+    """Tell the guard around user code of every Ctrl-C, so that it knows those a model raises itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # somebody else decides what Ctrl-C means
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    count_interrupt()
+    raise KeyboardInterrupt
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
     """The command with the verb that `words` begin with; with all of them if it is not known, for help and hints."""
     app = typer.Typer(
-        cls=Spreading, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+        cls=Spreading,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-    )  # fmt: skip
+    )
     app.callback(help=_HELP)(_top)
     groups: dict[str, typer.Typer] = {}
     named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
@@ -178,9 +199,10 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         if group and group not in groups:
             groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
             app.add_typer(groups[group], name=group, rich_help_panel=verb.panel)
-        (groups[group] if group else app).command(
-            name, rich_help_panel=None if group else verb.panel
-        )(_function(verb))
+        if group:
+            groups[group].command(name)(_function(verb))
+        else:
+            app.command(name, rich_help_panel=verb.panel)(_function(verb))
     return app
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-# --- The flags that several verbs share, each written once.
+from hardcase.cli.output import note
+
+if TYPE_CHECKING:
+    from hardcase.config import Config
 
 
 class Progress(StrEnum):
@@ -32,218 +38,271 @@ class Split(StrEnum):
     test = "test"
 
 
-_CAMPAIGN, _BUDGET, _MACHINE, _OUTPUT = "Campaign", "Budget", "Where it computes", "What it says"
+def _option(help: str, *names: str, metavar: str | None = None, panel: str | None = None) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="CONFIG",
-        help="A TOML file; hardcase.toml of this folder if there is one. Flags override it.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME ..."
-    ),
-]
-Data = Annotated[
-    str | None,
-    typer.Option(help="mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
-]
-Method = Annotated[str | None, typer.Option(help="See: hardcase list methods.")]
-Peer = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--peer",
-        metavar="MODEL",
-        help="Another model to compare with; repeatable.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Generator = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND[:NAME|PATH]",
-        help="Whose latent space to search; by default the method's, trained if missing.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CLASS", help="Only count reaching this class.", rich_help_panel=_CAMPAIGN
-    ),
-]
-Criterion = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[:k=v]",
-        help="The coverage criterion that guides or is measured.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Criteria = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B:k=v",
-        help="Coverage of the seeds, and with the tests, for the report.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Oracle = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND",
-        help="label, disagreement, non-finite or surprise.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Keep = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHICH",
-        help="first, best, best-per-label, all or a number of findings a seed.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-Seeds = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="How many images to start from.", rich_help_panel=_CAMPAIGN),
-]
-FromSplit = Annotated[
-    Split | None,
-    typer.Option("--split", help="Where the seeds come from.", rich_help_panel=_CAMPAIGN),
-]
-Seed = Annotated[
-    int | None, typer.Option(metavar="N", help="The random seed.", rich_help_panel=_CAMPAIGN)
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any setting, e.g. method.population=30 subject.mean=0.13",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
-AllowLow = Annotated[
-    bool,
-    typer.Option(
-        "--allow-low-accuracy", help="Go on with a model near chance.", rich_help_panel=_CAMPAIGN
-    ),
-]
-TrustPickle = Annotated[
-    bool,
-    typer.Option(
-        "--trust-pickle",
-        help="Load weights that need unpickling, which can run code.",
-        rich_help_panel=_CAMPAIGN,
-    ),
-]
 
-Queries = Annotated[
-    int | None, typer.Option(metavar="N", help="Looks a seed.", rich_help_panel=_BUDGET)
-]
-Gradients = Annotated[
-    int | None, typer.Option(metavar="N", help="Gradients a seed.", rich_help_panel=_BUDGET)
-]
-TotalQueries = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Looks in all, divided over the seeds.", rich_help_panel=_BUDGET
-    ),
-]
-TotalGradients = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Gradients in all, divided over the seeds.", rich_help_panel=_BUDGET
-    ),
-]
-FindingsLimit = Annotated[
-    int | None,
-    typer.Option(
-        "--findings",
-        metavar="N",
-        help="Stop at the end of the round that reaches it.",
-        rich_help_panel=_BUDGET,
-    ),
-]
-Time = Annotated[
-    str | None,
-    typer.Option(
-        metavar="10m", help="Stop after the step in which the time is up.", rich_help_panel=_BUDGET
-    ),
-]
+_CAMPAIGN = "Campaign"
+_BUDGET = "Budget"
+_MACHINE = "Where it computes"
+_OUTPUT = "What it says"
 
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1, auto.", rich_help_panel=_MACHINE)
-]
-BatchSize = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|auto",
-        help="Rows a network is given in one call; changes no result.",
-        rich_help_panel=_MACHINE,
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Processes; changes no result.", rich_help_panel=_MACHINE),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(metavar="WHERE", help="auto, ray://... or local:2.", rich_help_panel=_MACHINE),
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Touch no network.", rich_help_panel=_MACHINE)
-]
-
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write.", rich_help_panel=_OUTPUT),
-]
-ShowProgress = Annotated[
-    Progress,
-    typer.Option(
-        "--progress",
-        help="live needs a terminal; plain is a line every 30 s.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
 AsFormat = Annotated[
     Format,
-    typer.Option(
-        "--format", help="json: the result alone on standard output.", rich_help_panel=_OUTPUT
-    ),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option("-q", "--quiet", help="Say only what was asked for.", rich_help_panel=_OUTPUT),
-]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "-v", "--verbose", help="Say more; tracebacks of internal errors.", rich_help_panel=_OUTPUT
-    ),
+    _option("json: the result alone on standard output.", "--format", panel=_OUTPUT),
 ]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
-# --- From a file, flags and ``--set`` to one checked configuration, and the folder a run goes to.
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The flags that several verbs share, each written once; a verb names its own in `takes`.
 
-if TYPE_CHECKING:
-    from hardcase.config import Config
+    A flag that the verb does not have keeps its default.
+    """
+
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A TOML file; hardcase.toml of this folder if there is one. Flags override it.",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        _option(
+            "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME ..."
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        _option("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
+    ] = None
+    method: Annotated[str | None, _option("See: hardcase list methods.")] = None
+
+    seeds: Annotated[
+        int | None,
+        _option("Number of seed images to start from.", metavar="N", panel=_CAMPAIGN),
+    ] = None
+    split: Annotated[
+        Split | None, _option("Which split the seeds come from.", "--split", panel=_CAMPAIGN)
+    ] = None
+    seed: Annotated[int | None, _option("Random seed.", metavar="N", panel=_CAMPAIGN)] = None
+    peer: Annotated[
+        list[str] | None,
+        _option("Another model to compare with; repeatable.", metavar="MODEL", panel=_CAMPAIGN),
+    ] = None
+    generator: Annotated[
+        str | None,
+        _option(
+            "Generator whose latent space is searched; by default the method's, trained if missing.",
+            metavar="KIND[:NAME|PATH]",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        _option(
+            "Targeted search: only this predicted class counts as a failure.",
+            metavar="CLASS",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    criterion: Annotated[
+        str | None,
+        _option(
+            "Coverage criterion that guides the search or is measured.",
+            metavar="NAME[:k=v]",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    criteria: Annotated[
+        str | None,
+        _option(
+            "Report coverage of the seeds alone and of seeds plus findings.",
+            metavar="A,B:k=v",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    oracle: Annotated[
+        str | None,
+        _option("label, disagreement or non-finite.", metavar="KIND", panel=_CAMPAIGN),
+    ] = None
+    keep: Annotated[
+        str | None,
+        _option(
+            "first, best, best-per-label, all, or a number of findings per seed.",
+            metavar="WHICH",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        _option(
+            "Any setting, e.g. method.population=30 subject.mean=0.13",
+            "--set",
+            metavar="KEY=VALUE",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    allow_low_accuracy: Annotated[
+        bool,
+        _option("Accept a model near chance level.", "--allow-low-accuracy", panel=_CAMPAIGN),
+    ] = False
+    trust_pickle: Annotated[
+        bool,
+        _option(
+            "Load weights that need unpickling, which can run code.",
+            "--trust-pickle",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+
+    queries: Annotated[
+        int | None, _option("Query budget per seed.", metavar="N", panel=_BUDGET)
+    ] = None
+    gradients: Annotated[
+        int | None, _option("Gradient budget per seed.", metavar="N", panel=_BUDGET)
+    ] = None
+    total_queries: Annotated[
+        int | None,
+        _option("Total query budget, divided over the seeds.", metavar="N", panel=_BUDGET),
+    ] = None
+    total_gradients: Annotated[
+        int | None,
+        _option("Total gradient budget, divided over the seeds.", metavar="N", panel=_BUDGET),
+    ] = None
+    findings: Annotated[
+        int | None,
+        _option(
+            "Stop at the end of the round that reaches this many findings.",
+            "--findings",
+            metavar="N",
+            panel=_BUDGET,
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        _option("Stop after the step in which the time is up.", metavar="10m", panel=_BUDGET),
+    ] = None
+
+    device: Annotated[str | None, _option("cpu, cuda, cuda:1, auto.", panel=_MACHINE)] = None
+    batch_size: Annotated[
+        str | None,
+        _option("Images per forward pass; changes no result.", metavar="N|auto", panel=_MACHINE),
+    ] = None
+    workers: Annotated[
+        int | None,
+        _option("Worker processes; changes no result.", metavar="N", panel=_MACHINE),
+    ] = None
+    cluster: Annotated[
+        str | None, _option("auto, ray://... or local:2.", metavar="WHERE", panel=_MACHINE)
+    ] = None
+    offline: Annotated[bool, _option("Use no network.", "--offline", panel=_MACHINE)] = False
+
+    out: Annotated[
+        Path | None, _option("Where to write.", "--out", metavar="DIR", panel=_OUTPUT)
+    ] = None
+    show: Annotated[bool, _option("Open the page in the browser.", "--open", panel=_OUTPUT)] = False
+    progress: Annotated[
+        Progress,
+        _option("live needs a terminal; plain is a line every 30 s.", "--progress", panel=_OUTPUT),
+    ] = Progress.auto
+    format: AsFormat = Format.text
+    quiet: Annotated[bool, _option("Print only the result.", "-q", "--quiet", panel=_OUTPUT)] = (
+        False
+    )
+    verbose: Annotated[
+        bool,
+        _option("Print more; tracebacks of internal errors.", "-v", "--verbose", panel=_OUTPUT),
+    ] = False
+
+    @property
+    def json(self) -> bool:
+        """Whether the result is asked for as JSON."""
+        return self.format == Format.json
+
+    @property
+    def place(self) -> str:
+        """The device that was asked for, if it exists; the CPU by default."""
+        from hardcase.context import device
+
+        return device(self.device or "cpu")
+
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Where notes about the result go: to standard error, or nowhere with ``-q``."""
+        return _nowhere if self.quiet else note
+
+
+SAYS = ("format", "quiet", "verbose")
+WATCHED = ("progress", *SAYS)
+BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
+CAMPAIGN = (
+    *("config", "model", "data", "method", "seeds", "split", "seed", "peer", "generator"),
+    *("target", "criterion", "criteria", "oracle", "keep", "settings", "allow_low_accuracy"),
+    *("trust_pickle", *BUDGET, "device", "batch_size", "workers", "cluster", "offline"),
+)
+"""Groups of flags for `takes`."""
+
+Verb = Callable[..., None]
+
+
+def takes(*names: str) -> Callable[[Verb], Verb]:
+    """Give a verb the shared flags called `names`; they reach it as one value, its parameter `flags`.
+
+    What the library logs is shown as ``-v`` and ``-q`` say, where the verb has them.
+    """
+
+    def decorate(verb: Verb) -> Verb:
+        own = [p for p in signature(verb, eval_str=True).parameters.values() if p.name != "flags"]
+        hints = get_type_hints(Flags, include_extras=True)
+        shared = [
+            Parameter(
+                name, Parameter.KEYWORD_ONLY, default=getattr(Flags, name), annotation=hints[name]
+            )
+            for name in names
+        ]
+        parameters = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *shared]
+
+        @wraps(verb)
+        def called(**given: Any) -> None:
+            flags = Flags(**{name: given.pop(name) for name in names})
+            if "verbose" in names:
+                logging_to(verbose=flags.verbose, quiet=flags.quiet)
+            verb(**given, flags=flags)
+
+        # typer reads the two below, not the function
+        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # set, not declared
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        return called
+
+    return decorate
+
+
+def _nowhere(text: str) -> None:
+    """Says nothing."""
+
+
+def logging_to(*, verbose: bool, quiet: bool) -> None:
+    """Show what the library logs: everything with ``-v``, only errors with ``-q``."""
+    level = logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(
+        level=logging.INFO if verbose else level, format="note: %(message)s", force=True
+    )
+    logging.captureWarnings(True)
+    if not verbose:
+        logging.getLogger("py.warnings").setLevel(logging.ERROR)
+
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    "model", "data", "generator", "criterion", "criteria", "oracle", "keep", "seeds", "split", "seed", "device", "workers",
-    "cluster",
-)  # fmt: skip
+    *("model", "data", "generator", "criterion", "criteria", "oracle", "keep"),
+    *("seeds", "split", "seed", "device", "workers", "cluster"),
+)
 _EITHER = ("target", "batch_size")
 _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
-_BUDGET_FLAGS = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 
 
 def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Config:
@@ -257,7 +316,7 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
         values["peers"] = list(flags["peer"])
     if flags.get("method") is not None and _method(values) != flags["method"]:
         values["method"] = {"name": flags["method"]}
-    limits = {key: flags[key] for key in _BUDGET_FLAGS if flags.get(key) is not None}
+    limits = {key: flags[key] for key in BUDGET if flags.get(key) is not None}
     if limits:
         values["budget"] = {**values.get("budget", {}), **limits}
     pairs = [f"{key}={flags[key]}" for key in _EITHER if flags.get(key) is not None]
@@ -271,10 +330,8 @@ def folder_for(config: Config, given: Path | None) -> Path:
     if given is not None:
         refuse_used(given)
         return given
-    return free(
-        Path("runs")
-        / f"{_word(config.method.name)}-{_word(Path(config.data.split('?')[0]).stem)}-{config.seed}"
-    )
+    data = Path(config.data.split("?")[0]).stem
+    return free(Path("runs") / f"{_word(config.method.name)}-{_word(data)}-{config.seed}")
 
 
 def free(base: Path) -> Path:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-# --- Numbers and tables for people; results go to standard output, everything else to standard error.
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -102,3 +100,10 @@ def shown(path: object) -> str:
     from shlex import quote
 
     return quote(str(path))
+
+
+def rate(value: Mapping[str, Any]) -> str:
+    """A rate of a JSON file with its counts and its 95 % interval: 29 of 57 = 50.9 % (38.3 to 63.4)."""
+    from hardcase.statistics import Rate
+
+    return str(Rate.from_json(value))

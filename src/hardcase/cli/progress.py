@@ -26,8 +26,8 @@ from hardcase.report.words import budget
 from hardcase.runs.start import Watcher
 from hardcase.runs.workers import Progress
 from hardcase.training.loop import TrainingProgress as Training
-
-# --- What a front end knows of a run while it goes on, and how a run is asked to stop.
+from hardcase.types import ClassNames
+from hardcase.usercode import count_interrupt
 
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
@@ -144,7 +144,7 @@ class Front(Watcher):
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
-        names = self.record.get("classes", [])
+        names = ClassNames(self.record.get("classes", []))
         counted = Counter(self.total.confusions).most_common(most)
         return tuple(
             (f"{names[expected]}→{names[predicted]}", times)
@@ -173,10 +173,10 @@ class Front(Watcher):
             signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.phase != "searching" or (self.stops and number == signal.SIGINT):
-            self.stops += 1
-            raise KeyboardInterrupt
+        count_interrupt()
         self.stops += 1
+        if self.phase != "searching" or (self.stops > 1 and number == signal.SIGINT):
+            raise KeyboardInterrupt
 
 
 def doubts(card: Mapping[str, Any]) -> list[str]:
@@ -198,8 +198,6 @@ def front(progress: str, *, quiet: bool = False) -> Front:
     live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
     return Screen() if live else Lines()
 
-
-# --- Progress as plain lines, for logs and pipes.
 
 TICK = 0.25
 """Seconds between two looks of the plain lines at where a run stands."""
@@ -276,8 +274,6 @@ def line(now: Standing) -> str:
 def training_line(now: Training) -> str:
     return f"training {now.what}: epoch {now.epoch} of {now.epochs}, loss {now.loss:.4g}"
 
-
-# --- One live screen: four updates a second, everything about a run at a glance.
 
 NOTES = 5
 """Notes that fit the screen; the latest are shown."""

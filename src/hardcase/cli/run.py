@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from time import time
@@ -22,26 +21,14 @@ if TYPE_CHECKING:
     from hardcase.runs.start import Plan
 
 
-# --- How a run ends on the terminal: the funnel, where the files are, and what to do next.
-
-
-def logging_to(*, verbose: bool, quiet: bool) -> None:
-    """Show what the library logs: everything with ``-v``, only errors with ``-q``."""
-    level = logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level, format="note: %(message)s", force=True)
-    logging.captureWarnings(True)
-    if not verbose:
-        logging.getLogger("py.warnings").setLevel(logging.ERROR)
-
-
-def conclude(run: Run | None, folder: Path, *, format: str, quiet: bool) -> None:
-    """Say how the run ended and leave with 130 if it was interrupted and can be resumed."""
+def conclude(run: Run | None, flags: o.Flags) -> None:
+    """Say how the run ended; leave with 130 unless it is complete or reached its limit of findings."""
     if run is None:
         note("interrupted before the search began; nothing was written")
         raise typer.Exit(INTERRUPTED)
-    if format == "json":
+    if flags.json:
         as_json({"folder": str(run.folder), **run.record})
-    elif quiet:
+    elif flags.quiet:
         tell(str(run.folder))
     else:
         tell(closing(run))
@@ -62,23 +49,11 @@ def enough(run: Run) -> bool:
 def closing(run: Run) -> str:
     record = run.record
     head = f"{record['method']} on {record['model']}, {record['data']}"
-    judged = (
-        []
-        if run.verdicts is not None
-        else ["nothing is confirmed: no judge has seen these tests yet"]
-    )
-    return "\n".join(
-        [
-            "",
-            head,
-            run.summary(),
-            *judged,
-            cost(record),
-            "",
-            f"files   {shown(run.folder)}",
-            *_next(run),
-        ]
-    )
+    lines = ["", head, run.summary()]
+    if run.verdicts is None:
+        lines.append("nothing is confirmed: no judge has seen these findings yet")
+    lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
+    return "\n".join(lines)
 
 
 def cost(record: dict[str, Any]) -> str:
@@ -87,14 +62,12 @@ def cost(record: dict[str, Any]) -> str:
     return f"spent {', '.join(spent) or 'nothing'} in {duration(record['elapsed'])}"
 
 
-def _next(run: Run) -> list[str]:
+def _next(run: Run) -> str:
     name = shown(run.folder)
     if interrupted(run):
-        return [f"go on   hardcase resume {name}"]
-    return [f"report  hardcase report {name} --open"]
+        return f"go on   hardcase resume {name}"
+    return f"report  hardcase report {name} --open"
 
-
-# --- ``hardcase demo``: the main job on the embedded digits, with nothing to prepare.
 
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
 METHODS: tuple[dict[str, Any], ...] = (
@@ -105,53 +78,40 @@ METHODS: tuple[dict[str, Any], ...] = (
 """Two yardsticks and a search that stays close to real digits, with budgets that end in seconds."""
 
 
+@o.takes("seed", "out", "device", "show", *o.WATCHED)
 def demo(
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Digits to start from.")] = 60,
-    seed: o.Seed = None,
-    out: o.Out = None,
-    device: o.Device = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
+    flags: o.Flags,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
+    ] = 60,
 ) -> None:
-    """Fool LeNet-5 on handwritten digits with three methods, judge what was found, write one report; trains what is missing."""
-    from hardcase.cli.options import free
+    """Search LeNet-5 on handwritten digits with three methods, judge the findings, write one report; trains what is missing."""
     from hardcase.report.page import write
     from hardcase.runs.folder import refuse_used
 
-    logging_to(verbose=verbose, quiet=quiet)
-    home = out or free(Path("runs/demo"))
+    home = flags.out or o.free(Path("runs/demo"))
     refuse_used(home)
-    base = {**WORLD, "seeds": seeds, "seed": seed or 0, "device": device or "cpu"}
-    runs = [
-        _one({**base, "method": method}, home / method["name"], progress, quiet)
-        for method in METHODS
-    ]
-    runs = _judged(runs, device or "cpu", progress, quiet)
+    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "cpu"}
+    runs = [_one({**base, "method": method}, home / method["name"], flags) for method in METHODS]
+    runs = _judged(runs, flags)
     page = write(runs, home / "report")
-    if format == "json":
-        as_json(
-            {"page": str(page), "runs": [{"folder": str(run.folder), **run.record} for run in runs]}
-        )
+    if flags.json:
+        records = [{"folder": str(run.folder), **run.record} for run in runs]
+        as_json({"page": str(page), "runs": records})
+    elif flags.quiet:
+        tell(str(page))
     else:
-        tell(
-            str(page)
-            if quiet
-            else "\n".join(
-                [*map(_without_advice, map(closing, runs)), "", f"report  {shown(page)}"]
-            )
-        )
-    if show:
+        told = [_without_advice(closing(run)) for run in runs]
+        tell("\n".join([*told, "", f"report  {shown(page)}"]))
+    if flags.show:
         typer.launch(page.absolute().as_uri())
 
 
-def _one(values: dict[str, Any], folder: Path, progress: str, quiet: bool) -> Run:
+def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> Run:
     from hardcase.cli.progress import front
     from hardcase.config import parse
 
-    with front(progress, quiet=quiet) as screen:
+    with front(flags.progress, quiet=flags.quiet) as screen:
         run = campaign(parse(values), folder, screen)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
@@ -159,12 +119,13 @@ def _one(values: dict[str, Any], folder: Path, progress: str, quiet: bool) -> Ru
     return run
 
 
-def _judged(runs: list[Run], device: str, progress: str, quiet: bool) -> list[Run]:
-    """The runs with verdicts, by a judge that learned from the training digits and took no part in the search."""
+def _judged(runs: list[Run], flags: o.Flags) -> list[Run]:
+    """The runs with verdicts, by a judge trained on the training digits that took no part in the search."""
     from hardcase.cli.progress import front
     from hardcase.judges.verdicts import finish
 
-    with front(progress, quiet=quiet) as screen:
+    device = flags.device or "cpu"
+    with front(flags.progress, quiet=flags.quiet) as screen:
         return [
             finish(run, say=note, device=device, progress=screen.train, train=True) for run in runs
         ]
@@ -174,70 +135,25 @@ def _without_advice(text: str) -> str:
     return text.rpartition("\n")[0]
 
 
-# --- ``hardcase run`` and ``hardcase resume``.
-
-
-def run(
-    config: o.ConfigFile = None,
-    model: o.Model = None,
-    data: o.Data = None,
-    method: o.Method = None,
-    seeds: o.Seeds = None,
-    split: o.FromSplit = None,
-    seed: o.Seed = None,
-    peer: o.Peer = None,
-    generator: o.Generator = None,
-    target: o.Target = None,
-    criterion: o.Criterion = None,
-    criteria: o.Criteria = None,
-    oracle: o.Oracle = None,
-    keep: o.Keep = None,
-    settings: o.Settings = None,
-    allow_low_accuracy: o.AllowLow = False,
-    trust_pickle: o.TrustPickle = False,
-    queries: o.Queries = None,
-    gradients: o.Gradients = None,
-    total_queries: o.TotalQueries = None,
-    total_gradients: o.TotalGradients = None,
-    findings: o.FindingsLimit = None,
-    time: o.Time = None,
-    device: o.Device = None,
-    batch_size: o.BatchSize = None,
-    workers: o.Workers = None,
-    cluster: o.Cluster = None,
-    offline: o.Offline = False,
-    out: o.Out = None,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> None:
+@o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
+def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    flags = dict(locals())
-    from hardcase.cli.options import folder_for, resolve
     from hardcase.cli.progress import front
 
-    logging_to(verbose=verbose, quiet=quiet)
-    wanted = resolve(flags)
-    folder = folder_for(wanted, out)
-    with front(progress, quiet=quiet) as screen:
+    wanted = o.resolve(vars(flags))
+    folder = o.folder_for(wanted, flags.out)
+    with front(flags.progress, quiet=flags.quiet) as screen:
         done = campaign(wanted, folder, screen)
-    conclude(judged(covered(done, wanted), quiet=quiet), folder, format=format, quiet=quiet)
+    conclude(judged(covered(done, wanted), quiet=flags.quiet), flags)
 
 
-def resume(
-    folder: o.OneRun,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> None:
-    """Go on with a run that was stopped or has crashed; what is stored is kept."""
+@o.takes(*o.WATCHED)
+def resume(folder: o.OneRun, flags: o.Flags) -> None:
+    """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.cli.progress import front
     from hardcase.config import parse, read
     from hardcase.runs.start import reopen
 
-    logging_to(verbose=verbose, quiet=quiet)
     record, mended = reopen(folder)
     for text in mended:
         note(f"note: {text}")
@@ -247,16 +163,16 @@ def resume(
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
-    if record["complete"] and not quiet:
+    if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
     wanted = parse(values)
-    with front(progress, quiet=quiet) as screen:
+    with front(flags.progress, quiet=flags.quiet) as screen:
         done = again(wanted, folder, screen)
-    conclude(judged(covered(done, wanted), quiet=quiet), folder, format=format, quiet=quiet)
+    conclude(judged(covered(done, wanted), quiet=flags.quiet), flags)
 
 
 def covered(run: Run | None, config: Config) -> Run | None:
-    """A complete run with the coverage of its seeds and tests, by the criteria that ``--criteria`` names."""
+    """A complete run with the coverage of its seeds and findings, by the criteria that ``--criteria`` names."""
     if run is None or config.criteria is None or not run.record["complete"]:
         return run
     from hardcase import context
@@ -320,8 +236,6 @@ def _both(first: str, then: str) -> str:
     return f"{first}; then: {then}" if first and then not in first else first or then
 
 
-# --- ``hardcase status``: where runs stand, from their small files alone.
-
 SILENT = 600
 """Seconds without a finished shard after which a searching run may have died."""
 
@@ -336,17 +250,11 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
 
 def _small(folder: Path) -> dict[str, Any]:
     """What run.json and status.json say."""
-    record, now = read_json(folder / "run.json"), read_json(folder / "status.json", needed=False)
+    record = read_json(folder / "run.json")
+    now = read_json(folder / "status.json", needed=False)
     kept = (
-        "method",
-        "model",
-        "data",
-        "seeds",
-        "created",
-        "complete",
-        "budget",
-        "funnel",
-        "findings",
+        *("method", "model", "data", "seeds", "created"),
+        *("complete", "budget", "funnel", "findings"),
     )
     return {
         **{name: record.get(name) for name in kept},
@@ -368,17 +276,17 @@ def shown_run(folder: Path) -> str:
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
-    now, funnel = said["status"], said["funnel"] or {}
+    now = said["status"]
+    funnel = said["funnel"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
+    of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
+    confirmed = funnel.get("confirmed")
     lines = {
         shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
         "phase": _phase(said),
         "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
-        "failing": f"{failing:,} seeds"
-        + (f" of {funnel['attempted']:,} attempted" if funnel else " so far"),
-        "confirmed": "not judged"
-        if funnel.get("confirmed") is None
-        else f"{funnel['confirmed']:,} seeds",
+        "failing": f"{failing:,} seeds {of}",
+        "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
         "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} a second",
     }
     if now.get("eta") and now.get("phase") == "searching":
@@ -398,11 +306,9 @@ def _phase(said: dict[str, Any]) -> str:
 def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
     if said["complete"]:
         return {"report": f"hardcase report {shown(folder)}"}
-    return (
-        {}
-        if said["status"].get("phase") == "searching"
-        else {"go on": f"hardcase resume {shown(folder)}"}
-    )
+    if said["status"].get("phase") == "searching":
+        return {}
+    return {"go on": f"hardcase resume {shown(folder)}"}
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, note, shown, tell
+from hardcase.cli.output import as_json, console, grid, shown, tell
 from hardcase.errors import choice
 
 if TYPE_CHECKING:
@@ -19,51 +19,33 @@ if TYPE_CHECKING:
     from hardcase.types import Space
 
 
-# --- ``hardcase escape``: which class pairs are easily crossed, beside the confusion matrix.
-
-
+@o.takes(
+    *("config", "model", "data", "seeds", "split", "seed", "generator", "settings"),
+    *("trust_pickle", "device", "offline", "out", *o.SAYS),
+)
 def escape(
-    config: o.ConfigFile = None,
-    model: o.Model = None,
-    data: o.Data = None,
-    seeds: o.Seeds = None,
-    split: o.FromSplit = None,
-    seed: o.Seed = None,
-    generator: o.Generator = None,
-    walks: Annotated[int, typer.Option(metavar="N", min=1, help="Walks from every image.")] = 10,
-    settings: o.Settings = None,
-    trust_pickle: o.TrustPickle = False,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    out: o.Out = None,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
+    flags: o.Flags,
+    walks: Annotated[int, typer.Option(metavar="N", min=1, help="Random walks per seed.")] = 10,
 ) -> None:
     """Which classes border on which, as the model sees them; names pairs that look mislabelled or under-trained."""
-    flags = dict(locals())
-    from hardcase.cli.options import free, resolve
-    from hardcase.cli.run import logging_to
     from hardcase.config import MethodConfig
     from hardcase.suite import escape
 
-    logging_to(verbose=verbose, quiet=quiet)
-    wanted = resolve(flags, {"method": "sinvad", "seeds": 200}).model_copy(
+    wanted = o.resolve(vars(flags), {"method": "sinvad", "seeds": 200}).model_copy(
         update={"method": MethodConfig(name="sinvad")}
     )
-    folder = out or free(Path("runs") / "escape")
-    told, space = _measured(wanted, walks, quiet=quiet)
-    page = escape.outcome(told, lambda codes: _paint(space, codes, wanted.device), folder).write(
-        folder
-    )
-    if format == "json":
+    folder = flags.out or o.free(Path("runs") / "escape")
+    told, space = _measured(wanted, walks, flags)
+    outcome = escape.outcome(told, lambda codes: _paint(space, codes, wanted.device), folder)
+    page = outcome.write(folder)
+    if flags.json:
         as_json({"folder": str(folder), **escape.as_json(told)})
         return
     _show(told)
     tell(f"written to {shown(page)}")
 
 
-def _measured(config: Config, walks: int, *, quiet: bool) -> tuple[Escaped, Space]:
+def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Space]:
     from hardcase import context
     from hardcase.data.sources import load
     from hardcase.models.health import check
@@ -71,25 +53,18 @@ def _measured(config: Config, walks: int, *, quiet: bool) -> tuple[Escaped, Spac
     from hardcase.suite import escape
     from hardcase.suite.escape import Escaped
 
-    if not quiet:
-        note(f"preparing {config.model} and its generator")
+    flags.say(f"preparing {config.model} and its generator")
     ready = context.campaign(config)
-    images, search = context.seeds(config), ready.method.search
+    images = context.seeds(config)
+    search = ready.method.search
     check(ready.subject, images, allow_low_accuracy=config.allow_low_accuracy)
     codes = search.codes if isinstance(search, Crossing) else None
-    if not quiet:
-        note(f"walking out of {len(images)} images")
+    flags.say(f"walking out of {len(images)} images")
     method = escape.ways_out(ready.method.space, codes, walks=walks)
-    escapes, done, used = escape.measure(ready.subject, method, images, seed=config.seed)
+    measured = escape.measure(ready.subject, method, images, seed=config.seed)
     test = load(config.data, split="test", offline=config.offline)
-    told = Escaped(
-        images.classes,
-        escapes,
-        done,
-        used,
-        escape.confusion(ready.subject, test),
-        escape.floor(ready.subject, test),
-    )
+    confused = escape.confusion(ready.subject, test)
+    told = Escaped.of(measured, confused, escape.floor(ready.subject, test))
     return told, ready.method.space
 
 
@@ -113,112 +88,101 @@ def _paint(space: Space, codes: Any, device: str) -> Any:
 def _show(told: Escaped) -> None:
     from hardcase.suite.escape import answer, pairs
 
-    ranked, names = pairs(told), told.classes
-    rows = [
-        [f"{names[p.source]} → {names[p.goal]}", p.rate, p.floor, f"{p.confused} of {p.images}", "yes" if p.suspicious else ""]
-        for p in ranked[:10]
-    ]  # fmt: skip
+    ranked = pairs(told)
+    rows = []
+    for pair in ranked[:10]:
+        names = told.classes.pair(pair.source, pair.goal)
+        confused = f"{pair.confused} of {pair.images}"
+        rows.append([names, pair.rate, pair.floor, confused, "yes" if pair.suspicious else ""])
     columns = ["from → to", "ways out", "floor", "confused in the test set", "suspicious"]
     console().print(grid("class pairs, suspicious ones first", columns, rows))
     tell(answer(told, ranked))
 
 
-# --- ``hardcase faults``: which method detects which planted fault.
-
-
+@o.takes("seed", "device", "settings", "out", *o.SAYS)
 def faults(
+    flags: o.Flags,
     methods: Annotated[
         str, typer.Option(metavar="A,B", help="Which methods; see hardcase list methods.")
     ] = "feature-perturbation,pgd,sinvad",
     tests: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=10, help="Seeds a direction and fault (25; 100 with --full)."
+            metavar="N", min=10, help="Seeds per direction and fault (25; 100 with --full)."
         ),
     ] = None,
     only: Annotated[
         str | None, typer.Option("--faults", metavar="A,B", help="Which faults; all by default.")
     ] = None,
     data: Annotated[str, typer.Option(help="Grey digits to plant them into.")] = "mnist5k",
-    full: Annotated[bool, typer.Option("--full", help="100 tests a direction.")] = False,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    settings: o.Settings = None,
-    out: o.Out = None,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
+    full: Annotated[bool, typer.Option("--full", help="100 seeds per direction.")] = False,
 ) -> None:
-    """Plant eight faults into small networks and see which methods detect them; networks are trained if missing."""
-    from hardcase.cli.options import free
-    from hardcase.cli.run import logging_to
+    """Plant eight faults into small networks and measure which methods detect them; networks are trained if missing."""
     from hardcase.config import assign
-    from hardcase.context import device as existing
     from hardcase.experiments.bench import Bench
     from hardcase.suite.faults import run
 
-    logging_to(verbose=verbose, quiet=quiet)
     chosen: dict[str, object] = {"methods": methods.split(",")}
     chosen |= {"tests": tests} if tests else {}
     chosen |= {"faults": only.split(",")} if only else {}
     bench = Bench(
-        out=out or free(Path("runs") / "faults"), data=data, full=full, seed=seed or 0, device=existing(device or "cpu"),
-        options=assign(chosen, settings or []), say=(lambda text: None) if quiet else note,
-    )  # fmt: skip
+        out=flags.out or o.free(Path("runs") / "faults"),
+        data=data,
+        full=full,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign(chosen, flags.settings or []),
+        say=flags.say,
+    )
     outcome = run(bench)
     page = outcome.write(bench.out)
-    if format == "json":
+    if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
     show(outcome)
     tell(f"written to {shown(page)}")
 
 
-# --- ``hardcase reproduce``: a published experiment, ours beside the paper's.
-
-
+@o.takes("seed", "device", "settings", "out", *o.SAYS)
 def reproduce(
+    flags: o.Flags,
     name: Annotated[
         str | None, typer.Argument(help="Which experiment; without one they are listed.")
     ] = None,
     data: Annotated[str, typer.Option(help="What to run it on.")] = "mnist5k",
     full: Annotated[
-        bool, typer.Option("--full", help="The paper's sizes; can take hours.")
+        bool, typer.Option("--full", help="Sample sizes of the paper; can take hours.")
     ] = False,
     repeats: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How often to repeat it.")
+        int | None, typer.Option(metavar="N", min=1, help="Number of repetitions.")
     ] = None,
     ratings: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What people answered, for sinvad-rq1 and argus-ratings (CSV)."
+            metavar="FILE", help="Ratings by people, for sinvad-rq1 and argus-ratings (CSV)."
         ),
     ] = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    settings: o.Settings = None,
-    out: o.Out = None,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
     """Repeat a published experiment and print its tables."""
     if name is None:
-        return _names(format)
-    from hardcase.cli.options import free
-    from hardcase.cli.run import logging_to
+        return _names(flags)
     from hardcase.config import assign
-    from hardcase.context import device as existing
     from hardcase.experiments.bench import Bench
 
-    logging_to(verbose=verbose, quiet=quiet)
+    given = {} if ratings is None else {"ratings": str(ratings)}
     bench = Bench(
-        out=out or free(Path("runs") / f"reproduce-{name}"), data=data, full=full, repeats=repeats, seed=seed or 0,
-        device=existing(device or "cpu"), options=assign({} if ratings is None else {"ratings": str(ratings)}, settings or []), say=(lambda text: None) if quiet else note,
-    )  # fmt: skip
+        out=flags.out or o.free(Path("runs") / f"reproduce-{name}"),
+        data=data,
+        full=full,
+        repeats=repeats,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign(given, flags.settings or []),
+        say=flags.say,
+    )
     outcome = perform(name, bench)
     page = outcome.write(bench.out, bench.command(name))
-    if format == "json":
+    if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
     show(outcome)
@@ -236,11 +200,11 @@ def perform(name: str, bench: Bench) -> Outcome:
     return outcome
 
 
-def _names(format: str) -> None:
+def _names(flags: o.Flags) -> None:
     from hardcase.experiments.catalogue import EXPERIMENTS
 
     rows = list(EXPERIMENTS.values())
-    if format == "json":
+    if flags.json:
         as_json(
             [
                 {"name": row.name, "summary": row.summary, "needs": row.needs, "paper": row.paper}
@@ -257,63 +221,47 @@ def _names(format: str) -> None:
 
 
 def show(outcome: Outcome) -> None:
-    """Tables, their notes, and the names of the pictures."""
+    """Tables, their notes, and the names of the figures."""
     screen = console()
     for table in outcome.tables:
         screen.print(grid(table.title, table.columns, table.rows))
         for text in table.notes:
             screen.print(f"  {text}")
     for figure in outcome.figures:
-        tell(f"picture {figure}")
+        tell(f"figure {figure}")
 
 
-# --- ``hardcase retrain``: does training with the tests of a run help, beside controls of the same size?
-
-
+@o.takes("seed", "device", "out", *o.SAYS)
 def retrain(
     folder: o.OneRun,
+    flags: o.Flags,
     against: Annotated[
         list[Path] | None,
         typer.Option(
-            "--against", metavar="RUN", help="Also measure on this run's tests; repeatable."
+            "--against", metavar="RUN", help="Also measure on this run's findings; repeatable."
         ),
     ] = None,
-    epochs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Passes over the training images.")
-    ] = 5,
-    repeats: Annotated[
-        int, typer.Option(metavar="N", min=2, help="How often each arm is trained.")
-    ] = 5,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    out: o.Out = None,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Training epochs.")] = 5,
+    repeats: Annotated[int, typer.Option(metavar="N", min=2, help="Repetitions of each arm.")] = 5,
 ) -> None:
-    """Fine-tune the run's network on its tests; report accuracy on images nobody trained on, beside two controls."""
+    """Fine-tune the run's network on its findings; report held-out accuracy beside two controls."""
     from dataclasses import replace
 
-    from hardcase.cli.run import logging_to
     from hardcase.suite.retrain import Retraining
     from hardcase.suite.retrain import retrain as perform
 
-    logging_to(verbose=verbose, quiet=quiet)
-    how = Retraining(repeats=repeats, seed=seed or 0)
+    how = Retraining(repeats=repeats, seed=flags.seed or 0)
     how = replace(how, recipe=replace(how.recipe, epochs=epochs))
     outcome = perform(
         folder,
         how,
         others=against or [],
-        place=device or "cpu",
-        say=(lambda text: None) if quiet else note,
+        place=flags.device or "cpu",
+        say=flags.say,
     )
-    page = outcome.write(out or folder / "retrain")
-    if format == "json":
+    page = outcome.write(flags.out or folder / "retrain")
+    if flags.json:
         tell((page.parent / "results.json").read_text(encoding="utf-8").rstrip())
         return
-    for table in outcome.tables:
-        console().print(grid(table.title, table.columns, table.rows))
-        for text in table.notes:
-            console().print(f"  {text}")
+    show(outcome)
     tell(f"written to {shown(page)}")

@@ -9,125 +9,97 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, shown, tell
-from hardcase.cli.results import rate
+from hardcase.cli.output import as_json, console, facts, grid, rate, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
+    from hardcase.judges.judge import Judge
+    from hardcase.runs.results import Run
     from hardcase.training.loop import TrainingProgress
     from hardcase.types import Images
 
     Card = dict[str, Any]
     Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
-    from hardcase.judges.judge import Judge
-    from hardcase.runs.results import Run
 
-
-# --- ``hardcase train``: the networks that methods need. Another kind is another function and another row of `VERBS`.
+TRAINING = ("seed", "device", "offline", *o.WATCHED)
 
 Epochs = Annotated[
-    int | None, typer.Option(metavar="N", help="Passes over the data; by default the recipe's.")
+    int | None, typer.Option(metavar="N", help="Training epochs; by default the recipe's.")
 ]
-TrainingData = Annotated[str, typer.Option("--data", help="What to learn from.")]
+TrainingData = Annotated[str, typer.Option("--data", help="Training data.")]
+Checker = Annotated[
+    str,
+    typer.Option(
+        "--model", help="Classifier used to check that images keep their label; zoo:NAME."
+    ),
+]
 
 
+@o.takes(*TRAINING)
 def classifier(
+    flags: o.Flags,
     model: Annotated[str, typer.Option(help="zoo:NAME; see hardcase list models.")] = "zoo:lenet5",
     data: TrainingData = "mnist5k",
     adversarial: Annotated[
         str | None, typer.Option(metavar="NORM:RADIUS", help="linf:0.1 or l2:1.5.")
     ] = None,
     epochs: Epochs = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
-    """Train a network of the zoo, plainly or against attacks."""
-
+    """Train a network of the zoo, plainly or adversarially."""
     from hardcase.models.zoo import trained_classifier
 
     def train(
         first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
     ) -> Card:
-        name = model.removeprefix("zoo:")
         return trained_classifier(
-            name,
+            model.removeprefix("zoo:"),
             first,
             second,
-            seed=seed or 0,
+            seed=flags.seed or 0,
             epochs=epochs,
             adversarial=adversarial,
             progress=tell,
             device=place,
         )[1]
 
-    present(
-        learn(
-            train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose
-        ),
-        format,
-        quiet,
-    )
+    present(learn(train, data, flags), flags)
 
 
+@o.takes(*TRAINING)
 def vae(
+    flags: o.Flags,
     data: TrainingData = "mnist5k",
     kind: Annotated[
         str, typer.Option(help="linear, conv or conditional; see hardcase list generators.")
     ] = "linear",
-    latent: Annotated[int | None, typer.Option(metavar="N", help="Size of the code.")] = None,
-    beta: Annotated[float, typer.Option(help="Weight of the code's divergence.")] = 1.0,
-    model: Annotated[
-        str, typer.Option(help="Which network must still see the label; zoo:NAME.")
-    ] = "zoo:lenet5",
+    latent: Annotated[int | None, typer.Option(metavar="N", help="Latent dimensions.")] = None,
+    beta: Annotated[float, typer.Option(help="Weight of the KL divergence.")] = 1.0,
+    checker: Checker = "zoo:lenet5",
     epochs: Epochs = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
-    """Train a variational autoencoder and measure how much of an image it gives back."""
-    from hardcase.generators.build import trained_generator
-    from hardcase.models import load
-
-    def train(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> Card:
-        judge = load.load_model(
-            model, load.Loading(train=first, test=second, device=place, progress=tell)
-        )
-        return trained_generator(
-            "vae", first, second, kind=kind, latent=latent, beta=beta, epochs=epochs, seed=seed or 0,
-            judge=lambda x: judge(x).logits, progress=tell, device=place,
-        )[1]  # fmt: skip
-
-    present(
-        learn(
-            train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose
-        ),
-        format,
-        quiet,
-    )
+    """Train a variational autoencoder and measure its reconstructions."""
+    options = {"kind": kind, "latent": latent, "beta": beta, "epochs": epochs}
+    present(learn(_generator("vae", checker, options, flags), data, flags), flags)
 
 
+@o.takes(*TRAINING)
 def vqvae(
+    flags: o.Flags,
     data: TrainingData = "mnist5k",
     kind: Annotated[
-        str, typer.Option(help="ema (codes follow their users) or gradient (as ARGUS states it).")
+        str,
+        typer.Option(
+            help="ema (codebook updated by exponential moving averages) or gradient (as in ARGUS)."
+        ),
     ] = "ema",
-    latent: Annotated[int | None, typer.Option(metavar="N", help="Width of a code.")] = None,
+    latent: Annotated[
+        int | None, typer.Option(metavar="N", help="Dimensions of a codebook entry.")
+    ] = None,
     mix: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="Train with discriminators at this share of a partner; 0: without.",
+            help="Train with discriminators on codes mixed with this share of a partner; 0: without.",
         ),
     ] = 0.0,
     latent_weight: Annotated[
@@ -136,119 +108,106 @@ def vqvae(
     image_weight: Annotated[
         float, typer.Option(help="Weight of the image discriminator's loss.")
     ] = 0.01,
-    model: Annotated[
-        str, typer.Option(help="Which network must still see the label; zoo:NAME.")
-    ] = "zoo:lenet5",
+    checker: Checker = "zoo:lenet5",
     epochs: Epochs = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
-    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw what it gives back (reconstructions.png).
+    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw its reconstructions (reconstructions.png).
 
-    A finished network is kept and found again. Of a training that was stopped, the part with discriminators goes on.
+    A finished network is cached and found again. Of a training that was stopped, the part with discriminators is resumed.
     """
-    from hardcase.generators.build import trained_generator
     from hardcase.generators.quality import draw_reconstructions
-    from hardcase.models import load
 
-    def train(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> Card:
-        judge = load.load_model(
-            model, load.Loading(train=first, test=second, device=place, progress=tell)
-        )
-        net, card = trained_generator(
-            "vqvae", first, second, kind=kind, latent=latent, epochs=epochs, seed=seed or 0, mix=mix,
-            latent_weight=latent_weight, image_weight=image_weight,
-            judge=lambda x: judge(x).logits, progress=tell, device=place,
-        )  # fmt: skip
-        draw_reconstructions(home(card), net, second)
-        return card
-
-    present(
-        learn(
-            train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose
-        ),
-        format,
-        quiet,
-    )
+    options = {
+        "kind": kind,
+        "latent": latent,
+        "epochs": epochs,
+        "mix": mix,
+        "latent_weight": latent_weight,
+        "image_weight": image_weight,
+    }
+    draw = lambda card, net, test: draw_reconstructions(home(card), net, test)  # noqa: E731
+    present(learn(_generator("vqvae", checker, options, flags, draw), data, flags), flags)
 
 
+@o.takes(*TRAINING)
 def gan(
+    flags: o.Flags,
     data: TrainingData = "mnist5k",
     kind: Annotated[
         str, typer.Option(help="small (minutes on a CPU) or conditional (GPU).")
     ] = "small",
-    latent: Annotated[int | None, typer.Option(metavar="N", help="Size of the noise.")] = None,
-    flips: Annotated[bool, typer.Option(help="Also learn from mirrored images.")] = False,
-    model: Annotated[
-        str, typer.Option(help="Which network must see the class of a sample; zoo:NAME.")
-    ] = "zoo:lenet5",
+    latent: Annotated[int | None, typer.Option(metavar="N", help="Latent dimensions.")] = None,
+    flips: Annotated[bool, typer.Option(help="Augment with mirrored images.")] = False,
+    checker: Checker = "zoo:lenet5",
     epochs: Epochs = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
     """Train a class-conditional GAN and draw samples of every class (samples.png).
 
-    A finished network is kept and found again. Training that was stopped goes on with the same command; until it is
+    A finished network is cached and found again. Training that was stopped is resumed by the same command; until it is
     finished, it and its samples so far are in a folder beside, NAME.unfinished.
     """
-    from hardcase.generators.build import trained_generator
     from hardcase.generators.quality import draw_samples
+
+    options = {"kind": kind, "latent": latent, "epochs": epochs, "flips": flips}
+    draw = lambda card, net, test: draw_samples(home(card), net, len(test.classes))  # noqa: E731
+    present(learn(_generator("gan", checker, options, flags, draw), data, flags), flags)
+
+
+@o.takes(*TRAINING)
+def judging(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
+    """Train the judge of a data set: networks that take no part in any search."""
+    from hardcase.judges.teach import trained
+
+    def train(
+        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
+    ) -> Card:
+        judge = trained(first, second, seed=flags.seed or 0, device=place, progress=tell)
+        return dict(judge.card)
+
+    present(learn(train, data, flags), flags)
+
+
+def _generator(
+    family: str,
+    checker: str,
+    options: Mapping[str, Any],
+    flags: o.Flags,
+    draw: Callable[[Card, Any, Images], object] | None = None,
+) -> Train:
+    """How a generator is trained and measured: `checker` classifies its images, `draw` paints some beside it."""
+    from hardcase.generators.build import trained_generator
     from hardcase.models import load
 
     def train(
         first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
     ) -> Card:
-        judge = load.load_model(
-            model, load.Loading(train=first, test=second, device=place, progress=tell)
-        )
+        how = load.Loading(train=first, test=second, device=place, progress=tell)
+        judge = load.load_model(checker, how)
         net, card = trained_generator(
-            "gan", first, second, kind=kind, latent=latent, epochs=epochs, seed=seed or 0, flips=flips,
-            judge=lambda x: judge(x).logits, progress=tell, device=place,
-        )  # fmt: skip
-        draw_samples(home(card), net, len(first.classes))
+            family,
+            first,
+            second,
+            seed=flags.seed or 0,
+            judge=lambda x: judge(x).logits,
+            progress=tell,
+            device=place,
+            **options,
+        )
+        if draw is not None:
+            draw(card, net, second)
         return card
 
-    present(
-        learn(
-            train, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose
-        ),
-        format,
-        quiet,
-    )
+    return train
 
 
-def learn(
-    train: Train,
-    data: str,
-    device: str | None,
-    *,
-    offline: bool,
-    progress: str,
-    quiet: bool,
-    verbose: bool,
-) -> Card:
+def learn(train: Train, data: str, flags: o.Flags) -> Card:
     """Load the data, train with progress on the screen, return the card."""
     from hardcase.cli.progress import front
-    from hardcase.cli.run import logging_to
-    from hardcase.context import device as existing
     from hardcase.data.sources import load
 
-    logging_to(verbose=verbose, quiet=quiet)
-    place = existing(device or "cpu")
-    first, second = (load(data, split=split, offline=offline) for split in ("train", "test"))
-    with front(progress, quiet=quiet) as screen:
+    place = flags.place
+    first, second = (load(data, split=split, offline=flags.offline) for split in ("train", "test"))
+    with front(flags.progress, quiet=flags.quiet) as screen:
         return train(first, second, place, screen.train)
 
 
@@ -259,12 +218,12 @@ def home(card: Mapping[str, Any]) -> Path:
     return folder_of(card["kind"], card["name"], card["configuration"], card["data"])
 
 
-def present(card: Mapping[str, Any], format: str, quiet: bool) -> None:
+def present(card: Mapping[str, Any], flags: o.Flags) -> None:
     """Print a card and where its network is kept."""
     where = str(home(card))
-    if format == "json":
+    if flags.json:
         as_json({"folder": where, **card})
-    elif quiet:
+    elif flags.quiet:
         tell(where)
     else:
         tell(facts({**_worth_telling(card), "folder": where}))
@@ -289,10 +248,9 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# --- ``hardcase judge`` and ``hardcase train judge``: are found tests valid, have they kept their label, how sure is that.
-
-
+@o.takes(*TRAINING)
 def judge(
+    flags: o.Flags,
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run folders.")
     ] = None,
@@ -312,69 +270,38 @@ def judge(
         str | None,
         typer.Option(help="Whose judge; by default that of the run's data, mnist5k without a run."),
     ] = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
-    """Judge what runs have found: valid, label kept, distinct. Trains the judge of the data if it is missing."""
+    """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it is missing."""
     from hardcase.cli.progress import front
-    from hardcase.cli.run import logging_to
-    from hardcase.context import device as existing
+    from hardcase.judges.verdicts import calibrate_on, judge_run
     from hardcase.runs.results import Run
 
-    logging_to(verbose=verbose, quiet=quiet)
-    place = existing(device or "cpu")
+    place = flags.place
     runs = [Run(folder) for folder in folders or []]
     if not runs and calibrate is None:
         raise Problem(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
-    with front(progress, quiet=quiet) as screen:
-        asked = {"seed": seed or 0, "device": place, "offline": offline, "progress": screen.train}
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        asked = {
+            "seed": flags.seed or 0,
+            "device": place,
+            "offline": flags.offline,
+            "progress": screen.train,
+        }
         judges = [_judge(run, which, data, asked) for run in runs] or [
             _judge(None, which, data or "mnist5k", asked)
         ]
     if calibrate is not None:
-        judges = [_calibrated(one, calibrate, place) for one in judges[:1]] * max(len(judges), 1)
-        _tell_calibration(judges[0], format, quiet or format == "json")
-    judged = [_judged(run, one, place) for run, one in zip(runs, judges)]
-    if format == "json":
-        as_json(
-            [{"folder": str(run.folder), **run.record} for run in judged] or judges[0].calibration
-        )
+        judges = [calibrate_on(judges[0], calibrate, device=place)] * len(judges)
+        if not flags.quiet and not flags.json:
+            _tell_calibration(judges[0])
+    judged = [judge_run(run, one, device=place) for run, one in zip(runs, judges)]
+    if flags.json:
+        records = [{"folder": str(run.folder), **run.record} for run in judged]
+        as_json(records or judges[0].calibration)
     elif judged:
-        tell("\n\n".join(_closing(run, quiet) for run in judged))
-
-
-def train(
-    data: TrainingData = "mnist5k",
-    seed: o.Seed = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    progress: o.ShowProgress = o.Progress.auto,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> None:
-    """Train the judge of a data set: networks that take no part in any search."""
-    from hardcase.judges.teach import trained
-
-    def school(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> dict[str, Any]:
-        return dict(trained(first, second, seed=seed or 0, device=place, progress=tell).card)
-
-    present(
-        learn(
-            school, data, device, offline=offline, progress=progress, quiet=quiet, verbose=verbose
-        ),
-        format,
-        quiet,
-    )
+        tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
 
 
 def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]) -> Judge:
@@ -390,72 +317,46 @@ def _judge(run: Run | None, which: Path | None, data: str | None, asked: dict[st
     return verdicts.for_run(run, **asked)
 
 
-def _judged(run: Run, judge: Judge, place: str) -> Run:
-    from hardcase.judges.verdicts import judge_run
-
-    return judge_run(run, judge, device=place)
-
-
-def _calibrated(judge: Judge, file: Path, place: str) -> Judge:
-    from hardcase.judges.verdicts import calibrate_on
-
-    return calibrate_on(judge, file, device=place)
-
-
-def _tell_calibration(judge: Judge, format: str, quiet: bool) -> None:
-    if quiet:
-        return
+def _tell_calibration(judge: Judge) -> None:
     known = judge.calibration
     assert known is not None
-    columns = (
-        "question",
-        "AUROC",
-        "yes where it is so",
-        "no where it is not",
-        "wrongly yes",
-        "undecided",
-    )
-    rows = [
-        (name.replace("_", " "), _auroc(known[name]["auroc"]), *(rate(known[name][key]) for key in ("tpr", "tnr", "false_yes", "undecided")))
-        for name in ("label_kept", "valid")
-    ]  # fmt: skip
-    console().print(
-        grid(
-            f"{known['images']} images rated by people, pooled over {known['pooled_over']}",
-            columns,
-            rows,
-        )
-    )
+    rates = {
+        "true positive rate": "tpr",
+        "true negative rate": "tnr",
+        "false positive rate": "false_yes",
+        "undecided": "undecided",
+    }
+    rows = []
+    for name in ("label_kept", "valid"):
+        shares = (rate(known[name][key]) for key in rates.values())
+        rows.append((name.replace("_", " "), _auroc(known[name]["auroc"]), *shares))
+    title = f"{known['images']} images rated by people, pooled over {known['pooled_over']}"
+    console().print(grid(title, ("question", "AUROC", *rates), rows))
     both = known["confirmed"]
-    tell(
-        facts(
-            {
-                "confirmed, right": rate(both["precision"]),
-                "confirmed, found": rate(both["recall"]),
-                "kept in": shown(judge.folder),
-            }
-        )
-    )
+    lines = {
+        "confirmed, precision": rate(both["precision"]),
+        "confirmed, recall": rate(both["recall"]),
+        "kept in": shown(judge.folder),
+    }
+    tell(facts(lines))
 
 
 def _auroc(value: dict[str, Any]) -> str:
-    return (
-        "–"
-        if value["value"] is None
-        else f"{value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
-    )
+    if value["value"] is None:
+        return "–"
+    return f"{value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
 
 
 def _closing(run: Run, quiet: bool) -> str:
     if quiet:
         return str(run.folder)
     said = run.record["judge"]
-    quiet_ones = said["silence"]["silent"]
+    silent = rate(said["silence"]["silent"])
     lines = [
         f"{run.record['method']} on {run.record['model']}, {run.record['data']}",
         run.summary(),
         f"judge: {said['standing']}",
-        f"of the confirmed tests {rate(quiet_ones)} are silent: the model is as sure of them as of its right answers",
+        f"of the confirmed findings {silent} are silent: predicted with the confidence of correct predictions",
         f"report  hardcase report {shown(run.folder)} --open",
     ]
     return "\n".join(lines)

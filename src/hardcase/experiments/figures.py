@@ -34,8 +34,14 @@ def images(path: Path, rows: Mapping[str, Tensor], *, titles: Sequence[Sequence[
     return _saved(figure, path)
 
 
-def matrices(path: Path, named: Mapping[str, Float[Tensor, "k k"]], classes: Sequence[str]) -> str:
-    """Square matrices side by side, in percent; the diagonal is left out."""
+def matrices(
+    path: Path,
+    named: Mapping[str, Float[Tensor, "k w"]],
+    classes: Sequence[str],
+    columns: Sequence[str] | None = None,
+) -> str:
+    """Matrices side by side, in percent; the diagonal is left out. `columns` are `classes` unless given."""
+    columns = classes if columns is None else columns
     figure = _figure(5.2 * len(named), 4.8)
     axes = figure.subplots(1, len(named), squeeze=False)[0]
     for axis, (title, values) in zip(axes, named.items()):
@@ -45,10 +51,10 @@ def matrices(path: Path, named: Mapping[str, Float[Tensor, "k k"]], classes: Seq
             title=title,
             xlabel="seen as",
             ylabel="is",
-            xticks=range(len(classes)),
+            xticks=range(len(columns)),
             yticks=range(len(classes)),
         )
-        axis.set_xticklabels(classes, rotation=45 if max(map(len, classes)) > 2 else 0, fontsize=7)
+        axis.set_xticklabels(columns, rotation=45 if max(map(len, columns)) > 2 else 0, fontsize=7)
         axis.set_yticklabels(classes, fontsize=7)
         limit = float(shown.nan_to_num(0).max()) / 2
         for (i, j), value in _cells(shown):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.generators.vae import Vae
+from hardcase.usercode import interrupts, reraise
 
 Meet = Callable[[int, Tensor], Tensor]
 
@@ -117,7 +118,11 @@ class Supplied(nn.Module):
         return z, self(z, y)
 
     def _image(self, z: Tensor, y: Tensor) -> Float[Tensor, "m c h w"]:
-        image: Tensor = self.net(z, y.to(z.device))
+        before = interrupts()
+        try:
+            image: Tensor = self.net(z, y.to(z.device))
+        except BaseException as error:  # the user's code may raise anything, sys.exit included
+            reraise(error, f"generator {type(self.net).__name__}", before=before)
         if image.ndim != 4 or len(image) != len(z):
             raise Problem(
                 f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c, h, w)."

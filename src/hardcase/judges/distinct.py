@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.judges.rules import share
+from hardcase.statistics import Rate
 
 # --- Confirmed tests gathered into likely faults: the same two classes, alike in the features of an independent network.
 #
@@ -162,8 +162,8 @@ def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[
     return {
         "refused": REFUSED,
         "alarm": alarm(right),
-        "silent": share(int(quiet.sum()), len(confirmed)),
-        "caught": share(int((~quiet).sum()), len(confirmed)),
+        "silent": Rate(int(quiet.sum()), len(confirmed)).to_json(),
+        "caught": Rate(int((~quiet).sum()), len(confirmed)).to_json(),
         "risk_coverage": _risk_coverage(both, wrong),
         "ece": ece(both, 1 - wrong) if len(both) else None,
         "ece_tests": ece(confirmed.double(), torch.zeros(len(confirmed)).double())

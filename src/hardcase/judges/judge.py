@@ -14,7 +14,8 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.panel import Panel
-from hardcase.judges.rules import Rule, share
+from hardcase.judges.rules import Rule
+from hardcase.statistics import Rate
 
 # --- A trained judge and what people have made of it: its rules, and the error rates that go with every count.
 
@@ -28,13 +29,13 @@ MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,
     "valid": {
         "auroc": {"value": 0.980, "low": 0.936, "high": 1.000},
-        "tpr": share(409, 458), "tnr": share(19, 20), "undecided": share(46, 500),
+        "tpr": Rate(409, 458).to_json(), "tnr": Rate(19, 20).to_json(), "undecided": Rate(46, 500).to_json(),
     },
     "label_kept": {
         "auroc": {"value": 0.908, "low": 0.873, "high": 0.940},
-        "tpr": share(182, 362), "tnr": share(30, 70), "undecided": share(254, 500),
+        "tpr": Rate(182, 362).to_json(), "tnr": Rate(30, 70).to_json(), "undecided": Rate(254, 500).to_json(),
     },
-    "confirmed": {"precision": share(182, 193), "recall": share(182, 362)},
+    "confirmed": {"precision": Rate(182, 193).to_json(), "recall": Rate(182, 362).to_json()},
 }  # fmt: skip
 """What these thresholds did on the same rated digits, so mildly optimistic, with a judge taught by the 4,000 training images of mnist5k."""
 UNCALIBRATED = (

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.judges.panel import Signals
+from hardcase.statistics import Rate
 
 # --- From signals to a probability, and from a probability to one of three answers.
 
@@ -170,37 +171,16 @@ def auroc_interval(
     return {"value": float(auroc(score, truth)), "low": low, "high": high, **counts}
 
 
-def share(hits: int, total: int) -> dict[str, Any]:
-    """A share with its counts and Wilson's 95 % interval."""
-    low, high = wilson(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }
-
-
-def wilson(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    if total == 0:
-        return 0.0, 1.0
-    rate, weight = hits / total, z * z / total
-    centre = (rate + weight / 2) / (1 + weight)
-    half = z * (rate * (1 - rate) / total + weight / (4 * total)) ** 0.5 / (1 + weight)
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def error_rates(answers: Sequence[bool | None], truth: Int[Tensor, " m"]) -> dict[str, Any]:
     """How often yes is said where it is so, and no where it is not; undecided and split ones are counted apart."""
     pairs = list(zip(answers, truth.tolist()))
     yes, no = ([said for said, right in pairs if right == kind] for kind in (1, 0))
     return {
-        "tpr": share(yes.count(True), len(yes)),
-        "tnr": share(no.count(False), len(no)),
-        "false_yes": share(no.count(True), len(no)),
-        "false_no": share(yes.count(False), len(yes)),
-        "undecided": share(sum(said is None for said, _ in pairs), len(pairs)),
+        "tpr": Rate(yes.count(True), len(yes)).to_json(),
+        "tnr": Rate(no.count(False), len(no)).to_json(),
+        "false_yes": Rate(no.count(True), len(no)).to_json(),
+        "false_no": Rate(yes.count(False), len(yes)).to_json(),
+        "undecided": Rate(sum(said is None for said, _ in pairs), len(pairs)).to_json(),
         "split": sum(right == -1 for _, right in pairs),
     }
 
@@ -209,7 +189,10 @@ def precision(answers: Sequence[bool | None], truth: Bool[Tensor, " m"]) -> dict
     """Of those called yes, how many are; of those that are, how many were called so."""
     said = torch.tensor([answer is True for answer in answers], dtype=torch.bool)
     right = int((said & truth.cpu()).sum())
-    return {"precision": share(right, int(said.sum())), "recall": share(right, int(truth.sum()))}
+    return {
+        "precision": Rate(right, int(said.sum())).to_json(),
+        "recall": Rate(right, int(truth.sum())).to_json(),
+    }
 
 
 def reliability(
@@ -225,7 +208,12 @@ def reliability(
         if count:
             said, hits = float(probability[inside].mean()), int(truth[inside].sum())
             rows.append(
-                {"from": i / bins, "to": (i + 1) / bins, "said": said, **share(hits, count)}
+                {
+                    "from": i / bins,
+                    "to": (i + 1) / bins,
+                    "said": said,
+                    **Rate(hits, count).to_json(),
+                }
             )
             gap += count / len(truth) * abs(said - hits / count)
     return rows, gap if rows else None

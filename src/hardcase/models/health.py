@@ -11,6 +11,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.tensors import TILE, chunks, from_bytes
 from hardcase.types import Images, Model
+from hardcase.usercode import Raised
 
 # --- `check`: does this subject answer sensibly on these images? What is wrong is said before any search starts.
 
@@ -94,15 +95,24 @@ def looks_like_probabilities(logits: Float[Tensor, "n k"]) -> bool:
 def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
     try:
         return answers(subject, images)
+    except Raised as raised:
+        if not isinstance(raised.__cause__, Exception):  # it called sys.exit or the like
+            raise
+        raise _unfit(images, raised.__cause__) from raised
     except Problem:
         raise
     except Exception as error:
-        shape = " x ".join(map(str, images.x.shape[1:]))
-        raise Problem(
-            f"the model fails on an image of {shape} from {images.name}: {type(error).__name__}: {error}",
-            "Most often the image size or the number of channels differs from what the model was built for.",
-            fix="data of the model's own size, or a factory that resizes inside the model",
-        ) from error
+        raise _unfit(images, error) from error
+
+
+def _unfit(images: Images, error: Exception) -> Problem:
+    shape = " x ".join(map(str, images.x.shape[1:]))
+    said = f"{type(error).__name__}: {error}"
+    return Problem(
+        f"the model fails on an image of {shape} from {images.name}: {said}",
+        "Most often the image size or the number of channels differs from what the model was built for.",
+        fix="data of the model's own size, or a factory that resizes inside the model",
+    )
 
 
 def _widths(logits: Tensor, images: Images) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +20,7 @@ from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.models.zoo import trained_classifier
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
-
-# --- Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files; addresses of servers.
+from hardcase.usercode import file_member, guarded
 
 FORMS = (
     "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME, onnx:FILE.onnx, "
@@ -174,31 +172,9 @@ def from_file(path: Path, factory: str) -> nn.Module:
     """The module that a function in a Python file makes."""
     if not path.is_file():
         raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
-    spec = importlib.util.spec_from_file_location(f"hardcase_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise Problem(f"{path} is not a Python file.", f"known forms of a model: {FORMS}")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise Problem(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    make = getattr(module, factory, None)
-    if not callable(make):
-        names = [
-            name
-            for name, value in vars(module).items()
-            if callable(value) and not name.startswith("_")
-        ]
-        raise Problem(
-            f"{path} has no function {factory!r}.",
-            f"callable there: {', '.join(names) or 'nothing'}",
-        )
-    try:
+    make = file_member(path, factory)
+    with guarded(f"{path}:{factory}"):
         net = make()
-    except Problem:
-        raise
-    except Exception as error:
-        raise Problem(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
     if not isinstance(net, nn.Module):
         raise Problem(
             f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module."

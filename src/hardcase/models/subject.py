@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from hardcase.errors import Problem
 from hardcase.tensors import TILE, digest, digest_tensors, pad_rows
 from hardcase.types import Answer, Offer, Tap
-
-# --- The network under test: a frozen copy with its normalisation inside, taps on its layers, and a check of its health.
+from hardcase.usercode import guarded, interrupts, reraise
 
 
 class Subject(nn.Module):
@@ -47,14 +46,22 @@ class Subject(nn.Module):
             )
         if outputs not in ("logits", "probabilities"):
             raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
-        self.net = _frozen(net)
-        self.name, self.outputs, self.class_names = name, outputs, tuple(classes)
+        _computable(net, name)
+        self.net = _frozen(net, name)
+        self.name = name
+        self.outputs = outputs
+        self.class_names = tuple(classes)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device if device is not None else _device_of(net))
         self.train(False)
         self._writes_over = False  # whether a layer was seen to write over the output of another
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs])
+
+    def __repr__(self) -> str:
+        weights = sum(weight.numel() for weight in self.net.parameters())
+        about = f"{weights:,} weights, returns {self.outputs}, on {self.device}"
+        return f"Subject({self.name!r}: {type(self.net).__name__} of {about})"
 
     @property
     def device(self) -> torch.device:
@@ -65,9 +72,14 @@ class Subject(nn.Module):
         return super().train(False)
 
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
+        batch = pad_rows(x, self.tile)
+        images = (batch - self.mean) / self.std
+        before = interrupts()
         with self._tapped(taps or {}) as seen:
-            batch = pad_rows(x, self.tile)
-            logits = self.net((batch - self.mean) / self.std)
+            try:
+                logits = self.net(images)
+            except BaseException as error:  # the user's code may raise anything, sys.exit included
+                reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):
             self._writes_over = True
             return self.forward(x, taps)
@@ -76,8 +88,17 @@ class Subject(nn.Module):
                 f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
             )
         if logits.ndim != 2 or len(logits) < len(x):
+            shape = tuple(logits.shape)
             raise Problem(
-                f"the model returns shape {tuple(logits.shape)} for {len(batch)} images; it must be (images, classes)."
+                f"the model returns shape {shape} for {len(batch)} images; it must be (images, classes)."
+            )
+        if logits.is_complex() or logits.is_meta:
+            kind = "no values (meta tensors)" if logits.is_meta else "complex numbers"
+            raise Problem(
+                f"model {self.name} returns {kind}; it must return real logits (images, classes).",
+                fix="logits.real or logits.abs() at the end of forward"
+                if logits.is_complex()
+                else "",
             )
         logits = logits[: len(x)]
         if self.outputs == "probabilities":
@@ -147,15 +168,23 @@ def _tap(
     return module.register_forward_hook(hook)
 
 
-def _frozen(net: nn.Module) -> nn.Module:
-    try:
-        net = copy.deepcopy(net)
-    except Exception as error:  # a module that cannot be copied (open handles, compiled code) cannot be frozen either
+def _computable(net: nn.Module, name: str) -> None:
+    """Refuse a network whose weights have shapes but no values."""
+    named = (*net.named_parameters(), *net.named_buffers())
+    empty = [weight for weight, value in named if value.is_meta]
+    if empty:
         raise Problem(
-            f"the model could not be copied: {error}",
-            "hardcase tests a frozen copy, so that yours stays untouched.",
-        ) from error
-    return net.eval().requires_grad_(False)
+            f"model {name} lives on the meta device: its weights have shapes but no values.",
+            f"{len(empty)} of {len(named)} tensors, the first of them {empty[0]}",
+            fix="a factory that makes the network on the CPU and loads its weights",
+        )
+
+
+def _frozen(net: nn.Module, name: str) -> nn.Module:
+    """A copy in evaluation mode; what cannot be copied (open handles, compiled code) cannot be frozen."""
+    why = "hardcase tests a frozen copy, so that yours stays untouched."
+    with guarded(f"copying model {name}", why=why):
+        return copy.deepcopy(net).eval().requires_grad_(False)
 
 
 def _device_of(net: nn.Module) -> torch.device:

@@ -19,12 +19,7 @@ from hardcase.errors import Problem
 from hardcase.models.onnx import SURE
 from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
-
-# --- What can be put around any model: a memory of its answers, patience with inputs it does not answer, labels alone.
-
-
-class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
-    """A model did not answer a call: too late, or not at all."""
+from hardcase.usercode import Unanswered as Unanswered
 
 
 class _Around:

@@ -12,8 +12,7 @@ from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
 from hardcase.runs.results import Run
-
-# --- The report: one page that needs nothing but itself, and the same numbers as JSON.
+from hardcase.types import ClassNames
 
 HERE = Path(__file__).parent
 
@@ -59,8 +58,9 @@ def _render(report: dict[str, Any], large: pictures.Pictures, small: pictures.Pi
     own = {
         name: Markup((HERE / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js")
     }  # ours, not input
+    runs = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
     return environment.get_template("page.html").render(
-        report=report,
+        report={**report, "runs": runs},
         large=large.uris,
         small=small.uris,
         charts=charts,

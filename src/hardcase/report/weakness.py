@@ -18,6 +18,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.semantics import FEATURES, measured, moved
 from hardcase.tensors import chunks, from_bytes
+from hardcase.types import ClassNames
 
 # --- How failing tests differ from their seeds in what can be measured of a picture, in all and by pair of classes.
 
@@ -29,7 +30,7 @@ ENOUGH, SENTENCES = 10, 8
 """Tests that a pair of classes needs for a sentence, and sentences that are said."""
 
 
-def differences(run: Run, sheet: Sheet, classes: Sequence[str]) -> dict[str, Any]:
+def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
     """Shares of tests in which each feature rose or fell, and in words what most tests of a pair of classes share."""
     rows = _chosen(sheet, run.record.get("image") or [1, 28, 28])
     carried = _carried(run, rows)
@@ -126,7 +127,7 @@ def _by_pair(
     return found
 
 
-def _sentences(pairs: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> list[dict[str, Any]]:
+def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
     """What more than half of the tests of a pair share, the surest first; the interval must be above a half."""
     said = []
     for pair in pairs:
@@ -136,7 +137,7 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> li
                 key=lambda both: both[0]["hits"],
             )
             if share["low"] > 0.5:
-                names = f"{classes[pair['expected']]} → {classes[pair['predicted']]}"
+                names = classes.pair(pair["expected"], pair["predicted"])
                 span = f"{percent(share['low'])} to {percent(share['high'])}"
                 text = (
                     f"In {share['hits']} of {share['total']} failures {names} ({percent(share['share'])}, "
@@ -176,10 +177,15 @@ CLASSES_SHOWN = 20
 """A matrix of more classes than this cannot be read: the ones with the most tests are shown."""
 
 
-def weakness(sheet: Sheet, classes: tuple[str, ...]) -> dict[str, Any]:
-    """Pairs of classes with their tests, the classes worth a line of the matrix, and a row per class."""
+def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
+    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per class.
+
+    A label is a class of the data, or another output of the network that a finding was given.
+    """
     pairs = _pairs(sheet)
-    shown = _shown(pairs, len(classes))
+    seen = {pair[role] for pair in pairs for role in ("expected", "predicted")}
+    labels = sorted({*range(len(classes)), *seen})
+    shown = _shown(pairs, labels)
     at = {(pair["expected"], pair["predicted"]): pair for pair in pairs}
     largest = max((pair["tests"] for pair in pairs), default=0)
     return {
@@ -187,7 +193,7 @@ def weakness(sheet: Sheet, classes: tuple[str, ...]) -> dict[str, Any]:
         "largest": largest,
         "shown": shown,
         "matrix": [[at.get((expected, predicted)) for predicted in shown] for expected in shown],
-        "left_out": len(classes) - len(shown),
+        "left_out": len(labels) - len(shown),
         "classes": _per_class(sheet, classes, pairs),
     }
 
@@ -212,18 +218,20 @@ def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
     return sorted(found, key=lambda pair: (-pair["tests"], pair["expected"], pair["predicted"]))
 
 
-def _shown(pairs: list[dict[str, Any]], count: int) -> list[int]:
-    if count <= CLASSES_SHOWN:
-        return list(range(count))
-    tests = np.zeros(count, dtype=np.int64)
+def _shown(pairs: list[dict[str, Any]], labels: list[int]) -> list[int]:
+    """All labels, or those of the most findings where a matrix of all could not be read."""
+    if len(labels) <= CLASSES_SHOWN:
+        return labels
+    findings = dict.fromkeys(labels, 0)
     for pair in pairs:
-        tests[[pair["expected"], pair["predicted"]]] += pair["tests"]
-    busiest = np.argsort(-tests, kind="stable")[:CLASSES_SHOWN]
-    return sorted(int(label) for label in busiest if tests[label])
+        findings[pair["expected"]] += pair["tests"]
+        findings[pair["predicted"]] += pair["tests"]
+    busiest = sorted(labels, key=lambda label: -findings[label])[:CLASSES_SHOWN]
+    return sorted(label for label in busiest if findings[label])
 
 
 def _per_class(
-    sheet: Sheet, classes: tuple[str, ...], pairs: list[dict[str, Any]]
+    sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     seeds, findings = defaultdict(list), defaultdict(list)
     for row in sheet.seeds.values():

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from hardcase import statistics
 from hardcase.campaign.record import seconds
 from hardcase.runs.results import Run
-from hardcase.statistics import interval
 
 # --- A run in columns: everything about its findings and seeds except the pictures, which nobody decodes until they are shown.
 
@@ -138,14 +138,7 @@ def rate(hits: int | None, total: int | None) -> Rate | None:
     """A share with what it is a share of, and Wilson's 95 % interval; None if it was not counted."""
     if hits is None or total is None:
         return None
-    low, high = interval(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }
+    return statistics.Rate(hits, total).to_json()
 
 
 def share(value: Rate | None) -> str:

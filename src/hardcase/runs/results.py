@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,8 @@ from hardcase import statistics, tensors
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
-
-# --- A run that was stored, as a value: its record, its findings, its summary.
+from hardcase.statistics import Rate
+from hardcase.types import ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,36 +24,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One stored test beside its seed."""
+    """One stored finding beside its seed."""
 
     row: dict[str, Any]
     seed: dict[str, Any]
-    classes: tuple[str, ...]
+    classes: ClassNames
 
     def __str__(self) -> str:
-        expected, predicted = self._named("expected"), self._named("predicted")
-        return f"{self.row['id']}: {expected} → {predicted} ({self.row['confidence']:.2f}), L2 {self.row['l2']:.2f}"
+        names = self.classes.pair(self.row["expected"], self.row["predicted"])
+        size = f"L2 {self.row['l2']:.2f}"
+        return f"{self.row['id']}: {names} ({self.row['confidence']:.2f}), {size}"
+
+    def __repr__(self) -> str:
+        return f"Finding({self}, {self.row['kind']}, from seed {self.row['seed']!r})"
 
     def show(self) -> Any:
-        """Seed, test and difference as one picture (a matplotlib figure)."""
+        """Seed, finding and difference as one figure (matplotlib)."""
         from matplotlib.figure import Figure
 
         seed, test = (
             tensors.decode(row["image"]["bytes"]).float() / 255 for row in (self.seed, self.row)
         )
         figure = Figure(figsize=(6, 2.3))
-        for axis, image, title in zip(
-            figure.subplots(1, 3), (seed, test, (test - seed) / 2 + 0.5),
-            (self._named("expected"), self._named("predicted"), "difference"),
-        ):  # fmt: skip
+        images = (seed, test, (test - seed) / 2 + 0.5)
+        titles = (
+            self.classes[self.row["expected"]],
+            self.classes[self.row["predicted"]],
+            "difference",
+        )
+        for axis, image, title in zip(figure.subplots(1, 3), images, titles):
             axis.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
             axis.set(title=title, xticks=[], yticks=[])
         return figure
-
-    def _named(self, column: str) -> str:
-        """A class by its name, or by its number where the model has more outputs than the data has classes."""
-        number = int(self.row[column])
-        return self.classes[number] if 0 <= number < len(self.classes) else str(number)
 
 
 class Run:
@@ -62,6 +65,11 @@ class Run:
         self.folder = Path(folder)
         self.store = Store.open(self.folder)
         self.record = self.store.record()
+
+    def __repr__(self) -> str:
+        about = "{method} on {model}, {data}".format_map(defaultdict(lambda: "?", self.record))
+        state = "complete" if self.record.get("complete") else "unfinished"
+        return f"Run({str(self.folder)!r}: {about}; {len(self):,} findings, {state})"
 
     @cached_property
     def findings(self) -> pa.Table:
@@ -80,11 +88,12 @@ class Run:
         tables = [read(part, VERDICTS).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}
 
-    @property
-    def classes(self) -> tuple[str, ...]:
+    @cached_property
+    def classes(self) -> ClassNames:
+        """Names of the data's classes, which name any other output of the network by its number."""
         if "classes" not in self.record:
             raise Problem(f"{self.folder / 'run.json'} is damaged: it names no classes.")
-        return tuple(self.record["classes"])
+        return ClassNames(map(str, self.record["classes"]))
 
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""
@@ -96,14 +105,15 @@ class Run:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["funnel"]
         attempted = counts["attempted"] or 0
-        lines = [
-            f"{counts['seeds']} seeds, {counts['usable']} usable (classified rightly), {attempted} attempted"
-        ]
+        seeds = f"{counts['seeds']} seed{'' if counts['seeds'] == 1 else 's'}"
+        usable = f"{counts['usable']} usable (correctly classified)"
+        lines = [f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets"]
         for step in ("failing", "valid", "label_kept", "confirmed"):
-            lines.append(f"{step.replace('_', ' '):>11}: {_share(counts[step], attempted)}")
-        lines.append(
-            f"   distinct: {'not judged' if counts['distinct'] is None else counts['distinct']}"
-        )
+            hits = counts[step]
+            said = "not judged" if hits is None else str(Rate(hits, attempted))
+            lines.append(f"{step.replace('_', ' '):>11}: {said}")
+        distinct = counts["distinct"]
+        lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
@@ -122,7 +132,7 @@ class Run:
         return write([self], Path(out) if out else self.folder / "report")
 
     def export(self, to: str, out: str | Path) -> Path:
-        """The found tests as a data set: ``imagefolder``, ``hf`` or ``npz``."""
+        """The findings as a data set: ``imagefolder``, ``hf`` or ``npz``."""
         from hardcase.suite.export import export
 
         return export(self, to, Path(out))
@@ -144,11 +154,3 @@ class Run:
     @cached_property
     def _seed_rows(self) -> dict[str, dict[str, Any]]:
         return {row["id"]: row for row in self.seeds.to_pylist()}
-
-
-def _share(hits: int | None, total: int) -> str:
-    if hits is None:
-        return "not judged"
-    low, high = statistics.interval(hits, total)
-    share = f"{100 * hits / max(total, 1):.1f} %"
-    return f"{hits} of {total} = {share} (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"

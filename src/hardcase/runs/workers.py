@@ -20,7 +20,6 @@ from multiprocessing.connection import wait as wait_for
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from time import monotonic
-from traceback import walk_tb
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -36,6 +35,7 @@ from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.tables import findings_table, spent_table, summarise, to_parquet
 from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
+from hardcase.usercode import Raised, guarded
 
 # --- What travels between the owner of a run folder and those who search its shards.
 
@@ -226,6 +226,8 @@ def run_task(
             guides=guides,
             stop=stop,
         )
+    except Raised as raised:
+        raise _told(task, raised.__cause__ or raised, raised.what) from raised
     except (Problem, MemoryError):
         raise
     except Exception as error:
@@ -267,8 +269,8 @@ def _service(campaign: Campaign) -> Counter[str]:
     return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
 
 
-def _told(task: Task, error: Exception) -> Problem:
-    """An exception as a problem that can travel between processes; what is stored stays."""
+def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
+    """An exception as a problem that can travel between processes; `by_user`: what user code did, if it was that."""
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
     stored = "Shards that were finished are stored; this one is searched again on resume. The log has the traceback."
     if "CUDA" in what or "Accelerator" in what:
@@ -278,14 +280,11 @@ def _told(task: Task, error: Exception) -> Problem:
             fix='device = "cpu" in config.toml',
             code=INTERNAL,
         )
-    if any(
-        frame.f_code.co_name == "forward" and frame.f_globals.get("__name__") == "hardcase.subject"
-        for frame, _ in walk_tb(error.__traceback__)
-    ):
+    if by_user:
         return Problem(
-            f"the model raised an error in shard {task.number}: {what}",
+            f"{by_user.removesuffix('.')}, in shard {task.number}.",
             stored,
-            fix="the model",
+            fix="mend the model",
             code=USAGE,
         )
     return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
@@ -390,21 +389,25 @@ def _pickled(source: Source) -> bytes:
 
 _campaign: Campaign | None = None
 _news: SimpleQueue[Any] | None = None
+_unbuilt: Problem | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any]) -> None:
     """In a new worker process: the same arithmetic as everywhere, a fair share of the cores, the campaign built once."""
-    global _campaign, _news
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # they reach every process; the one that owns the folder decides
+    global _campaign, _news, _unbuilt
+    # signals reach every process; the one that owns the folder decides
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     keep_freed()
-    _campaign, _news = pickle.loads(source)(), news
+    _news = news
+    try:
+        with guarded("building the campaign in a worker process"):
+            _campaign = pickle.loads(source)()
+    except Problem as problem:  # told by the first task: an initializer could only break the pool
+        _unbuilt = problem
 
 
 def _end_with_parent() -> None:
@@ -417,6 +420,8 @@ def _end_with_parent() -> None:
 
 def _work(content: bytes, guides: Path | None) -> Outcome:
     global _known
+    if _unbuilt is not None:
+        raise _unbuilt
     assert _campaign is not None
     task: Task = pickle.loads(content)
     if guides != _known[0]:

@@ -22,9 +22,7 @@ from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
 from hardcase.runs.results import Run
-from hardcase.statistics import interval
-
-# --- One run seed by seed, as comparisons need it.
+from hardcase.statistics import Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +83,6 @@ def _confirmed(said: dict[str, Any]) -> bool:
     return bool(said.get("valid") and said.get("label_kept"))
 
 
-# --- Two runs against each other: a test for each question, effect sizes, intervals by resampling.
-
 OUTCOMES = ("failing", "confirmed")
 """What a seed may come to; `confirmed` only where both runs were judged."""
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
@@ -142,8 +138,8 @@ def _outcome(
         "what": f"seeds with a {name} test",
         "test": "McNemar",
         "how": "paired seeds",
-        "first": share(int(one.sum()), len(shared)),
-        "second": share(int(two.sum()), len(shared)),
+        "first": Rate(int(one.sum()), len(shared)).to_json(),
+        "second": Rate(int(two.sum()), len(shared)).to_json(),
         "only": only,
         "difference": None
         if gap is None
@@ -196,19 +192,6 @@ def _middle_pair(sample: Tensor) -> Tensor:
     return sample.median(-1).values
 
 
-def share(hits: int, total: int) -> dict[str, Any]:
-    low, high = interval(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }
-
-
-# --- How many seeds are still without a failing test after so many queries (E. Kaplan, P. Meier, 1958).
-
 POINTS = 200
 """A curve is kept at no more points than these."""
 
@@ -234,9 +217,6 @@ def _thin(curve: list[dict[str, float]]) -> list[dict[str, float]]:
         return curve
     stride = (len(curve) - 1) / (POINTS - 1)
     return [curve[round(i * stride)] for i in range(POINTS)]
-
-
-# --- Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number, curves over queries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +315,10 @@ def _described(sheet: Tried) -> dict[str, Any]:
         },
         "attempted": total,
         "queries": sum(sheet.spent.values()),
-        "failing": share(sum(sheet.failing.values()), total),
+        "failing": Rate(sum(sheet.failing.values()), total).to_json(),
         "confirmed": None
         if sheet.confirmed is None
-        else share(sum(sheet.confirmed.values()), total),
+        else Rate(sum(sheet.confirmed.values()), total).to_json(),
         "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
         "l2": median(list(sheet.nearest.values())),
         "survival": survival(
@@ -346,8 +326,6 @@ def _described(sheet: Tried) -> dict[str, Any]:
         ),
     }
 
-
-# --- The page of a comparison, and the same numbers as JSON.
 
 HERE = Path(__file__).parent
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 260, 46, 120, 14, 42

@@ -17,31 +17,32 @@ from hardcase.experiments.searching import probabilities, search, usable, walk
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.boundary import Codes, Exits, lengths
-from hardcase.statistics import interval
+from hardcase.statistics import Rate
 from hardcase.tensors import chunks, to_bytes
-from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, State
+from hardcase.types import OFFERS, Budget, ClassNames, Images, Method, Model, Space, State
 
-# --- Class escape: which classes border on which, as the subject sees them.
+# Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class
+# reaches another. Ours needs a tenth of the queries for all classes together: random walks leave a
+# seed's class, are halved to the border, and what counts is the class they enter there. In a network
+# trained on mixed labels the second most likely class is the same all over a class, so the walks
+# enter it all around.
 #
-# Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class reaches another. Ours
-# asks a tenth of the questions for all classes together: random walks leave a seed's class, are halved to the border, and
-# what counts is the class they enter there. In a network trained on mixed labels the second most likely class is the
-# same all over a class, so the walks enter it all around.
+# Axes: `k` classes of the data, `w` outputs of the network, of which the first `k` are those classes.
 
 SHARD = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Escapes:
-    """`attempts` from each class, and how many of them ended in each other class (n classes by n classes)."""
+    """`attempts` from each class, and how many of them ended in each output."""
 
     attempts: Int[Tensor, " k"]
-    entered: Int[Tensor, "k k"]
+    entered: Int[Tensor, "k w"]
     queries: int
     seeds: int
 
     @property
-    def rate(self) -> Float[Tensor, "k k"]:
+    def rate(self) -> Float[Tensor, "k w"]:
         """Share of the attempts from each class (row) that end in each other class (column); NaN where none was made."""
         rate = self.entered / self.attempts[:, None].where(self.attempts[:, None] > 0, torch.nan)
         return rate.fill_diagonal_(torch.nan)
@@ -75,8 +76,10 @@ def measure(
     subject: Model, method: Method, images: Images, *, seed: int = 0
 ) -> tuple[Escapes, Walks, Images]:
     """Walks from all usable `images`, counted by class; also the walks themselves and the seeds they started from."""
-    seeds, kinds = usable(subject, images), len(images.classes)
-    parts, spent = [_nowhere()], 0
+    seeds = usable(subject, images)
+    kinds = len(images.classes)
+    parts = [_nowhere()]
+    spent = 0
     for number, rows in enumerate(chunks(len(seeds), SHARD)):
         some = seeds.take(torch.arange(len(seeds))[rows])
         state, queries = walk(subject, method, some, seed=seed, number=number)
@@ -88,12 +91,14 @@ def measure(
     )
     out = joined.entered >= 0
     own = seeds.y[joined.seed]
-    entered = (
-        (own[out] * kinds + joined.entered[out])
-        .bincount(minlength=kinds * kinds)
-        .reshape(kinds, kinds)
-    )
+    entered = _counted(own[out], joined.entered[out], kinds)
     return Escapes(own[out].bincount(minlength=kinds), entered, spent, len(seeds)), joined, seeds
+
+
+def _counted(own: Int[Tensor, " m"], said: Int[Tensor, " m"], kinds: int) -> Int[Tensor, "k w"]:
+    """How often rows of each class (row) got each output (column): one for every class, and for further outputs seen."""
+    width = max(kinds, int(said.max()) + 1 if len(said) else 0)
+    return (own * width + said).bincount(minlength=kinds * width).reshape(kinds, width)
 
 
 def _nowhere() -> Walks:
@@ -135,30 +140,27 @@ def measure_as_published(
     return Escapes(attempts, entered, spent, len(seeds))
 
 
-def confusion(subject: Model, images: Images) -> Int[Tensor, "k k"]:
-    """How often images of each class (row) are given to each class (column)."""
-    kinds = len(images.classes)
+def confusion(subject: Model, images: Images) -> Int[Tensor, "k w"]:
+    """How often images of each class (row) are given to each output (column)."""
     said = probabilities(subject, images.x).argmax(1)
-    return (images.y * kinds + said).bincount(minlength=kinds * kinds).reshape(kinds, kinds)
+    return _counted(images.y, said, len(images.classes))
 
 
-def floor(subject: Model, images: Images) -> Float[Tensor, "k k"]:
-    """The median probability that images of each class (row) are given for each other class (column).
+def floor(subject: Model, images: Images) -> Float[Tensor, "k w"]:
+    """The median probability that images of each class (row) are given for each other output (column).
 
     Few hard images do not move it; mixed labels do: with a share of them mixed, every image gets about that probability.
     NaN where the subject offers labels only, and for classes without images.
     """
     kinds = len(images.classes)
-    middle = torch.full((kinds, kinds), torch.nan)
     if OFFERS.index(subject.offers) < OFFERS.index("scores"):
-        return middle
+        return torch.full((kinds, kinds), torch.nan)
     said = probabilities(subject, images.x)
+    middle = torch.full((kinds, said.shape[1]), torch.nan)
     for c in set(images.y.tolist()):
         middle[c] = said[images.y == c].median(0).values
     return middle.fill_diagonal_(torch.nan)
 
-
-# --- What class escapes mean for a user: two matrices, the suspicious pairs in plain words, and examples.
 
 EXAMPLES = 8
 LEAST, TIMES, UNSURE = 0.005, 4.0, 0.02
@@ -170,12 +172,41 @@ of all pairs; where already nine tenths of all pairs get `UNSURE`, the network i
 class Escaped:
     """All that was measured of one network. `floor` is NaN where the subject gives no scores."""
 
-    classes: tuple[str, ...]
+    classes: ClassNames
     escapes: Escapes
     walks: Walks
     seeds: Images
-    confusion: Int[Tensor, "k k"]
-    floor: Float[Tensor, "k k"]
+    confusion: Int[Tensor, "k w"]
+    floor: Float[Tensor, "k w"]
+
+    @staticmethod
+    def of(
+        measured: tuple[Escapes, Walks, Images],
+        confused: Int[Tensor, "k a"],
+        floor: Float[Tensor, "k b"],
+    ) -> Escaped:
+        """What `measure`, `confusion` and `floor` gave, as matrices of equal width."""
+        escapes, walks, seeds = measured
+        width = max(escapes.entered.shape[1], confused.shape[1], floor.shape[1])
+        return Escaped(
+            ClassNames(seeds.classes),
+            replace(escapes, entered=_widened(escapes.entered, width, 0)),
+            walks,
+            seeds,
+            _widened(confused, width, 0),
+            _widened(floor, width, torch.nan),
+        )
+
+    @property
+    def shown(self) -> list[int]:
+        """The columns worth drawing: the data's classes, and other outputs that were given or entered."""
+        kinds = len(self.classes)
+        met = (self.escapes.entered.sum(0) + self.confusion.sum(0)).nonzero().squeeze(1).tolist()
+        return [*range(kinds), *(output for output in met if output >= kinds)]
+
+
+def _widened(matrix: Tensor, width: int, value: float) -> Tensor:
+    return torch.nn.functional.pad(matrix, (0, width - matrix.shape[1]), value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +227,7 @@ class Pair:
         return self.entered / max(self.walks, 1)
 
 
-def usual_floor(floor: Float[Tensor, "k k"]) -> float:
+def usual_floor(floor: Float[Tensor, "k w"]) -> float:
     """What nine tenths of all pairs stay below."""
     known = floor[floor.isfinite()]
     return float(known.quantile(0.9)) if len(known) else float("nan")
@@ -210,8 +241,9 @@ def pairs(told: Escaped) -> list[Pair]:
             a, b, int(told.escapes.entered[a, b]), int(told.escapes.attempts[a]), float(told.floor[a, b]),
             int(told.confusion[a, b]), int(told.confusion[a].sum()), float(told.floor[a, b]) >= limit,
         )
-        for a, b in (~torch.eye(len(told.classes), dtype=torch.bool)).nonzero().tolist()
-        if int(told.escapes.attempts[a])
+        for a in told.escapes.attempts.nonzero().squeeze(1).tolist()
+        for b in range(told.floor.shape[1])
+        if a != b
     ]  # fmt: skip
     return sorted(
         rows, key=lambda p: (not p.suspicious, -p.floor if p.suspicious else 0.0, -p.rate)
@@ -240,15 +272,19 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
     """Tables and pictures; `paint` turns codes into images."""
     ranked, escapes = pairs(told), told.escapes
     share = told.confusion / told.confusion.sum(1, keepdim=True).clamp_min(1)
-    drawn = {"ways out that enter, %": escapes.rate, "test images given to, %": share}
+    drawn = {
+        "ways out that enter, %": escapes.rate[:, told.shown],
+        "test images given to, %": share[:, told.shown],
+    }
+    columns = [told.classes[output] for output in told.shown]
     shown = [
-        figures.matrices(folder / "escape.png", drawn, told.classes),
+        figures.matrices(folder / "escape.png", drawn, told.classes, columns),
         _examples(told, ranked, paint, folder / "examples.png"),
     ]
     notes = [
         answer(told, ranked),
         f"{escapes.seeds} seeds, {int(escapes.attempts.sum())} walks that left their class, "
-        f"{escapes.queries / max(escapes.seeds, 1):.0f} questions a seed for all classes together",
+        f"{escapes.queries / max(escapes.seeds, 1):.0f} queries per seed for all classes together",
         "ways out: of all random walks out of the first class, those that enter the second where they cross the border",
         f"floor: half of the first class's images get at least this probability for the second; usual here: {usual_floor(told.floor):.2g}",
     ]
@@ -285,18 +321,23 @@ def as_json(told: Escaped) -> dict[str, Any]:
         "confusion": told.confusion.tolist(),
         "suspicious": [
             {"from": told.classes[p.source], "to": told.classes[p.goal], "rate": p.rate,
-             "interval": list(interval(p.entered, p.walks)), "floor": p.floor, "confused": p.confused, "images": p.images}
+             "interval": list(_bounds(p)), "floor": p.floor, "confused": p.confused, "images": p.images}
             for p in ranked if p.suspicious
         ],
     }  # fmt: skip
 
 
-def _named(pair: Pair, classes: Sequence[str]) -> str:
-    return f"{classes[pair.source]} → {classes[pair.goal]}"
+def _named(pair: Pair, classes: ClassNames) -> str:
+    return classes.pair(pair.source, pair.goal)
+
+
+def _bounds(pair: Pair) -> tuple[float, float]:
+    rate = Rate(pair.entered, pair.walks)
+    return rate.low, rate.high
 
 
 def _interval(pair: Pair) -> str:
-    low, high = interval(pair.entered, pair.walks)
+    low, high = _bounds(pair)
     return f"{low:.3f} to {high:.3f} of {pair.walks}"
 
 

@@ -25,8 +25,7 @@ from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-
-# --- The found tests as a data set of their own, under the labels they should have had.
+from hardcase.types import ClassNames
 
 _FACTS = (
     "id",
@@ -48,7 +47,7 @@ configs:
   - split: test
     path: data/test-*.parquet
 ---
-Tests that hardcase found. `label` is the class of the seed a test was made from, `predicted` what the model said.
+Findings of hardcase. `label` is the class of the seed a finding was made from, `predicted` what the model said.
 {standing}
 """
 
@@ -105,7 +104,7 @@ def _imagefolder(run: Run, out: Path) -> Path:
     return _whole(out, fill)
 
 
-def _csv(rows: list[dict[str, Any]], classes: tuple[str, ...]) -> str:
+def _csv(rows: list[dict[str, Any]], classes: ClassNames) -> str:
     text = io.StringIO()
     columns = [
         "file_name",
@@ -121,12 +120,6 @@ def _csv(rows: list[dict[str, Any]], classes: tuple[str, ...]) -> str:
 
 
 def _hf(run: Run, out: Path) -> Path:
-    names = list(run.classes)
-    kind = (
-        {"_type": "ClassLabel", "names": names}
-        if len(set(names)) == len(names)
-        else _value(pa.int64())
-    )
     columns: dict[str, Any] = {"image": run.findings.column("image")}
     columns["label"] = run.findings.column("expected").cast(pa.int64())
     for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
@@ -138,7 +131,10 @@ def _hf(run: Run, out: Path) -> Path:
     columns["predicted"] = columns["predicted"].cast(pa.int64())
     table = pa.table(columns)
     features = {field.name: _value(field.type) for field in table.schema}
-    features |= {"image": {"_type": "Image"}, "label": kind, "predicted": kind}
+    features |= {"image": {"_type": "Image"}}
+    features |= {
+        name: _labels(run.classes, columns[name].to_pylist()) for name in ("label", "predicted")
+    }
     table = table.replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
@@ -154,6 +150,14 @@ def _hf(run: Run, out: Path) -> Path:
         (folder / "README.md").write_text(_CARD.format(standing=standing), encoding="utf-8")
 
     return _whole(out, fill)
+
+
+def _labels(classes: ClassNames, values: list[int]) -> dict[str, Any]:
+    """The kind of a column of labels: named ones, further outputs of the network by their number."""
+    names = [classes[number] for number in range(max(len(classes), max(values) + 1))]
+    if len(set(names)) < len(names) or min(values) < 0:
+        return _value(pa.int64())
+    return {"_type": "ClassLabel", "names": names}
 
 
 def _npz(run: Run, out: Path) -> Path:
@@ -205,8 +209,6 @@ def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
     return out
 
-
-# --- A run as an entry of an MLflow tracking store: settings, funnel, growth curves, report. MLflow is an extra.
 
 BATCH = 500
 """Numbers sent at a time; MLflow takes a thousand."""

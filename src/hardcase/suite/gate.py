@@ -12,6 +12,7 @@ from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
+from hardcase.statistics import Rate
 
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
@@ -75,7 +76,7 @@ def gate(run: Run, limits: Limits) -> list[Check]:
         )
     if limits.distinct is not None:
         seen = counts["distinct"] or 0
-        text = f"{seen} distinct groups of confirmed tests; at most {limits.distinct} allowed"
+        text = f"{seen} distinct groups of confirmed findings; at most {limits.distinct} allowed"
         checks.append(Check("distinct", seen <= limits.distinct, text))
     return checks
 
@@ -106,7 +107,7 @@ def _decidable(run: Run, limits: Limits) -> None:
         raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
     if run.verdicts is None:
         raise Problem(
-            f"no judge has seen the tests of {run.folder}.",
+            f"no judge has seen the findings of {run.folder}.",
             "A gate counts confirmed failures; unjudged ones may be no fault of the model.",
             fix=f"hardcase judge {run.folder}",
         )
@@ -117,20 +118,12 @@ def _at_least(name: str, seen: int, least: int) -> Check:
 
 
 def _rate(name: str, hits: int, total: int, limit: float, upper: bool) -> Check:
-    low, high = statistics.interval(hits, total)
-    share = hits / total if total else 0.0
-    held = high if upper else share
+    rate = Rate(hits, total)
+    share = rate.share or 0.0
+    held = rate.high if upper else share
     what = "upper end of the interval" if upper else "rate"
-    return Check(
-        name,
-        held <= limit,
-        f"{name}: {hits} of {total} attempted seeds = {_percent(share)} (95 % interval {_percent(low)} to {_percent(high)}); "
-        f"{what} at most {_percent(limit)}",
-    )
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    seen = f"{hits} of {total} attempted seeds = {100 * share:.1f} %, 95 % interval {rate.bounds}"
+    return Check(name, held <= limit, f"{name}: {seen}; {what} at most {100 * limit:.1f} %")
 
 
 def _classes(run: Run) -> list[tuple[str, int, int]]:
@@ -147,7 +140,7 @@ def _classes(run: Run) -> list[tuple[str, int, int]]:
 
 
 def _silent(run: Run) -> int:
-    """Attempted seeds with a confirmed test on which the subject was sure."""
+    """Attempted seeds with a confirmed finding on which the subject was sure."""
     verdicts: dict[str, dict[str, Any]] = run.verdicts or {}
     rows = run.findings.select(["id", "seed"]).to_pylist()
     return len({row["seed"] for row in rows if verdicts.get(row["id"], {}).get("silent")})

@@ -13,14 +13,12 @@ from torch import Tensor
 
 from hardcase import statistics, tensors
 from hardcase.errors import Problem
-from hardcase.oracles import MARGIN
+from hardcase.oracles import LEAD
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
-from hardcase.statistics import interval
+from hardcase.statistics import Rate
 from hardcase.tensors import chunks, from_bytes, margin
-from hardcase.types import Model
-
-# --- Stored tests shown to another version of the model: what is fixed, what still fails, what fails anew.
+from hardcase.types import ClassNames, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,15 @@ class Replay:
         return {
             "model": self.model,
             "tests": len(self.after),
-            "fixed": _share(fixed, len(self.after)),
-            "still_failing": _share(still, len(self.after)),
+            "fixed": Rate(fixed, len(self.after)).to_json(),
+            "still_failing": Rate(still, len(self.after)).to_json(),
             "confirmed": None if self.confirmed is None else self._of_confirmed(self.confirmed),
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
                 "right_now": int((~self.seeds_after).sum()),
-                "newly_failing": _share(broken, int((~self.seeds_before).sum())),
-                "newly_right": _share(mended, int(self.seeds_before.sum())),
+                "newly_failing": Rate(broken, int((~self.seeds_before).sum())).to_json(),
+                "newly_right": Rate(mended, int(self.seeds_before.sum())).to_json(),
                 "mcnemar_p": statistics.mcnemar(broken, mended).p,
             },
             "mcnemar_p": statistics.mcnemar(broken, mended + fixed).p,
@@ -64,8 +62,8 @@ class Replay:
         total = int(rows.sum())
         return {
             "tests": total,
-            "fixed": _share(int((rows & ~self.after).sum()), total),
-            "still_failing": _share(int((rows & self.after).sum()), total),
+            "fixed": Rate(int((rows & ~self.after).sum()), total).to_json(),
+            "still_failing": Rate(int((rows & self.after).sum()), total).to_json(),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -111,7 +109,7 @@ def _asked(
         )
     if logits.shape[1] < classes:
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
-    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= MARGIN).clone()
+    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= LEAD).clone()
 
 
 def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:
@@ -128,20 +126,6 @@ def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
     return torch.from_numpy(table[name].to_numpy().copy()).long()
 
 
-def _share(hits: int, total: int) -> dict[str, Any]:
-    low, high = interval(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }
-
-
-# --- The stored tests of a run, one by one, for test runners.
-
-
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One test: what it should be, what the tested model took it for."""
@@ -150,7 +134,7 @@ class Stored:
     seed: str
     expected: int
     predicted: int
-    classes: tuple[str, ...]
+    classes: ClassNames
     data: bytes
 
     @property

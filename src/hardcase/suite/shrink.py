@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.oracles import MARGIN
+from hardcase.oracles import LEAD
 from hardcase.randomness import stream
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.results import Run
@@ -97,7 +97,7 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
                 subject(x[part].to(subject.device)).logits.cpu() for part in chunks(len(x), batch)
             ]
         p = torch.cat(parts).clone().softmax(1)
-        return margin(p, expected[rows]) >= MARGIN, p.argmax(1), p.amax(1)
+        return margin(p, expected[rows]) >= LEAD, p.argmax(1), p.amax(1)
 
     return ask
 
