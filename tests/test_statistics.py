@@ -11,6 +11,7 @@ from scipy import stats as reference
 from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.randomness import stream
+from hardcase.statistics import Rate
 
 values = st.lists(st.integers(-5, 5), min_size=2, max_size=12)
 
@@ -135,3 +136,34 @@ def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
         corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j]
     )
     assert corrected[p.index(min(p))] == pytest.approx(min(1.0, min(p) * len(p)))
+
+
+def test_a_rate_tells_its_counts_and_its_interval():
+    assert str(Rate(29, 57)) == "29 of 57 = 50.9 % (38.3 to 63.4)"
+    assert str(Rate(0, 0)) == "0 of 0"
+    assert str(Rate(1200, 4800)) == "1,200 of 4,800 = 25.0 % (23.8 to 26.2)"
+    told = Rate(3, 9).to_json()
+    assert list(told) == ["hits", "total", "share", "low", "high"]
+    assert Rate.from_json(told) == Rate(3, 9)
+    assert Rate(0, 0).to_json() == {"hits": 0, "total": 0, "share": None, "low": 0.0, "high": 1.0}
+
+
+@pytest.mark.parametrize(("hits", "total"), [(0, 7), (3, 9), (20, 20), (29, 57)])
+def test_the_interval_of_a_rate_is_wilsons(hits, total):
+    from scipy.stats import binomtest
+
+    theirs = binomtest(hits, total).proportion_ci(method="wilson")
+    assert (Rate(hits, total).low, Rate(hits, total).high) == pytest.approx(
+        (theirs.low, theirs.high), abs=1e-6
+    )
+
+
+def test_there_is_one_lead():
+    from hardcase import oracles
+    from hardcase.campaign import record
+    from hardcase.suite import replay, shrink
+
+    assert oracles.LEAD == 1e-4
+    assert record.LEAD is oracles.LEAD
+    assert replay.LEAD is oracles.LEAD
+    assert shrink.LEAD is oracles.LEAD

@@ -1,0 +1,156 @@
+"""Every verb on a run whose network has ten outputs while the data has three classes: none may break."""
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardcase.cli.main import VERBS, main
+from hardcase.errors import USAGE
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+from judged import QUICK
+
+from tiny import bars
+
+MODEL = '''
+import torch
+from torch import nn
+
+class Wide(nn.Module):
+    """The brightness of three bars of columns, which are the classes, and of seven bands of rows."""
+    def __init__(self, outputs=10, sharpness=30.0):
+        super().__init__()
+        areas = torch.zeros(10, 12, 12)
+        for i in range(3):
+            areas[i, :, 4 * i : 4 * i + 3] = 1 / 36
+        for i in range(7):
+            areas[3 + i, i : i + 3] = 1 / 36
+        self.areas = nn.Linear(144, outputs, bias=False)
+        self.areas.weight.data = sharpness * areas.flatten(1)[:outputs]
+
+    def forward(self, x):
+        return self.areas(x.flatten(1))
+
+def make():
+    return Wide()
+
+def narrow():
+    return Wide(3)
+'''
+WORLD = ("--model", "wide.py:make", "--data", "npz:bars.npz")
+VAE = ("--data", "npz:bars.npz", "--model", "wide.py:make", "--latent", 4, "--epochs", 1)
+OWN = {
+    "demo": "trains its own network, which is as wide as its data",
+    "faults": "plants its faults into networks of its own",
+    "reproduce": "builds the networks of a paper",
+    "train judge": "a judge is as wide as its data; judging a wide network is `judge`",
+}
+"""Verbs that are never given the user's network."""
+COMMANDS = {
+    "doctor": ("doctor", *WORLD),
+    "list": ("list", "methods"),
+    "data": ("data", "npz:bars.npz"),
+    "train classifier": ("train", "classifier", "--data", "npz:bars.npz", "--model", "zoo:lenet1", "--epochs", 1),
+    "train vae": ("train", "vae", *VAE),
+    "train vqvae": ("train", "vqvae", *VAE),
+    "train gan": ("train", "gan", *VAE),
+    "layers": ("layers", *WORLD),
+    "run": ("run", *WORLD, "--method", "pgd", "--seeds", 12, "--out", "other", "--progress", "live"),
+    "resume": ("resume", "run"),
+    "status": ("status", "run"),
+    "escape": ("escape", *WORLD, "--generator", "pixels", "--seeds", 12, "--out", "escape"),
+    "coverage": ("coverage", "--model", "wide.py:make", "--data", "run:run", "--criteria", "nc"),
+    "judge": ("judge", "run", "--judge", "JUDGE"),
+    "report": ("report", "run", "run", "--out", "page"),
+    "compare": ("compare", "run", "run", "--out", "compare.html"),
+    "replay": ("replay", "run", "--model", "wide.py:narrow", "--out", "rows.json"),
+    "gate": ("gate", "run", "--max-confirmed-rate", 1, "--max-class-rate", 1, "--min-usable", 1),
+    "shrink": ("shrink", "run", "--out", "small"),
+    "export": ("export", "run", "--to", "imagefolder", "--out", "folder"),
+    "cite": ("cite", "run"),
+    "retrain": ("retrain", "run", "--epochs", 1, "--repeats", 2, "--out", "retrained"),
+}  # fmt: skip
+
+
+@contextmanager
+def inside(folder):
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder with the data, the network and a judged run; also what stands for the words above."""
+    from hardcase.data.sources import load
+    from hardcase.judges.teach import trained
+
+    folder = tmp_path_factory.mktemp("wide")
+    images = bars(240, size=12, classes=3)
+    with pytest.MonkeyPatch.context() as patch, inside(folder):
+        patch.setenv("HARDCASE_CACHE", str(folder / "cache"))
+        Path("wide.py").write_text(MODEL)
+        np.savez(
+            "bars.npz",
+            images=images.x.numpy(),
+            labels=images.y.numpy(),
+            classes=np.array(["left", "middle", "right"]),
+        )
+        words = ["run", *WORLD, "--method", "pgd", "--seeds", "24", "--out", "run", "-q"]
+        assert main([*words, "--set", "campaign.shard=8"]) == 0
+        train, test = (load("npz:bars.npz", split=split) for split in ("train", "test"))
+        judge = trained(train, test, schooling=QUICK)
+        assert main(["judge", "run", "--judge", str(judge.folder), "-q"]) == 0
+        yield {"JUDGE": judge.folder}
+
+
+def test_every_verb_says_how_it_is_covered():
+    assert {verb.name for verb in VERBS} == {*OWN, *COMMANDS}
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_the_verb_takes_a_network_wider_than_the_data(world, verb, capsys):
+    code = main([str(world.get(word, word)) for word in COMMANDS[verb]])
+    # an epoch is too short for some generators, which is told: a usage error, not a crash
+    assert code in ((0, USAGE) if verb.startswith("train") else (0,)), capsys.readouterr().err
+
+
+def test_the_run_predicts_outputs_that_the_data_does_not_name(world):
+    from hardcase.runs.results import Run
+
+    run = Run("run")
+    assert max(run.findings["predicted"].to_pylist()) >= 3
+    assert any("class " in str(finding) for finding in run)
+
+
+@pytest.mark.parametrize("form", ["hf", "npz"])
+def test_other_exports(world, form, capsys):
+    assert main(["export", "run", "--to", form, "--out", f"as-{form}"]) == 0, (
+        capsys.readouterr().err
+    )
+    assert Path(f"as-{form}").exists()
+
+
+def test_the_report_names_them_by_their_numbers(world):
+    assert main(["report", "run", "--out", "named"]) == 0
+    page = Path("named/index.html").read_text()
+    table = json.loads(Path("named/report.json").read_text())["runs"][0]
+    beyond = {pair["predicted"] for pair in table["weakness"]["pairs"]} - {0, 1, 2}
+    assert beyond
+    assert all(f"→ class {number}" in page for number in beyond)
+    assert table["weakness"]["shown"] == [0, 1, 2, *sorted(beyond)]
+
+
+def test_stored_tests_of_the_plug_in_have_names(world):
+    from hardcase.runs.results import Run
+    from hardcase.suite.replay import stored
+
+    assert any("-class " in test.name for test in stored(Run("run")))

@@ -1,0 +1,168 @@
+"""Code that users supply may exit, interrupt, or compute nothing: the error names it, and nothing succeeds by accident."""
+
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.models.load import from_file
+from hardcase.models.subject import Subject
+from hardcase.testing.toys import Quarters, toy_images
+from hardcase.usercode import Raised, Unanswered, count_interrupt, guarded, interrupts
+
+MODELS = '''
+import sys
+import torch
+from torch import nn
+from hardcase.testing.toys import Quarters
+
+class Odd(Quarters):
+    """Well behaved until its 20th forward."""
+    calls = 0
+    def forward(self, x):
+        Odd.calls += 1
+        return super().forward(x) if Odd.calls < 20 else self.odd(super().forward(x))
+
+class Exits(Odd):
+    def odd(self, y): sys.exit(0)
+
+class Interrupts(Odd):
+    def odd(self, y): raise KeyboardInterrupt
+
+class Complex(Quarters):
+    def forward(self, x): return torch.complex(super().forward(x), super().forward(x))
+
+def good(): return Quarters()
+def exits(): return Exits()
+def interrupts(): return Interrupts()
+def imaginary(): return Complex()
+def meta(): return Quarters().to("meta")
+def factory_exits(): sys.exit(0)
+def factory_interrupts(): raise KeyboardInterrupt
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    Path("odd.py").write_text(MODELS)
+    images = toy_images(120)
+    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
+    np.savez("toy.npz", **arrays, classes=np.array(images.classes))
+    return tmp_path
+
+
+@pytest.fixture
+def handled():
+    """As in a command: somebody counts the Ctrl-C that are typed."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: count_interrupt())
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def run(*words):
+    from hardcase.cli.main import main
+
+    world = ["--data", "npz:toy.npz", "--method", "pgd", "--seeds", "40", "--out", "out", "-q"]
+    return main(["run", *world, "--set", "campaign.shard=4", *words])
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("exits", "model odd.py:exits called sys.exit(0), in shard"),
+        ("interrupts", "model odd.py:interrupts raised KeyboardInterrupt, in shard"),
+        ("imaginary", "model odd.py:imaginary returns complex numbers"),
+        ("meta", "model odd.py:meta lives on the meta device"),
+        ("factory_exits", "odd.py:factory_exits called sys.exit(0)"),
+        ("factory_interrupts", "odd.py:factory_interrupts raised KeyboardInterrupt"),
+    ],
+)
+def test_a_run_ends_with_an_error_that_names_the_model(folder, capsys, model, said):
+    assert run("--model", f"odd.py:{model}") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_other_verbs_too(folder, capsys):
+    from hardcase.cli.main import main
+
+    assert run("--model", "odd.py:good") == 0
+    for model in ("factory_exits", "factory_interrupts", "imaginary"):
+        assert main(["replay", "out", "--model", f"odd.py:{model}"]) == 2
+        assert f"odd.py:{model}" in capsys.readouterr().err
+
+
+def test_worker_processes_name_the_model_and_resume_finishes(folder, capsys):
+    from hardcase.cli.main import main
+
+    assert run("--model", "odd.py:exits", "--workers", "2") == 2
+    assert "model odd.py:exits called sys.exit(0), in shard" in capsys.readouterr().err
+    Path("odd.py").write_text(MODELS.replace("< 20", "< 10**9"))
+    assert main(["resume", "out", "-q"]) == 0
+
+
+def test_an_exit_nobody_guarded_is_no_success(monkeypatch, capsys):
+    from hardcase.cli import main as command
+
+    monkeypatch.setattr(command, "build", lambda words: lambda **given: sys.exit(0))
+    assert command.main(["status", "x"]) == 3
+    assert "SystemExit" in capsys.readouterr().err
+
+
+def test_the_users_own_interrupt_stays_one(handled):
+    with pytest.raises(KeyboardInterrupt), guarded("model"):
+        count_interrupt()
+        raise KeyboardInterrupt
+    with pytest.raises(Raised, match="model raised KeyboardInterrupt"), guarded("model"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError(), Unanswered("late"), Problem("told")]
+)
+def test_what_others_handle_passes_unchanged(error):
+    with pytest.raises(type(error)) as caught, guarded("model"):
+        raise error
+    assert caught.value is error
+
+
+def test_forward_reports_the_cause():
+    class Broken(Quarters):
+        def forward(self, x):
+            raise ValueError("no such size\nmore")
+
+    with pytest.raises(Raised, match="model mine raised ValueError: no such size$") as caught:
+        Subject(Broken(), name="mine")(torch.rand(2, 1, 8, 8))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_supplied_generator_is_guarded():
+    from hardcase.generators.staged import supplied
+
+    class Painter(nn.Module):
+        latent = 3
+        layers = ()
+
+        def forward(self, z, y):
+            sys.exit(1)
+
+    with pytest.raises(Problem, match=r"generator Painter called sys.exit\(1\)"):
+        supplied(Painter())
+
+
+def test_a_file_that_exits_when_imported_is_named(folder):
+    Path("leave.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(Problem, match="leave.py cannot be imported: SystemExit"):
+        from_file(Path("leave.py"), "make")
+
+
+def test_the_count_of_interrupts_only_grows():
+    before = interrupts()
+    count_interrupt()
+    assert interrupts() == before + 1
