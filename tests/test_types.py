@@ -55,7 +55,7 @@ def findings(count):
             "Subject('toy': Quarters of 272 weights, returns logits, on cpu)",
         ),
         (
-            Campaign(toy_subject(), pgd(), peers=(toy_subject(),), seed=3),
+            Campaign(subject=toy_subject(), method=pgd(), peers=(toy_subject(),), seed=3),
             "Campaign('pgd' on 'toy', peers=['toy'], seed=3)",
         ),
     ],
