@@ -80,12 +80,12 @@ def test_the_page_says_plainly_that_nothing_is_confirmed(one):
     page, _, data = one
     summary = data["runs"][0]["summary"]
     assert re.match(
-        r"Within 2,000 queries per seed, sinvad found a failing test for \d+ of 91 attempted seeds \(",
+        r"Within 2,000 queries per seed, sinvad found a failing input for \d+ of 91 attempted seeds \(",
         summary["sentence"],
     )
     assert " ".join(summary["sentence"].replace("\u00a0", " ").split()) in page.text
     assert (
-        "Nothing is confirmed: no judge has looked at these tests, and nobody has checked any by eye."
+        "Nothing is confirmed: no judge has looked at these findings, and nobody has checked any by eye."
         in page.text
     )
     assert page.text.count("not judged") == 4
@@ -280,11 +280,11 @@ def test_no_failing_test_is_no_proof(base):
         [drawn_run(base / "none", failing=0.0, history=False)], base / "none" / "report"
     )
     assert (
-        "found a failing test for 0 of 91 attempted seeds (0 %, 95 % interval 0 % to 4.1 %)"
+        "found a failing input for 0 of 91 attempted seeds (0 %, 95 % interval 0 % to 4.1 %)"
         in page.text
     )
     assert "no proof that the model has no fault" in page.text
-    assert "No test was kept." in page.text
+    assert "No finding was kept." in page.text
     assert data["runs"][0]["gallery"] == {"total": 0, "left_out": 0, "tests": []}
 
 
@@ -311,7 +311,7 @@ def test_a_bare_record_is_enough(base):
     }
     run.store.write_record(kept)
     page, _, _ = written([Run(run.folder)], base / "bare" / "report")
-    assert "sinvad found a failing test for" in page.text
+    assert "sinvad found a failing input for" in page.text
     assert "No coverage was measured in this run." in page.text
 
 

@@ -37,12 +37,12 @@ def test_rates_pairs_and_corrections(tmp_path):
     (both,) = table["pairs"]
     assert both["shared_seeds"] == 12
     tests = {test["what"]: test for test in both["tests"]}
-    failing = tests["seeds with a failing test"]
+    failing = tests["seeds with a failing finding"]
     assert failing["only"] == [6, 0]
     assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
-    assert tests["seeds with a confirmed test"]["only"] == [2, 0]
+    assert tests["seeds with a confirmed finding"]["only"] == [2, 0]
     near = tests["L2 of the nearest test of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
@@ -71,8 +71,8 @@ def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
     none = write_run(tmp_path / "c", levels=DARK, found={})
     (both,) = compare(a, none).table["pairs"]
     assert [test["what"] for test in both["tests"]] == [
-        "seeds with a failing test",
-        "queries to the first failing test",
+        "seeds with a failing finding",
+        "queries to the first failing input",
     ]
 
 

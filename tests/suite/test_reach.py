@@ -41,4 +41,4 @@ def test_the_report_shows_them(tmp_path):
     reach(run, subject, "kmnc:k=20", training=training)
     page = Run(tmp_path / "run").report().read_text()
     assert "kmnc:k=20" in page
-    assert "with the tests" in page
+    assert "with the findings" in page

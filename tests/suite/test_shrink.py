@@ -93,11 +93,11 @@ def test_what_is_known_of_the_seeds_reaches_the_space(tmp_path):
 
 def test_nothing_to_shrink_is_a_problem(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [140]})
-    with pytest.raises(Problem, match="fails none of the 1 stored tests"):
+    with pytest.raises(Problem, match="fails none of the 1 stored findings"):
         shrink(run, subject(0.9), tmp_path / "small")
     with pytest.raises(Problem, match="not empty"):
         shrink(run, subject(), tmp_path / "run")
-    with pytest.raises(Problem, match="no failing tests"):
+    with pytest.raises(Problem, match="no failing findings"):
         shrink(
             write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small"
         )

@@ -229,7 +229,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one shard brings home. `unfinished`: seeds that a time limit stopped."""
+    """Result of one shard. `unfinished`: seeds that a time limit stopped."""
 
     findings: Findings
     counts: Counts

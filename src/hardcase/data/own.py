@@ -95,7 +95,7 @@ def check(table: Table, where: str) -> None:
 
 
 def whole_numbers(labels: Array, where: str) -> Labels:
-    """Labels as int64, one an image; a column of them is taken as it is meant."""
+    """Labels as int64, one per image; a single column is accepted."""
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
         raise Problem(

@@ -151,7 +151,7 @@ def silent(confidence: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> Bool[
 
 
 def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[str, Any]:
-    """Facts about the confidences of confirmed tests (all answered wrongly) beside those of rightly answered seeds.
+    """Facts about the confidences of confirmed findings (all misclassified) beside those of correctly classified seeds.
 
     `risk_coverage`: answering only the most confident share (coverage) of seeds and tests together, how many of the answers
     are wrong (risk). `ece` is the expected calibration error on both together, `ece_tests` on the tests alone.

@@ -384,7 +384,7 @@ def finish(
 ) -> Run:
     """What the end of every run does: judge it if its judge is trained (or `train` says to train one), else say how to.
 
-    A run that cannot be judged stays as it is, and why is said.
+    A run that cannot be judged is left unchanged and the reason is reported.
     """
     if not len(run):
         return run

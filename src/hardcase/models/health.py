@@ -123,7 +123,7 @@ def _widths(logits: Tensor, images: Images) -> None:
     if logits.shape[1] < len(images.classes):
         raise Problem(
             f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)} classes.",
-            "Seeds of the missing classes could never be classified rightly.",
+            "Seeds of the missing classes could never be correctly classified.",
             fix="the data the model was trained for",
         )
 

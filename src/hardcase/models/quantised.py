@@ -85,7 +85,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Quantise:
-    """Rounds what goes into a layer to whole steps of `scale`, `zero` steps of them below 0, `top` in all."""
+    """Affine quantiser of a layer's input: `scale`, zero point `zero`, `top` as the number of levels."""
 
     scale: float
     zero: int

@@ -21,8 +21,6 @@ from hardcase.report.weakness import differences, weakness
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
 
-# --- What it cost: tests over queries and over time, totals, coverage.
-
 POINTS = 160
 """A curve is drawn through at most so many points."""
 
@@ -51,7 +49,7 @@ def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
 
 
 def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
-    """Failing seeds so far, at the queries that the earliest kept test of each had cost."""
+    """Failing seeds so far, at the queries that the earliest kept finding of each had cost."""
     first: dict[str, int] = {}
     for row in np.flatnonzero(sheet.label).tolist():
         spent = int(sheet.queries[row])
@@ -89,8 +87,6 @@ def _thin(rows: list[Any]) -> list[Any]:
         return rows
     return [rows[i] for i in np.linspace(0, len(rows) - 1, POINTS).round().astype(int).tolist()]
 
-
-# --- How to get the same again, and what was not tested.
 
 _SKIPPED = {
     "misclassified": "the model already gets {them} wrong",
@@ -177,21 +173,19 @@ def _classes(run: Run, sheet: Sheet) -> list[str]:
     ]
 
 
-# --- Everything that the page says, as one value: this is report.json, and the page is made from nothing else.
-
 SCHEMA = 1
 TRIPLES, GALLERY = 12, 200
 """Tests of a run that are shown large, and thumbnails of a page, shared by its runs."""
 
 _MEANINGS = {
     "seeds": "images given",
-    "usable": "classified rightly",
+    "usable": "correctly classified",
     "attempted": "searched from",
-    "failing": "a test leaves the seed’s label",
-    "valid": "a failing test looks like the data",
-    "label_kept": "a failing test still is what the seed was",
-    "confirmed": "one test is all three",
-    "distinct": "groups of confirmed tests",
+    "failing": "a finding leaves the seed’s label",
+    "valid": "a failing input looks like the data",
+    "label_kept": "a failing input still is what the seed was",
+    "confirmed": "one finding is all three",
+    "distinct": "groups of confirmed findings",
 }
 _WHOLE = {"usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
@@ -233,7 +227,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
 
 
 def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
-    """The tests that are shown large; `path`: at which shares of the way to them there are pictures."""
+    """The findings that are shown large; `path`: the interpolation weights at which there are images."""
     rows = words.triples(sheet, TRIPLES)
     known = ways(run, {sheet.id[row] for row in rows})
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
@@ -252,7 +246,7 @@ def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict
         "budget": limits or None,
         "failing": failing,
         "confirmed": confirmed,
-        "sentence": f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing test for {key} "
+        "sentence": f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input for {key} "
         f"attempted seeds{rest}.",
         "key": key,
         "standing": _standing(failing, confirmed, steps["distinct"]),
@@ -265,8 +259,8 @@ def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int |
         return "There is nothing to confirm. That is no proof that the model has no fault: it withstood this method within this budget."
     if confirmed is None:
         return (
-            "Nothing is confirmed: no judge has looked at these tests, and nobody has checked any by eye. "
-            "A failing test may be a fault of the model, or an image that no longer shows what its seed showed."
+            "Nothing is confirmed: no judge has looked at these findings, and nobody has checked any by eye. "
+            "A failing input may be a fault of the model, or an image that no longer shows what its seed showed."
         )
     groups = "" if distinct is None else f", in {words.plural(distinct, 'distinct group')}"
     return (

@@ -17,8 +17,6 @@ from hardcase.errors import Problem
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, read
 
-# --- Pictures on the way from a seed to its test, where the run has painted them.
-
 Way = dict[float, bytes]
 """Encoded pictures by the share of the way, in its order."""
 
@@ -44,8 +42,6 @@ def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
     return chosen
 
 
-# --- Pictures as data URIs, no larger than the page allows; only what is shown is ever decoded.
-
 LARGE, SMALL = 1_500_000, 2_400_000
 """Characters that the triples, and the thumbnails, of a page may take: the page then stays under 5 MB."""
 
@@ -69,7 +65,7 @@ class Pictures:
 
 
 def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds, tests, differences and ways of the tests that are shown large."""
+    """Seeds, findings, differences and interpolation paths of the findings shown large."""
     shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
     files = _files(runs, shown)
     changes = {

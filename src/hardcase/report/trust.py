@@ -1,4 +1,4 @@
-"""Can I trust these: how far tests lie from their seeds, beside how far real images lie from each other."""
+"""Can I trust these: how far findings lie from their seeds, beside how far real images lie from each other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weak(judge: Mapping[str, Any] | None) -> float | None:
-    """The share of real test images that a judge sees rightly, if it is too small to rely on."""
+    """The share of real test images that a judge classifies correctly, if it is too small to rely on."""
     share = (judge or {}).get("accuracy")
     return float(share) if share is not None and share < WEAK else None
 

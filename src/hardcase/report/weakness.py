@@ -20,10 +20,8 @@ from hardcase.semantics import FEATURES, measured, moved
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 
-# --- How failing tests differ from their seeds in what can be measured of a picture, in all and by pair of classes.
-
 PIXELS, TESTS = 20_000_000, 1000
-"""What is measured at most; beyond it an even choice of the tests."""
+"""What is measured at most; beyond it an even choice of the findings."""
 LEAST = 0.2
 """A feature has moved if it did so by this share of its standard deviation over the seeds."""
 ENOUGH, SENTENCES = 10, 8
@@ -31,7 +29,7 @@ ENOUGH, SENTENCES = 10, 8
 
 
 def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
-    """Shares of tests in which each feature rose or fell, and in words what most tests of a pair of classes share."""
+    """Shares of findings in which each feature rose or fell, and in words what most findings of a class pair share."""
     rows = _chosen(sheet, run.record.get("image") or [1, 28, 28])
     carried = _carried(run, rows)
     if not len(rows):
@@ -72,7 +70,7 @@ def _chosen(sheet: Sheet, shape: Sequence[int]) -> Int[np.ndarray, " t"]:
 def _changes(
     run: Run, rows: Int[np.ndarray, " t"]
 ) -> tuple[Float[Tensor, "t f"], Float[Tensor, " f"]]:
-    """How far each feature moved in each test, and its standard deviation over the seeds of these tests."""
+    """How far each feature moved in each finding, and its standard deviation over the seeds of these findings."""
     findings = run.findings.take(pa.array(rows))
     names = run.seeds.column("id").to_pylist()
     place = {name: i for i, name in enumerate(names)}
@@ -111,7 +109,7 @@ def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[s
 def _by_pair(
     sheet: Sheet, rows: Int[np.ndarray, " t"], relative: Float[Tensor, "t g"], shown: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The same for every pair of classes with enough tests, most tests first."""
+    """The same for every pair of classes with enough findings, most findings first."""
     pairs = np.stack([sheet.expected[rows], sheet.predicted[rows]], 1)
     kinds, counts = np.unique(pairs, axis=0, return_counts=True)
     found = []
@@ -128,7 +126,7 @@ def _by_pair(
 
 
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
-    """What more than half of the tests of a pair share, the surest first; the interval must be above a half."""
+    """What more than half of the findings of a pair share, the surest first; the interval must be above a half."""
     said = []
     for pair in pairs:
         for row in pair["features"]:
@@ -171,10 +169,8 @@ def _carried(run: Run, rows: Int[np.ndarray, " t"]) -> list[dict[str, Any]] | No
     ]
 
 
-# --- Where the model is weak: which classes it takes for which, and how often each class fails.
-
 CLASSES_SHOWN = 20
-"""A matrix of more classes than this cannot be read: the ones with the most tests are shown."""
+"""A matrix of more classes than this cannot be read: the ones with the most findings are shown."""
 
 
 def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
@@ -199,7 +195,7 @@ def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
 
 
 def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
-    """Every expected → predicted pair that occurs, most tests first."""
+    """Every expected → predicted pair that occurs, most findings first."""
     seeds: dict[tuple[int, int], list[str]] = defaultdict(list)
     rows = np.flatnonzero(sheet.label)
     for row, expected, predicted in zip(

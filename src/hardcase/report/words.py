@@ -15,8 +15,6 @@ from hardcase import statistics
 from hardcase.campaign.record import seconds
 from hardcase.runs.results import Run
 
-# --- A run in columns: everything about its findings and seeds except the pictures, which nobody decodes until they are shown.
-
 _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", "linf")
 
 
@@ -82,11 +80,8 @@ class Sheet:
         }  # fmt: skip
 
 
-# --- Which of many tests are shown: something of everything, smallest changes first.
-
-
 def triples(sheet: Sheet, count: int) -> list[int]:
-    """One test of every distinct group of confirmed ones; until there are groups, spread over class pairs."""
+    """One finding of every distinct group of confirmed ones; until there are groups, spread over class pairs."""
     rows = np.flatnonzero(sheet.label)
     confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
     if not confirmed:
@@ -127,8 +122,6 @@ def _groups(sheet: Sheet, rows: list[int]) -> Int[np.ndarray, " r"]:
 def _whole(rows: Int[np.ndarray, " r"]) -> list[int]:
     return [int(row) for row in rows]
 
-
-# --- Numbers as people read them: every rate with its numerator, its denominator and its interval.
 
 Rate = dict[str, Any]
 MISSING = "–"

@@ -137,11 +137,11 @@ def write_metrics(path: Path, run: str, status: Mapping[str, Any]) -> None:
 WINDOW = 60.0
 """Seconds over which speed is measured."""
 SLOW = 3.0
-"""How many times slower than at its best a subject is worth a word."""
+"""Slow-down factor that triggers a warning."""
 
 
 class Pace:
-    """Told of the time and of the queries so far; says, once for each time it happens, that they have become slow."""
+    """Is told the time and the queries so far; warns once per slow-down."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self.window, self.best, self.slow = window, 0.0, False

@@ -166,7 +166,7 @@ UNUSABLE = ("skipped: misclassified", "skipped: non-finite")
 
 
 def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
-    """The table of seeds at the beginning of a run: only rightly classified ones wait to be searched from."""
+    """The table of seeds at the beginning of a run: only correctly classified ones are searched from."""
     probabilities = logits.softmax(1)
     zeros = [0] * len(images)
     columns = {
@@ -355,7 +355,7 @@ def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budge
     chosen = usable(rows)
     if not len(chosen):
         raise Problem(
-            f"none of the {len(plan.images)} seeds is classified rightly, so there is nothing to search from.",
+            f"none of the {len(plan.images)} seeds is correctly classified, so there is nothing to search from.",
             fix="more --seeds, another --split, or a better model", code=NO_SEEDS,
         )  # fmt: skip
     budget = overlay(plan.budget, campaign.method.budget)

@@ -27,7 +27,7 @@ from hardcase.statistics import Rate
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the nearest test of each."""
+    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the nearest finding of each."""
 
     name: str
     run: Run
@@ -89,7 +89,7 @@ Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
 def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
-    """Tests of two runs: on seeds that both attempted where values are paired, on all tests where they are not."""
+    """Tests of two runs: on seeds that both attempted where values are paired, on all findings where they are not."""
     shared = [seed for seed in a.failing if seed in b.failing]
     tests = [
         _outcome(name, a, b, shared, rng)
@@ -101,7 +101,7 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
         cost = [[min(sheet.first[seed], limit) for seed in shared] for sheet in (a, b)]
         tests.append(
             _numbers(
-                "queries to the first failing test",
+                "queries to the first failing input",
                 cost,
                 statistics.wilcoxon,
                 "paired seeds; never failing counts as the largest cost",
@@ -112,7 +112,7 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
     if all(near):
         tests.append(
             _numbers(
-                "L2 of the nearest test of a failing seed",
+                "L2 of the nearest finding of a failing seed",
                 near,
                 statistics.mann_whitney,
                 "not paired",
@@ -135,7 +135,7 @@ def _outcome(
     )
     only = [int(((one > two) if first else (two > one)).sum()) for first in (True, False)]
     return {
-        "what": f"seeds with a {name} test",
+        "what": f"seeds with a {name} finding",
         "test": "McNemar",
         "how": "paired seeds",
         "first": Rate(int(one.sum()), len(shared)).to_json(),
@@ -199,7 +199,7 @@ POINTS = 200
 def survival(first: Sequence[float], spent: Sequence[float]) -> list[dict[str, float]]:
     """The estimate at every query count at which a seed first failed; seeds that never did leave when they were given up.
 
-    `first`: queries at the first failing test of each seed (inf: none); `spent`: all queries of each seed.
+    `first`: queries at the first failing input of each seed (inf: none); `spent`: all queries of each seed.
     """
     ends = sorted((min(when, total), math.isfinite(when)) for when, total in zip(first, spent))
     alive, left, curve = 1.0, len(ends), [{"queries": 0.0, "alive": 1.0}]
@@ -254,7 +254,7 @@ def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
         "differ": differ,
         "sentence": _sentence(same, differ),
         "pairs": pairs,
-        "note": "A run keeps the nearest test of a seed unless told otherwise, so “first failing” is the earliest kept one.",
+        "note": "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is the earliest kept one.",
     }
     return Comparison(table)
 
@@ -388,7 +388,7 @@ def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
     parts.append(
         f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 4}" text-anchor="middle">queries of a seed</text>'
     )
-    label = "Share of attempted seeds without a failing test over queries, a line for each run"
+    label = "Share of attempted seeds without a failing input over queries, a line for each run"
     return Markup(  # every text above is escaped
         f'<svg class="chart curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     )

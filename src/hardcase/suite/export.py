@@ -91,7 +91,7 @@ def _imagefolder(run: Run, out: Path) -> Path:
     """Every class has a folder, also an empty one, so that the numbers of the classes stay what they are."""
     folders = class_folders(run.classes)
     rows = _rows(run)
-    images = [picture["bytes"] for picture in run.findings.column("image").to_pylist()]
+    images = [image["bytes"] for image in run.findings.column("image").to_pylist()]
 
     def fill(folder: Path) -> None:
         for name in folders:
@@ -178,7 +178,7 @@ def _npz(run: Run, out: Path) -> Path:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """What is known of each finding, without its picture; with the judge's answers where there is a judge."""
+    """What is known of each finding, without its image; with the judge's answers where there is a judge."""
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
         for row in rows:

@@ -23,7 +23,7 @@ from hardcase.types import ClassNames, Model
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Axis `t`: stored tests, `n`: seeds. `before` and `after` say where each model version answers wrongly."""
+    """Axis `t`: stored findings, `n`: seeds. `before` and `after` say where each model version misclassifies."""
 
     model: str
     tests: pa.Table
@@ -34,9 +34,9 @@ class Replay:
     confirmed: Bool[Tensor, " t"] | None
 
     def summary(self) -> dict[str, Any]:
-        """Counts with their denominators; McNemar's test on the seeds alone and on seeds and tests together.
+        """Counts with their denominators; McNemar's test on the seeds alone and on seeds and findings together.
 
-        Stored tests were all failed by the old version, so they can only get better: the seeds show what got worse.
+        Stored findings all failed the old version, so they can only get better: the seeds show what got worse.
         """
         fixed, still = int((~self.after).sum()), int(self.after.sum())
         mended = int((self.seeds_before & ~self.seeds_after).sum())
@@ -67,7 +67,7 @@ class Replay:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a test: what was expected, said then and said now."""
+        """One row per finding: what was expected, predicted then and predicted now."""
         said = self.tests.select(["id", "seed", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
         return [
@@ -76,11 +76,11 @@ class Replay:
 
 
 def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
-    """Ask `model` about the stored tests of `run` that left their label, and about its seeds."""
+    """Query `model` with the stored findings of `run` that left their label, and with its seeds."""
     tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(tests):
         raise Problem(
-            f"{run.folder} holds no failing tests to replay.", fix="a run that found some"
+            f"{run.folder} holds no failing findings to replay.", fix="a run that found some"
         )
     expected = _column(tests, "expected")
     predicted, after = _asked(model, tests, expected, len(run.classes), batch)
@@ -128,7 +128,7 @@ def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One test: what it should be, what the tested model took it for."""
+    """One stored finding: what it should be, what the tested model predicted."""
 
     id: str
     seed: str
@@ -139,7 +139,7 @@ class Stored:
 
     @property
     def image(self) -> Float[Tensor, "c h w"]:
-        """The picture, in [0, 1]."""
+        """The image, in [0, 1]."""
         return from_bytes(tensors.decode(self.data))
 
     @property
@@ -148,11 +148,11 @@ class Stored:
 
 
 def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
-    """The tests on which the model left the seed's label; with `confirmed`, only those the judge confirmed."""
+    """The findings on which the model left the seed's label; with `confirmed`, only those the judge confirmed."""
     said = run.verdicts
     if confirmed and said is None:
         raise Problem(
-            f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
+            f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
     rows = run.findings.select(["id", "seed", "kind", "expected", "predicted", "image"]).to_pylist()
     return [

@@ -1,4 +1,4 @@
-"""The smallest change: each failing test moved back toward its seed as far as it still fails."""
+"""The smallest change: each failing finding moved back toward its seed as far as it still fails."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STEPS = 12
 """Halvings of each way back: the last step is below a four-thousandth of it."""
 
 Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
-"""The images at given shares (0: seed, 1: test) of the ways of given rows."""
+"""The images at given shares (0: seed, 1: finding) of the ways of given rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """The failing tests of a run beside their seeds."""
+    """The failing findings of a run beside their seeds."""
 
     table: pa.Table
     x: UInt8[Tensor, "t c h w"]
@@ -51,7 +51,7 @@ def shrink(
     steps: int = STEPS,
     batch: int = 256,
 ) -> Run:
-    """A new run in `out` whose tests are those of `run`, moved back: by bisection in `space`, then in pixels.
+    """A new run in `out` whose findings are those of `run`, moved back: by bisection in `space`, then in pixels.
 
     Failing is not monotone along the way; what is kept at every halving is an image that does fail. `space` is used for
     tests that store their code, where the code still gives the stored image; `seeds` are the images that the run began
@@ -64,7 +64,7 @@ def shrink(
     failing, _, _ = ask(x, torch.arange(len(x)))
     if not bool(failing.any()):
         raise Problem(
-            f"{subject.name} fails none of the {len(x)} stored tests.", "There is nothing to move back.",
+            f"{subject.name} fails none of the {len(x)} stored findings.", "There is nothing to move back.",
             fix="the model that the run was made with; hardcase replay shows what another one answers",
         )  # fmt: skip
     rows, spent = failing.nonzero().squeeze(1), len(x)
@@ -119,7 +119,7 @@ def _bisect(
 
 
 def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
-    """Where the search of every test began."""
+    """Where the search of every finding began."""
     x, y = from_bytes(tests.seed_x.to(device)), tests.expected.to(device)
     z, context = space.encode(x, y, stream(0, "shrink", device=device))
     known: dict[str, Tensor] = {}
@@ -167,7 +167,7 @@ def _tests(run: Run) -> Tests:
     table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(table):
         raise Problem(
-            f"{run.folder} holds no failing tests to shrink.", fix="a run that found some"
+            f"{run.folder} holds no failing findings to shrink.", fix="a run that found some"
         )
     rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
     place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
@@ -180,7 +180,7 @@ def _tests(run: Run) -> Tests:
 def _stored(
     run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
 ) -> Run:
-    """The moved tests as a run of its own: the same seeds, a part of its own, nothing judged yet."""
+    """The moved findings as a run of its own: the same seeds, a part of its own, nothing judged yet."""
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     ids, before = tests.table["seed"].to_pylist(), tests.table["l2"].to_numpy()
     method = f"{run.record['method']}+shrink"

@@ -122,7 +122,7 @@ AUGMENTS: dict[str, Augment] = {
 }
 
 
-# --- How a training is told of: where it stands, and what it was.
+# Progress and history of a training run.
 
 _log = logging.getLogger(__name__)
 EVERY = 20
@@ -219,7 +219,7 @@ class Teller:
         return warning
 
 
-# --- A training that was stopped goes on where it stood: what it needs for that, kept beside the network to be. Never pickle.
+# A stopped training run resumes from a checkpoint stored next to the unfinished network. Never pickle.
 
 STATE, SECONDS = "state.safetensors", 30.0
 """The file, and the time between two writings of it: as much work may be lost."""
