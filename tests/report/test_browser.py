@@ -64,7 +64,7 @@ def test_a_click_on_a_number_filters_the_gallery_and_the_button_undoes_it(browse
     assert 0 < len(shown) == everything.count([pair["expected"], pair["predicted"]]) < pair["tests"]
     assert (
         browser.js(STATUS)
-        == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} tests shown."
+        == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} findings shown."
     )
     assert (
         browser.js(f"document.querySelector({json.dumps(cell)}).getAttribute('aria-pressed')")

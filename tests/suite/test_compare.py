@@ -43,7 +43,7 @@ def test_rates_pairs_and_corrections(tmp_path):
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
     assert tests["seeds with a confirmed finding"]["only"] == [2, 0]
-    near = tests["L2 of the nearest test of a failing seed"]
+    near = tests["L2 of the nearest finding of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
     assert [test["p_holm"] for test in both["tests"]] == pytest.approx(

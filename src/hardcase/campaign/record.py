@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.oracles import LEAD
+from hardcase.oracles import LEAD as LEAD
 from hardcase.tensors import margin
 from hardcase.types import KINDS, OFFERS, Budget, Findings, Guide, Method, Model, Probe, State, Tap
 

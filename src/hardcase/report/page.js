@@ -28,7 +28,7 @@
       }
       clear.hidden = !cell;
       nothing.hidden = shown > 0;
-      status.textContent = cell ? `${cell.dataset.words}: ${shown} of ${cell.dataset.tests} tests shown.` : wording;
+      status.textContent = cell ? `${cell.dataset.words}: ${shown} of ${cell.dataset.tests} findings shown.` : wording;
     };
 
     for (const cell of cells) {
