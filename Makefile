@@ -42,7 +42,7 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/end_to_end/test_beyond.py
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
-	$(BIN)/python -m hardcase.catalogue
+	$(BIN)/python -m hardcase.registry
 
 docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
 	$(BIN)/python docs/make_tables.py

@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from hardcase import methods, registry, searches, spaces
-from hardcase.catalogue import rows_of
+from hardcase.catalogue import describe
 from hardcase.errors import Problem
 from hardcase.registry import Preset, method, part, parts, resolve
 from hardcase.spaces.latent import Latent
@@ -215,7 +215,7 @@ def test_searches_that_need_gradients_say_so():
 
 @pytest.mark.parametrize("kind", ["search", "space"])
 def test_rows_of_classes_are_complete(kind):
-    rows = rows_of(kind)
+    rows = describe(kind)
     assert len({row["name"] for row in rows}) == len(rows)
     for row in rows:
         assert row.keys() >= {
@@ -225,9 +225,11 @@ def test_rows_of_classes_are_complete(kind):
             "paper",
             "laws",
             "options",
+            "differences",
             "cite",
         }
         assert row["summary"]
         assert row["needs"]
         assert row["laws"]
         assert not {"name", "keeps_code"} & row["options"].keys()
+    assert all("default" in option for row in rows for option in row["options"].values())

@@ -16,10 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.registry import CATALOGUE, LAWS, ROOMS, Part
+from hardcase.registry import CATALOGUE, LAWS, ROOMS, Part, citation_key
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
-_KEY = re.compile(r"@\w+\{([^,\s]+),")
+_HIDDEN = ("name", "keeps_code")
+"""Fields of a class that say what it is and are no options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def options_of(part: Part) -> dict[str, Option]:
     return {
         name: Option(parameter.default, helps.get(name, ""), _choices(hints.get(name)))
         for name, parameter in part.options.items()
+        if name not in _HIDDEN
     }
 
 
@@ -84,13 +86,31 @@ def definition_of(made: Callable[..., Any]) -> str:
     return " ".join(paragraphs[1].split())
 
 
+def describe(
+    kind: str, *, measured: Callable[[Part], Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a kind as plain values, without those of plug-ins.
+
+    Args:
+        kind: Which kind of part, see `ROOMS`.
+        measured: What can only be read from a part once it is made, such as a method's needs and
+            budget; what it says takes the place of the part's facts.
+
+    Example:
+        >>> from hardcase.catalogue import describe
+        >>> next(row for row in describe("space") if row["name"] == "light")["options"]["most"]
+        {'default': 1.0, 'help': '', 'choices': []}
+    """
+    own = _own(kind)
+    return [row_of(part, {} if measured is None else measured(part)) for part in own]
+
+
 def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Everything that the catalogue says of a part, as plain values.
 
     Args:
         part: A row of the registry.
-        measured: What can only be read from a part once it is made, such as a method's needs and
-            budget; it takes the place of the part's facts.
+        measured: Facts that take the place of its own.
     """
     options = {
         name: {
@@ -99,69 +119,39 @@ def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, A
             "choices": list(option.choices),
         }
         for name, option in options_of(part).items()
-        if name not in _NO_OPTIONS
     }
-    shown = {**part.facts, **(measured or {})}
-    facts = {k: _plain(v) for k, v in shown.items() if _is_plain(v) and k not in _INNER}
-    row: dict[str, Any] = {
+    every = {**part.facts, **(measured or {})}
+    facts = {
+        key: _plain(value) for key, value in every.items() if key != "toy" and _is_plain(value)
+    }
+    return {
         "name": part.name,
         "summary": part.summary,
-        "definition": definition_of(part.make),
         "needs": "",
         "paper": part.paper,
         "laws": list(LAWS.get(part.kind, ())),
+        "definition": definition_of(part.make),
         "differences": part.differences,
         **facts,
         "options": options,
-        "cite": citation_keys(part.cite),
+        "cite": list(part.keys),
     }
-    return {key: value for key, value in row.items() if value or key in _ALWAYS}
-
-
-def rows_of(kind: str) -> list[dict[str, Any]]:
-    """The rows of all parts of a kind that this package has."""
-    if kind != "method":
-        return [row_of(part) for part in _own(kind)]
-    from hardcase.testing.methods import method_facts
-
-    return [row_of(part, method_facts(part)) for part in _own(kind)]
-
-
-_ALWAYS = ("name", "summary", "needs", "paper", "laws", "options", "cite")
-_NO_OPTIONS = ("name", "keeps_code")
-"""Fields of a class that say what it is."""
-_INNER = ("toy",)
-"""Facts that only the laws read."""
-
-
-def citation_key(text: str) -> str:
-    """The key of a BibTeX entry; a bare key names an entry that another part states."""
-    found = _KEY.match(text)
-    return found[1] if found else text
-
-
-def citation_keys(cite: str | Iterable[str]) -> list[str]:
-    """The keys of a part's citations, as a run stores them.
-
-    Args:
-        cite: One or several BibTeX entries or keys.
-    """
-    texts = [cite] if isinstance(cite, str) else cite
-    return [citation_key(text) for text in texts]
 
 
 def build_catalogue() -> dict[str, Any]:
     """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
     from hardcase.statistics import METRICS
+    from hardcase.testing.methods import method_facts
 
+    measured = {"method": method_facts}
+    tables = {room: describe(kind, measured=measured.get(kind)) for kind, room in ROOMS.items()}
     entries: dict[str, str] = {}
     for part in (part for kind in ROOMS for part in _own(kind)):
-        for text in filter(_KEY.match, part.cite):
-            key = citation_key(text)
-            if entries.setdefault(key, text) != text:
-                raise Problem(f"two parts state the citation {key!r} differently.")
+        for text in filter(lambda text: text.startswith("@"), part.cite):
+            if entries.setdefault(citation_key(text), text) != text:
+                raise Problem(f"two parts state the citation {citation_key(text)!r} differently.")
     return {
-        **{room: rows_of(kind) for kind, room in ROOMS.items()},
+        **tables,
         "metrics": [asdict(metric) for metric in METRICS],
         "citations": dict(sorted(entries.items())),
     }
@@ -243,10 +233,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(inner) for inner in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-if __name__ == "__main__":
-    from hardcase.catalogue import write_catalogue as write
-
-    print(write())
+    if value is inspect.Parameter.empty:
+        return "required"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return getattr(value, "__name__", repr(value))

@@ -2,8 +2,8 @@
 
 A row's summary is the first paragraph of the part's docstring. The options of a function are its
 keyword-only parameters, what a campaign supplies are its other parameters; the options of a class
-are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which
-``python -m hardcase.catalogue`` writes from the same rows, so that it needs no torch.
+are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which is written from
+the same rows by ``python -m hardcase.registry``, so that it needs no torch.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Part:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the BibTeX entries in `cite`."""
-        return tuple(key for entry in self.cite for key in re.findall(r"@\w+{([^,]+),", entry))
+        return tuple(map(citation_key, self.cite))
 
     def __call__(self, *parts: Any, **options: Any) -> Any:
         """Make the part; options that are not given take the preset's values."""
@@ -154,7 +154,7 @@ def part(
         kind: Which kind of part it is, see `ROOMS`.
         name: What users type on the command line and in configurations.
         paper: Where the idea was published.
-        cite: BibTeX of the source, for ``hardcase cite``.
+        cite: BibTeX of the source, for ``hardcase cite``; or its key, if another part states it.
         differences: Where this departs from its source.
         presets: Other forms under the same name, as data.
         facts: Anything that the part's kind wants to know (a method's generator, a criterion's laws).
@@ -235,8 +235,7 @@ model = partial(part, "model")
 
 
 def parts(kind: str) -> dict[str, Part]:
-    """All parts of a kind, sorted by name: those of the package and of installed entry points."""
-    _known_kind(kind)
+    """All parts of a kind by name: those of the package and those of installed entry points."""
     _load(kind)
     return dict(sorted(_parts[kind].items(), key=lambda item: item[0].split("@")))
 
@@ -271,13 +270,19 @@ def rows(kind: str) -> list[dict[str, Any]]:
     """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch.
 
     Args:
-        kind: A room of `ROOMS`: ``methods``, ``searches``, …
+        kind: A room of `ROOMS` (``methods``, ``searches``, …) or ``metrics``.
     """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
     known = [*ROOMS.values(), "metrics"]
     if kind not in known:
         raise choice("kind of part", kind, sorted(known))
     return catalogue[kind]
+
+
+def citation_key(text: str) -> str:
+    """The key of a BibTeX entry; a bare key names an entry that another part states."""
+    found = re.match(r"@\w+{([^,\s]+),", text)
+    return found[1] if found else text
 
 
 def first_paragraph(made: Callable[..., Any]) -> str:
@@ -314,10 +319,10 @@ def _load(kind: str) -> None:
     _known_kind(kind)
     if kind in _loaded:
         return
+    _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(room.__path__):
         import_module(f"{room.__name__}.{module.name}")
-    _loaded.add(kind)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
             _add(_outside(kind, point.name, _loaded_point(kind, point)))
@@ -351,3 +356,9 @@ def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
         if row.make is bare and not row.preset:
             return replace(row, name=name)
     return Part(kind=kind, name=name, make=bare, summary=first_paragraph(made), paper="supplied")
+
+
+if __name__ == "__main__":
+    from hardcase.catalogue import write_catalogue
+
+    print(write_catalogue())

@@ -2,10 +2,9 @@
 
 import pytest
 
-from hardcase.catalogue import rows_of
-from hardcase.context import GIVEN
+from hardcase.catalogue import describe
 from hardcase.registry import parts
-from hardcase.testing.methods import CHECKS, toy_method
+from hardcase.testing.methods import CHECKS, method_facts, toy_method
 from hardcase.testing.toys import toy_world
 from hardcase.types import OFFERS
 
@@ -28,13 +27,14 @@ def test_row_is_true(row):
     assert row.paper
     assert row.keys, "a method without BibTeX cannot be cited"
     assert method.budget.queries or method.budget.gradients, "a run must always end"
-    assert set(row.given) <= set(GIVEN), "options are keyword-only"
+    given = {"space", "partners", "subject", "peers", "profile", "target"}
+    assert set(row.given) <= given, "options are keyword-only"
     assert set(row.preset) | set(row.facts.get("toy", {})) <= set(row.options)
     assert row.preset != {name: p.default for name, p in row.options.items()}
 
 
 def test_rows_tell_needs_and_budget_of_the_methods_as_they_are_built():
-    rows = {row["name"]: row for row in rows_of("method")}
+    rows = {row["name"]: row for row in describe("method", measured=method_facts)}
     assert rows.keys() == METHODS.keys()
     assert {row["needs"] for row in rows.values()} <= set(OFFERS)
     told = {name: rows[name]["budget"] for name in ("pgd", "fgsm", "sinvad", "argus-adaptive")}

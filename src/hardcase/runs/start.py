@@ -21,11 +21,11 @@ from torch import Tensor
 from hardcase import tensors
 from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
-from hardcase.catalogue import citation_keys
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
 from hardcase.randomness import stream
+from hardcase.registry import citation_key
 from hardcase.report.words import Sheet, gallery
 from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
 from hardcase.runs.progress import Logbook, diary, logged
@@ -146,7 +146,7 @@ def first_record(
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": dict.fromkeys(SPENDING, 0),
         "notes": list(health.notes),
-        "citations": citation_keys(method.details.get("cite", ())),
+        "citations": list(map(citation_key, method.details.get("cite", ()))),
         **about,
     }
 
