@@ -23,13 +23,14 @@ from hardcase import data
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.experiments.searching import usable
-from hardcase.methods.adapt import adapt, deepxplore_adapt, dlfuzz_adapt
+from hardcase.methods.adapt import adapt
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.neurons import Profiles, adapt_neurons
 from hardcase.methods.pgd import cw, fgsm, pgd
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Budget, Images, Method, Probe
 
@@ -62,8 +63,8 @@ def per_minute(subject: Subject, profile: Profiles, seeds: Images) -> Iterator[F
     units = adapt_neurons(profile, subject)
     recipes: dict[str, Callable[..., Method]] = {
         "adapt": adapt,
-        "deepxplore": deepxplore_adapt,
-        "dlfuzz": dlfuzz_adapt,
+        "deepxplore": resolve("method", "deepxplore@adapt"),
+        "dlfuzz": resolve("method", "dlfuzz@adapt"),
     }
     for name, recipe in recipes.items():
         method = replace(recipe(subject=subject, profile=profile, gradients=10**6), keep="1")

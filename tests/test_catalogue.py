@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from hardcase.catalogue import bibtex, citation_keys, citations
+from hardcase.catalogue import bibtex, citations
 from hardcase.errors import Problem
-from hardcase.registry import rows
+from hardcase.registry import Part, rows
 
 
 def test_every_method_can_be_cited():
@@ -37,10 +37,10 @@ def test_an_unknown_key_is_named_with_the_nearest_one():
         bibtex(["madry2018"])
 
 
-def test_a_run_stores_keys_whether_a_part_states_entries_or_keys():
-    assert citation_keys("madry2018pgd") == ["madry2018pgd"]
-    assert citation_keys(("@misc{one,\n  year = {2020}\n}", "two")) == ["one", "two"]
-    assert citation_keys(()) == []
+def test_a_part_states_an_entry_or_the_key_of_one():
+    entry = "@misc{one,\n  year = {2020}\n}"
+    part = Part(kind="data", name="dots", make=print, cite=(entry, "two"))
+    assert part.keys == ("one", "two")
 
 
 def test_citing_needs_no_torch():

@@ -16,10 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.registry import CATALOGUE, ROOMS, Part
+from hardcase.registry import CATALOGUE, LAWS, ROOMS, Part, citation_key
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
-_KEY = re.compile(r"@\w+\{([^,\s]+),")
+_HIDDEN = ("name", "keeps_code")
+"""Fields of a class that say what it is and are no options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def options_of(part: Part) -> dict[str, Option]:
     return {
         name: Option(parameter.default, helps.get(name, ""), _choices(hints.get(name)))
         for name, parameter in part.options.items()
+        if name not in _HIDDEN
     }
 
 
@@ -84,8 +86,32 @@ def definition_of(made: Callable[..., Any]) -> str:
     return " ".join(paragraphs[1].split())
 
 
-def row_of(part: Part) -> dict[str, Any]:
-    """Everything that the catalogue says of a part, as plain values."""
+def describe(
+    kind: str, *, measured: Callable[[Part], Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a kind as plain values, without those of plug-ins.
+
+    Args:
+        kind: Which kind of part, see `ROOMS`.
+        measured: What can only be read from a part once it is made, such as a method's needs and
+            budget; what it says takes the place of the part's facts.
+
+    Example:
+        >>> from hardcase.catalogue import describe
+        >>> next(row for row in describe("space") if row["name"] == "light")["options"]["most"]
+        {'default': 1.0, 'help': '', 'choices': []}
+    """
+    own = _own(kind)
+    return [row_of(part, {} if measured is None else measured(part)) for part in own]
+
+
+def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Everything that the catalogue says of a part, as plain values.
+
+    Args:
+        part: A row of the registry.
+        measured: Facts that take the place of its own.
+    """
     options = {
         name: {
             "default": _plain(option.default),
@@ -94,58 +120,36 @@ def row_of(part: Part) -> dict[str, Any]:
         }
         for name, option in options_of(part).items()
     }
-    facts = {key: _plain(value) for key, value in part.facts.items() if _is_plain(value)}
-    row: dict[str, Any] = {
+    every = {**part.facts, **(measured or {})}
+    facts = {
+        key: _plain(value) for key, value in every.items() if key != "toy" and _is_plain(value)
+    }
+    return {
         "name": part.name,
         "summary": part.summary,
-        "definition": definition_of(part.make),
         "needs": "",
         "paper": part.paper,
-        "laws": [],
+        "laws": list(LAWS.get(part.kind, ())),
+        "definition": definition_of(part.make),
         "differences": part.differences,
         **facts,
         "options": options,
-        "cite": citation_keys(part.cite),
+        "cite": list(part.keys),
     }
-    return {key: value for key, value in row.items() if value or key in _ALWAYS}
-
-
-_ALWAYS = ("name", "summary", "needs", "paper", "laws", "options", "cite")
-
-
-def citation_key(text: str) -> str:
-    """The key of a BibTeX entry; a bare key names an entry that another part states."""
-    found = _KEY.match(text)
-    return found[1] if found else text
-
-
-def citation_keys(cite: str | Iterable[str]) -> list[str]:
-    """The keys of a part's citations, as a run stores them.
-
-    Args:
-        cite: One or several BibTeX entries or keys.
-    """
-    texts = [cite] if isinstance(cite, str) else cite
-    return [citation_key(text) for text in texts]
 
 
 def build_catalogue() -> dict[str, Any]:
     """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
-    from hardcase import legacy  # until methods, searches and spaces carry decorators
     from hardcase.statistics import METRICS
+    from hardcase.testing.methods import method_facts
 
-    known = {kind: _own(kind) for kind in ROOMS}
-    tables = {
-        room: [row_of(part) for part in known[kind]] or legacy.rows(room)
-        for kind, room in ROOMS.items()
-    }
+    measured = {"method": method_facts}
+    tables = {room: describe(kind, measured=measured.get(kind)) for kind, room in ROOMS.items()}
     entries: dict[str, str] = {}
-    for part in (part for parts in known.values() for part in parts):
-        for text in filter(_KEY.match, part.cite):
-            key = citation_key(text)
-            if entries.setdefault(key, text) != text:
-                raise Problem(f"two parts state the citation {key!r} differently.")
-    entries = {**legacy.ENTRIES, **entries}
+    for part in (part for kind in ROOMS for part in _own(kind)):
+        for text in filter(lambda text: text.startswith("@"), part.cite):
+            if entries.setdefault(citation_key(text), text) != text:
+                raise Problem(f"two parts state the citation {citation_key(text)!r} differently.")
     return {
         **tables,
         "metrics": [asdict(metric) for metric in METRICS],
@@ -229,4 +233,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(inner) for inner in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    if value is inspect.Parameter.empty:
+        return "required"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return getattr(value, "__name__", repr(value))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,11 +21,11 @@ from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
 from hardcase.generators.quality import Sampler, fresh
 from hardcase.generators.staged import Decoder, supplied
-from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.subject import Subject
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import stream
+from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, collect, latent
@@ -90,25 +88,14 @@ class Bench:
         return Profiles(from_bytes(self.images.x[:1]), self.training)
 
 
-def recipe(name: str) -> Recipe:
-    if name not in METHODS:
-        raise choice("method", name, list(METHODS))
-    return METHODS[name]
-
-
-def options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a method, by name."""
-    return {
-        key: p
-        for key, p in inspect.signature(_function(recipe(name))).parameters.items()
-        if key not in GIVEN
-    }
-
-
 def equipped(name: str, bench: Bench, settings: Mapping[str, Any] | None = None) -> Bench:
     """`bench` with the peers that the method falls back on where none was given: an 8-bit copy of the subject, rounded by us
     or, where `settings` say ``int8=fx``, made by torch."""
-    if bench.peers or recipe(name).peers != "quantised" or bench.oracle in ("label", "non-finite"):
+    if (
+        bench.peers
+        or resolve("method", name).facts.get("peers") != "quantised"
+        or bench.oracle in ("label", "non-finite")
+    ):
         return bench
     if not isinstance(bench.subject, Subject):
         raise Problem(
@@ -127,13 +114,13 @@ def equipped(name: str, bench: Bench, settings: Mapping[str, Any] | None = None)
 
 def build_method(name: str, settings: Mapping[str, Any], bench: Bench) -> Method:
     """The method called `name` with these settings, its generator trained if it is missing."""
-    row = recipe(name)
+    row = resolve("method", name)
     _offered(row, bench.subject)
-    known = options(name)
+    known = row.options
     for key in settings:
         if key not in known:
             raise choice(f"option of {name}", key, list(known))
-    wanted = inspect.signature(_function(row)).parameters
+    wanted = {*row.given, *known}
     asked = {
         "target": bench.target is not None,
         "generator": bench.generator,
@@ -150,16 +137,18 @@ def build_method(name: str, settings: Mapping[str, Any], bench: Bench) -> Method
         if key in wanted and key not in ("space", "partners")
     }
     typed = _typed(row, {**settings, **({"criterion": bench.criterion} if bench.criterion else {})})
-    training = {"mix": typed.get("mix", wanted["mix"].default)} if row.joint else {}
+    joint = row.facts.get("joint", False)
+    training = {"mix": typed.get("mix", known["mix"].default)} if joint else {}
     space, card = _space(row, bench, training) if "space" in wanted else (None, None)
     made: dict[str, Any] = {} if space is None else {"space": space}
     if space is not None and "partners" in wanted and not isinstance(space, Labelled):
         made["partners"] = _partners(space, bench)
     try:
-        method: Method = _function(row)(**given, **typed, **made)
+        method: Method = row(**given, **typed, **made)
     except TypeError as error:
         raise Problem(f"method {name!r} cannot be built: {error}") from error
-    details = {**method.details, "generator": card, "cite": row.cite}
+    _offered(row, bench.subject, method.needs)
+    details = {**method.details, "generator": card, "cite": row.keys}
     return replace(method, oracle=_oracle(method, bench), details=details)
 
 
@@ -178,9 +167,9 @@ def _oracle(method: Method, bench: Bench) -> Oracle:
     return method.oracle if made.kind == method.oracle.kind else made
 
 
-def _typed(row: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(row: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as the recipe's annotations want them; a list from a file becomes a tuple, text is no number."""
-    hints = get_type_hints(_function(row))
+    hints = get_type_hints(row.make)
     typed = {}
     for key, value in settings.items():
         try:
@@ -192,34 +181,35 @@ def _typed(row: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
-def _function(row: Recipe) -> Callable[..., Method]:
-    module, _, function = row.where.partition(":")
-    made: Callable[..., Method] = getattr(import_module(f"hardcase.methods.{module}"), function)
-    return made
+def _offered(row: Part, subject: Model, needed: str = "") -> None:
+    """Refuse a method that needs more than the subject offers.
 
-
-def _offered(row: Recipe, subject: Model) -> None:
+    What methods of ours need is in the catalogue, so that this is known before anything is built;
+    what others `needed` is known afterwards.
+    """
     level = OFFERS.index(subject.offers)
-    if OFFERS.index(row.needs) <= level:
+    needs = {other["name"]: other["needs"] for other in rows("methods")}
+    needed = needed or needs.get(row.name, "label")
+    if OFFERS.index(needed) <= level:
         return
-    able = [other.name for other in METHODS.values() if OFFERS.index(other.needs) <= level]
+    able = [name for name, least in needs.items() if OFFERS.index(least) <= level]
     raise Problem(
-        f'method "{row.name}" needs {row.needs}; subject "{subject.name}" offers {subject.offers} only.',
+        f'method "{row.name}" needs {needed}; subject "{subject.name}" offers {subject.offers} only.',
         f"methods that work here: {', '.join(able)}",
     )
 
 
 def _space(
-    row: Recipe, bench: Bench, training: Mapping[str, Any]
+    row: Part, bench: Bench, training: Mapping[str, Any]
 ) -> tuple[Space, dict[str, Any] | None]:
     """The latent space of the generator that was named, or of the recipe's own, trained on the seeds' data if missing."""
-    family, _, rest = (bench.generator or row.generator).partition(":")
+    family, _, rest = (bench.generator or row.facts.get("generator", "pixels")).partition(":")
     source = bench.data or bench.images.name
     train = load(source, split="train")
     path = Path(rest).expanduser()
     if family == "pixels":
         return Pixels(), None
-    perturbed = row.seeds == "generator"
+    perturbed = row.facts.get("seeds") == "generator"
     if perturbed and family.endswith(".py"):
         return _own(Path(family), rest, bench)
     if family not in (_PLACES if perturbed else _SPACES):
@@ -308,7 +298,7 @@ def plan(config: Config, progress: TellTraining = None) -> Plan:
     ready = campaign(config, progress)
     images = (
         made_seeds(config, ready)
-        if recipe(config.method.name).seeds == "generator"
+        if resolve("method", config.method.name).facts.get("seeds") == "generator"
         else seeds(config)
     )
     return Plan(

@@ -34,10 +34,8 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, original = homes[name]
-        try:
-            value = getattr(import_module(home), original)
-        except AttributeError:
-            value = import_module(f"{home}.{original}")  # a room of the house
+        found = None if home == package else getattr(import_module(home), original, None)
+        value = import_module(f"{home}.{original}") if found is None else found  # None: a room
         setattr(module, name, value)
         return value
 

@@ -1,8 +1,9 @@
 """One registry for every kind of part: a part's decorator is its only catalogue row.
 
-A row's summary is the first paragraph of the part's docstring, its options are its keyword-only
-parameters, what it is given by a campaign are its other parameters. `hardcase list` reads
-``catalogue.json``, which ``python -m hardcase.registry`` makes from the same rows, so that it needs no torch.
+A row's summary is the first paragraph of the part's docstring. The options of a function are its
+keyword-only parameters, what a campaign supplies are its other parameters; the options of a class
+are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which is written from
+the same rows by ``python -m hardcase.registry``, so that it needs no torch.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 import inspect
 import json
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hardcase.errors import Problem, choice
-from hardcase.usercode import file_member
+from hardcase.usercode import file_member, guarded
 
 ROOMS = {
     "method": "methods",
@@ -32,6 +34,17 @@ ROOMS = {
     "model": "models",
 }
 """The kinds of part that have names, and the room in which each kind lives."""
+LAWS = {
+    "search": ("state survives save and load", "same seed, same walk", "all seeds in one batch"),
+    "space": (
+        "an encoded image decodes to itself or close to it",
+        "projecting twice is projecting once",
+        "rows independent",
+    ),
+}
+"""What every part of a kind must obey, where parts do not declare laws of their own."""
+NAMED = ("method",)
+"""Kinds whose objects carry the name under which they were asked for, in their field `name`."""
 _NOUNS = {"data": "data set"}
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 
@@ -40,13 +53,18 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A named form of a part: the same part with other options, or another recipe under its name.
+    """A named form of a part: the same part with other options.
+
+    A form that truly is another recipe has a decorator of its own, with a name like
+    ``sinvad@paper``; `make` is for the options of a recipe that is registered under another name.
 
     Args:
-        options: Values that differ from the part's defaults.
         summary: What this form is, in one line.
+        options: Values that differ from the part's defaults.
         differences: Where it departs from the source it is named after.
         make: The recipe, where it is not the part's own.
+        paper: The source, where it is not the part's own.
+        cite: BibTeX of that source.
         facts: Facts of the row that differ from the part's.
     """
 
@@ -54,6 +72,8 @@ class Preset:
     options: Mapping[str, Any] = field(default_factory=dict)
     differences: str = ""
     make: Callable[..., Any] | None = None
+    paper: str = ""
+    cite: str | tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -85,24 +105,35 @@ class Part:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the parameters that the context of a campaign supplies."""
-        return tuple(p.name for p in self._parameters() if p.kind is p.POSITIONAL_OR_KEYWORD)
+        """Names of the parameters that a campaign, or whoever makes the part, must supply."""
+        options = self.options
+        return tuple(
+            name for name in inspect.signature(self.make).parameters if name not in options
+        )
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """The keyword-only parameters, with the preset's values as their defaults."""
-        own = (p for p in self._parameters() if p.kind is p.KEYWORD_ONLY)
+        """The options by name, with the preset's values as their defaults."""
+        known = inspect.signature(self.make).parameters.values()
+        if inspect.isclass(self.make):
+            own = [p for p in known if p.default is not p.empty]
+        else:
+            own = [p for p in known if p.kind is p.KEYWORD_ONLY]
         return {p.name: p.replace(default=self.preset.get(p.name, p.default)) for p in own}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the BibTeX entries in `cite`."""
+        return tuple(map(citation_key, self.cite))
 
     def __call__(self, *parts: Any, **options: Any) -> Any:
         """Make the part; options that are not given take the preset's values."""
-        return self.make(*parts, **{**self.preset, **options})
-
-    def _parameters(self) -> list[inspect.Parameter]:
-        return list(inspect.signature(self.make).parameters.values())
+        made = self.make(*parts, **{**self.preset, **options})
+        return replace(made, name=self.name) if self.kind in NAMED else made
 
 
 _parts: dict[str, dict[str, Part]] = {kind: {} for kind in ROOMS}
+_recipes: dict[Callable[..., Any], Callable[..., Any]] = {}
 _loaded: set[str] = set()
 
 
@@ -123,7 +154,7 @@ def part(
         kind: Which kind of part it is, see `ROOMS`.
         name: What users type on the command line and in configurations.
         paper: Where the idea was published.
-        cite: BibTeX of the source, for ``hardcase cite``.
+        cite: BibTeX of the source, for ``hardcase cite``; or its key, if another part states it.
         differences: Where this departs from its source.
         presets: Other forms under the same name, as data.
         facts: Anything that the part's kind wants to know (a method's generator, a criterion's laws).
@@ -146,26 +177,51 @@ def part(
             make=make,
             summary=first_paragraph(make),
             paper=paper,
-            cite=(cite,) if isinstance(cite, str) else tuple(cite),
+            cite=_entries(cite),
             differences=differences,
             facts=facts,
         )
         _add(row)
         for suffix, preset in (presets or {}).items():
-            _add(
-                replace(
-                    row,
-                    name=f"{name}@{suffix}",
-                    make=preset.make or make,
-                    summary=preset.summary,
-                    differences=preset.differences,
-                    preset=preset.options,
-                    facts={**facts, **preset.facts},
-                )
-            )
-        return make
+            _add(_preset(row, suffix, preset))
+        return _naming(row, make) if kind in NAMED else make
 
     return register
+
+
+def _preset(row: Part, suffix: str, preset: Preset) -> Part:
+    """The row of a preset: the part's, except for what the preset says otherwise."""
+    return replace(
+        row,
+        name=f"{row.name}@{suffix}",
+        make=_recipe(preset.make or row.make),
+        summary=preset.summary,
+        paper=preset.paper or row.paper,
+        cite=_entries(preset.cite) or row.cite,
+        differences=preset.differences,
+        preset=preset.options,
+        facts={**row.facts, **preset.facts},
+    )
+
+
+def _naming(row: Part, make: Made) -> Made:
+    """The function itself, except that what it makes carries the registered name."""
+
+    @wraps(make)
+    def named(*parts: Any, **options: Any) -> Any:
+        return row(*parts, **options)
+
+    _recipes[named] = make
+    return named  # type: ignore[return-value]  # same signature, by `wraps`
+
+
+def _recipe(made: Callable[..., Any]) -> Callable[..., Any]:
+    """What was decorated, where `made` came out of a decorator."""
+    return _recipes.get(made, made)
+
+
+def _entries(cite: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (cite,) if isinstance(cite, str) else tuple(cite)
 
 
 method = partial(part, "method")
@@ -179,10 +235,9 @@ model = partial(part, "model")
 
 
 def parts(kind: str) -> dict[str, Part]:
-    """All parts of a kind, sorted by name: those of the package and of installed entry points."""
-    _known_kind(kind)
+    """All parts of a kind by name: those of the package and those of installed entry points."""
     _load(kind)
-    return dict(sorted(_parts[kind].items()))
+    return dict(sorted(_parts[kind].items(), key=lambda item: item[0].split("@")))
 
 
 def resolve(kind: str, spec: str) -> Part:
@@ -215,13 +270,19 @@ def rows(kind: str) -> list[dict[str, Any]]:
     """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch.
 
     Args:
-        kind: A room of `ROOMS` (``methods``, ``criteria``, …) or ``metrics``.
+        kind: A room of `ROOMS` (``methods``, ``searches``, …) or ``metrics``.
     """
     catalogue: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
     known = [*ROOMS.values(), "metrics"]
     if kind not in known:
         raise choice("kind of part", kind, sorted(known))
     return catalogue[kind]
+
+
+def citation_key(text: str) -> str:
+    """The key of a BibTeX entry; a bare key names an entry that another part states."""
+    found = re.match(r"@\w+{([^,\s]+),", text)
+    return found[1] if found else text
 
 
 def first_paragraph(made: Callable[..., Any]) -> str:
@@ -232,13 +293,20 @@ def first_paragraph(made: Callable[..., Any]) -> str:
 
 def _add(row: Part) -> None:
     before = _parts[row.kind].get(row.name)
-    if before is not None and before.make.__qualname__ != row.make.__qualname__:
+    if before is not None and _origin(before) != _origin(row):
         raise Problem(
             f"two parts of kind {row.kind} are called {row.name!r}: "
-            f"{before.make.__module__} and {row.make.__module__}.",
+            f"{before.make.__qualname__} of {_origin(before)[0]} and "
+            f"{row.make.__qualname__} of {_origin(row)[0]}.",
             fix="another name for one of them",
         )
     _parts[row.kind][row.name] = row
+
+
+def _origin(row: Part) -> tuple[str, str]:
+    """The file and the name of a part's class or function: the same when a file is run again."""
+    code = getattr(inspect.unwrap(row.make), "__code__", None)
+    return code.co_filename if code else row.make.__module__, row.make.__qualname__
 
 
 def _known_kind(kind: str) -> None:
@@ -248,29 +316,46 @@ def _known_kind(kind: str) -> None:
 
 def _load(kind: str) -> None:
     """Import the room of a kind, so that its decorators run, and the entry points of others."""
+    _known_kind(kind)
     if kind in _loaded:
         return
+    _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(room.__path__):
         import_module(f"{room.__name__}.{module.name}")
-    _loaded.add(kind)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
-            _add(_outside(kind, point.name, point.load()))
+            _add(_outside(kind, point.name, _loaded_point(kind, point)))
+
+
+def _loaded_point(kind: str, point: EntryPoint) -> Callable[..., Any]:
+    """What an installed package offers; a package that cannot be imported is named."""
+    with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
+        made: Callable[..., Any] = point.load()
+    return made
 
 
 def _supplied(kind: str, path: Path, member: str) -> Part:
-    """A part of a user's file, decorated or not."""
-    made = file_member(path, member)
-    return _outside(kind, f"{path}:{member}", made)
+    """A part of a user's file, decorated or not, or a preset of one that is."""
+    name, _, suffix = member.partition("@")
+    made = file_member(path, name)
+    if not suffix:
+        return _outside(kind, f"{path}:{name}", made)
+    rows = _parts[kind].values()
+    base = next((row.name for row in rows if row.make is _recipe(made) and not row.preset), name)
+    forms = {row.name.removeprefix(f"{base}@"): row for row in rows if f"{base}@" in row.name}
+    if suffix not in forms:
+        raise choice(f"preset of {name}", suffix, sorted(forms))
+    return replace(forms[suffix], name=f"{path}:{member}")
 
 
 def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
     """The row of a part from outside: its own if it is decorated, else one with its docstring."""
+    bare = _recipe(made)
     for row in _parts[kind].values():
-        if row.make is made:
+        if row.make is bare and not row.preset:
             return replace(row, name=name)
-    return Part(kind=kind, name=name, make=made, summary=first_paragraph(made), paper="supplied")
+    return Part(kind=kind, name=name, make=bare, summary=first_paragraph(made), paper="supplied")
 
 
 if __name__ == "__main__":

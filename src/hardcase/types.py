@@ -312,9 +312,12 @@ class Criterion(Guide, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """What a paper contributes: the parts, and when a seed is finished."""
+    """What a paper contributes: the parts, and when a seed is finished.
 
-    name: str
+    A recipe leaves `name` out: the registry writes there what it is registered as.
+    """
+
+    name: str = "unnamed"
     space: Space
     search: Search
     objective: Objective

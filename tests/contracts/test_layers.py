@@ -9,7 +9,7 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue legacy objectives "
+    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
     "oracles statistics campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics",
@@ -23,6 +23,7 @@ UPWARD = {
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
     "methods -> suite": "profiles of a network",
+    "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
 }
 
 

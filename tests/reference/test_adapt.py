@@ -4,8 +4,9 @@ import torch
 from whitebox import SUBJECT, channel_means, grid, layers, mean_then_scale, profiles, run, seeds
 
 from hardcase.guides.adapt import breed, constant, greedy_cover
-from hardcase.methods.adapt import OWN, adapt_paper
+from hardcase.methods.adapt import OWN
 from hardcase.randomness import stream
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
 STRIDE, STEPS, BUDGET, NEURONS, RADIUS = 2.0, 3, 45, 4, 0.5
@@ -104,7 +105,7 @@ def fuzz(start, label, looks):
 
 def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
     images = seeds(3, SUBJECT)
-    method = adapt_paper(
+    method = resolve("method", "adapt@paper")(
         subject=SUBJECT,
         profile=profiles(),
         neurons=NEURONS,
@@ -128,7 +129,7 @@ def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
 
 
 def test_fixed_features_neuron_by_neuron():
-    guide = adapt_paper(subject=SUBJECT, profile=profiles()).guides[0]
+    guide = resolve("method", "adapt@paper")(subject=SUBJECT, profile=profiles()).guides[0]
     assert guide.fixed.tolist() == [[float(f) for f in row] for row in fixed_features()]
 
 

@@ -18,7 +18,7 @@ from whitebox import (
     seeds,
 )
 
-from hardcase.methods.deepxplore import deepxplore_code, deepxplore_paper
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
 MODELS = (SUBJECT, ONE, TWO)
@@ -74,9 +74,9 @@ def brightness(move, start, x):
 @pytest.mark.parametrize(
     ("recipe", "constraint", "constrain"),
     [
-        (deepxplore_code, "occlusion", corner),
-        (deepxplore_paper, "light", brightness),
-        (deepxplore_code, "none", lambda m, s, x: m),
+        ("deepxplore@code", "occlusion", corner),
+        ("deepxplore@paper", "light", brightness),
+        ("deepxplore@code", "none", lambda m, s, x: m),
     ],
     ids=["code, occlusion", "paper, light", "code, free"],
 )
@@ -84,7 +84,7 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
     recipe, constraint, constrain
 ):
     images = seeds(6, *MODELS)
-    method = recipe(
+    method = resolve("method", recipe)(
         subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), constraint=constraint, size=5, threshold=THRESHOLD,
         differ=DIFFER, cover=COVER, stride=STRIDE, gradients=STEPS,
     )  # fmt: skip
@@ -99,7 +99,7 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
         for model, drawn in zip(covered, units, strict=True):
             fresh[0] += sum(unit not in model for unit in drawn)
             fresh[1] += len(drawn)
-            if recipe is deepxplore_code:
+            if recipe == "deepxplore@code":
                 assert len(set(drawn)) == 1, "the code draws one neuron for the whole walk"
         codes, differs = walk(picture, label, looks, method, constrain)
         assert len(codes) == len(looks)
@@ -124,7 +124,7 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
 
 def test_the_black_square_of_the_code_is_drawn_anew_and_only_darkens():
     images = seeds(4, SUBJECT, ONE, TWO)
-    method = deepxplore_code(
+    method = resolve("method", "deepxplore@code")(
         subject=SUBJECT,
         peers=(ONE, TWO),
         profile=profiles(),

@@ -17,7 +17,8 @@ from whitebox import (
     seeds,
 )
 
-from hardcase.methods.dlfuzz import OWN, dlfuzz_code, dlfuzz_paper
+from hardcase.methods.dlfuzz import OWN
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
 THRESHOLD, STRIDE, STEPS, BUDGET, RADIUS = 0.7, 0.1, 3, 40, 0.6
@@ -69,11 +70,11 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "rivals", "by_time"), [(dlfuzz_code, 0.5, False), (dlfuzz_paper, 1.0, True)]
+    ("recipe", "rivals", "by_time"), [("dlfuzz@code", 0.5, False), ("dlfuzz@paper", 1.0, True)]
 )
 def test_looks_hits_and_findings_are_those_of_the_queue_written_out(recipe, rivals, by_time):
     images = seeds(4, SUBJECT)
-    method = recipe(
+    method = resolve("method", recipe)(
         subject=SUBJECT,
         profile=profiles(),
         neurons=4,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from whitebox import ONE, SUBJECT, TWO, grid, layers, profiles, run, seeds
 
-from hardcase.methods.maxplore import maxplore_code, maxplore_paper
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
 STRIDE, STEPS, K = 1.0, 6, 3
@@ -48,15 +48,15 @@ def differ(x):
 @pytest.mark.parametrize(
     ("recipe", "form", "per", "walks"),
     [
-        (maxplore_code, "multi", "filter", 7),
-        (maxplore_paper, "multi", "layer", 2),
-        (maxplore_code, "topk", "filter", 7),
-        (maxplore_code, "one", "unit", 20),
+        ("maxplore@code", "multi", "filter", 7),
+        ("maxplore@paper", "multi", "layer", 2),
+        ("maxplore@code", "topk", "filter", 7),
+        ("maxplore@code", "one", "unit", 20),
     ],
 )
 def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
     images = seeds(4, SUBJECT, ONE, TWO)
-    method = recipe(
+    method = resolve("method", recipe)(
         subject=SUBJECT,
         peers=(ONE, TWO),
         profile=profiles(),

@@ -22,11 +22,12 @@ from hardcase.experiments.world import both_splits
 from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import Sampler, fresh
 from hardcase.generators.staged import Decoder
-from hardcase.methods.feature_perturbation import feature_perturbation, feature_perturbation_paper
+from hardcase.methods.feature_perturbation import feature_perturbation
 from hardcase.methods.pgd import pgd
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.oracles import Confident
+from hardcase.registry import resolve
 from hardcase.semantics import FEATURES, measured, moved
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.tensors import from_bytes
@@ -253,7 +254,7 @@ def _trials(here: Studio) -> dict[str, Method]:
         "step 0.02, no bound, no way back": feature_perturbation(
             space=space, stride=0.02, radius=1e9, retreat=0
         ),
-        "as published (step 0.01)": feature_perturbation_paper(space=space),
+        "as published (step 0.01)": resolve("method", "feature-perturbation@paper")(space=space),
         "latent code only": feature_perturbation(space=space, places=(0,)),
         "bound 3": feature_perturbation(space=space, radius=3.0),
     }

@@ -18,10 +18,9 @@ from hardcase.experiments.beyond import Bounds, Made, distance, ends, spread
 from hardcase.experiments.saying import delta, mean, share
 from hardcase.experiments.searching import probabilities, search
 from hardcase.experiments.trio import Trio, trio
-from hardcase.methods.deepxplore import deepxplore_code
-from hardcase.methods.maxplore import maxplore_code, maxplore_paper
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
+from hardcase.registry import resolve
 from hardcase.types import Images
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")
@@ -69,7 +68,7 @@ def ends_of(
     walks: int = 16,
 ) -> Made:
     """Where One- or Topk-MaXplore's walks end, with the report's step and number of steps."""
-    method = maxplore_paper(
+    method = resolve("method", "maxplore@paper")(
         subject=here.subject,
         profile=here.profile,
         form=form,
@@ -84,17 +83,16 @@ def ends_of(
 
 def _third(here: Trio, seeds: Images, bench: Bench) -> dict[str, Made]:
     """What Multi-Topk and DeepXplore find, the latter under the setting of the text and of the code."""
-    subject, peers, profile = here.subject, here.peers, here.profile
+    given = {"subject": here.subject, "peers": here.peers, "profile": here.profile}
+    deepxplore = resolve("method", "deepxplore@code")
     methods = {
-        "Multi-Topk, per filter": maxplore_code(subject=subject, peers=peers, profile=profile, k=K),
-        "Multi-Topk, per layer": maxplore_paper(subject=subject, peers=peers, profile=profile, k=K),
-        "DeepXplore, text's setting": deepxplore_code(
-            subject=subject, peers=peers, profile=profile, constraint="none", differ=1.5, cover=1.0, stride=0.15, gradients=25
+        "Multi-Topk, per filter": resolve("method", "maxplore@code")(**given, k=K),
+        "Multi-Topk, per layer": resolve("method", "maxplore@paper")(**given, k=K),
+        "DeepXplore, text's setting": deepxplore(
+            **given, constraint="none", differ=1.5, cover=1.0, stride=0.15, gradients=25
         ),
-        "DeepXplore, code's setting": deepxplore_code(
-            subject=subject, peers=peers, profile=profile, constraint="blackout"
-        ),
-    }  # fmt: skip
+        "DeepXplore, code's setting": deepxplore(**given, constraint="blackout"),
+    }
     found = {
         name: search(here.subject, m, seeds, peers=here.peers, seed=bench.seed)
         for name, m in methods.items()

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from hardcase.methods.feature_perturbation import feature_perturbation
     from hardcase.methods.maxplore import maxplore
     from hardcase.methods.pgd import cw, fgsm, pgd
-    from hardcase.methods.sinvad import sinvad, sinvad_between, sinvad_surprise
+    from hardcase.methods.sinvad import (
+        sinvad,
+        sinvad_between,
+        sinvad_between_code,
+        sinvad_paper,
+        sinvad_surprise,
+    )
     from hardcase.methods.tensorfuzz import tensorfuzz
 
 __getattr__, __dir__, __all__ = lazy(__name__)

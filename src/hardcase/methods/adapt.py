@@ -1,6 +1,8 @@
-"""ADAPT: which neurons to push is learnt while fuzzing; and its one-model forms of DeepXplore and DLFuzz."""
+"""ADAPT: which neurons to push is learnt while fuzzing, or set by the strategies of its baselines."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hardcase.errors import choice
 from hardcase.guides.adapt import Adaptive, Learning, constant
@@ -8,6 +10,7 @@ from hardcase.guides.units import Strategies
 from hardcase.methods.neurons import Neurons, Profiles, adapt_neurons, facts, incoming, kinds
 from hardcase.objectives import LabelFalls, Pushed, Sum
 from hardcase.oracles import LeavesLabel
+from hardcase.registry import Preset, method
 from hardcase.searches.gradient import raw, rms
 from hardcase.searches.worklist import Worklist
 from hardcase.spaces.pixel import Pixels, Unclipped
@@ -15,152 +18,113 @@ from hardcase.types import Budget, Guide, Method, Model
 
 OWN = "adaptive"
 METRICS = ("nc", "tknc")
+PAPER = "Lee, Cha, Lee and Oh, ISSTA 2020"
+CITE = """@inproceedings{lee2020adapt,
+  author    = {Seokhyun Lee and Sooyoung Cha and Dain Lee and Hakjoo Oh},
+  title     = {Effective White-Box Testing of Deep Neural Networks with Adaptive Neuron-Selection
+               Strategy},
+  booktitle = {International Symposium on Software Testing and Analysis (ISSTA)},
+  year      = {2020},
+  doi       = {10.1145/3395363.3397346}
+}"""
+AS_CODED: dict[str, Any] = {
+    "shared": False,
+    "probabilities": True,
+    "scale": False,
+    "clip": False,
+    "stride": 0.1,
+    "capacity": 64,
+    "cover": 1.0,
+    "gradients": 600,
+}
+"""ADAPT's own loop and loss, which its baselines of DeepXplore and DLFuzz share."""
+TOY = {"stride": 0.3, "gradients": 30}
 
 
+@method(
+    "adapt",
+    paper=PAPER,
+    cite=CITE,
+    differences="from @paper: logits instead of probabilities, scaled instead of raw gradients, "
+    "clipped candidates, strategies shared by all seeds instead of one fuzzer per seed",
+    toy={"gradients": 36},
+    presets={
+        "paper": Preset(
+            summary="ADAPT as published: one fuzzer per seed, probabilities, raw gradients, three "
+            "steps per queue entry",
+            options=AS_CODED,
+            differences="as published and coded; from both: networks see clipped 8-bit images, a "
+            "budget of gradients instead of a clock, a vector is credited with its own coverage "
+            "only, feature 7 is not lost",
+            facts={"toy": TOY},
+        )
+    },
+)
 def adapt(
-    *,
     subject: Model,
     profile: Profiles,
+    *,
     metric: str = "nc",
     threshold: float = 0.5,
     neurons: int = 10,
+    strategies: tuple[str, ...] = (),
+    shared: bool = True,
+    probabilities: bool = False,
+    scale: bool = True,
+    clip: bool = True,
     stride: float = 0.03,
     steps: int = 3,
     radius: float = 0.5,
     capacity: int = 16,
     cover: float = 0.3,
-    probabilities: bool = False,
     gradients: int = 150,
 ) -> Method:
-    """Fuzz from a list, pushing the neurons that a strategy vector over 29 features scores highest; breed the best vectors.
+    """Fuzzing that learns, from 29 features of a neuron, which neurons are worth pushing.
 
-    Seokhyun Lee, Sooyoung Cha, Dain Lee, Hakjoo Oh. Effective White-Box Testing of Deep Neural Networks with Adaptive
-    Neuron-Selection Strategy. ISSTA 2020. https://doi.org/10.1145/3395363.3397346
+    Candidates are fuzzed from a list, pushing the neurons that a strategy vector over the features
+    scores highest; the best vectors are bred.
 
-    Differences from the reference: logits, not probabilities, whose gradient vanishes where a network is sure (`cover` is the
-    weight of each neuron beside them); gradients scaled by their size and steps in [0, 1] units; pictures stay in [0, 1] and
-    8 bits; failure against the seed's verified label; all seeds are fuzzed at once and share their strategies, so that they
-    learn together; a list holds at most `capacity` entries. Feature 7, always 0 in the code by a slip, is there.
+    Seokhyun Lee, Sooyoung Cha, Dain Lee, Hakjoo Oh. Effective White-Box Testing of Deep Neural
+    Networks with Adaptive Neuron-Selection Strategy. ISSTA 2020.
+    https://doi.org/10.1145/3395363.3397346
+
+    Differences from the reference: logits, not `probabilities`, whose gradient vanishes where a
+    network is certain (`cover` is the weight of each neuron beside them); gradients divided by
+    their size (`scale`) and steps in [0, 1] units; images stay in [0, 1] (`clip`) and 8 bits;
+    failure against the seed's verified label; all seeds are fuzzed at once and share their
+    strategies (`shared`), so that they learn together; a list holds at most `capacity` entries.
+    Feature 7, always 0 in the code by a slip, is there. ``@paper`` turns these switches back; still
+    different there: networks see clipped 8-bit images only, a budget of gradients replaces the
+    clock, at most 64 entries wait, and a vector is credited with its own coverage only (in the code
+    the first of each batch inherits its predecessor's).
+
+    With `strategies` nothing is learnt: neurons are chosen by these fixed strategies, taking turns
+    list by list. ADAPT ships DeepXplore and DLFuzz for comparison in this form
+    (``deepxplore@adapt``, ``dlfuzz@adapt``); ARGUS took its baselines from there.
     """
     units = _units(profile, subject, metric, threshold)
-    guide = _adaptive(profile, subject, units, neurons, Learning())
-    search = Worklist(stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity)
-    return _method(
-        "adapt",
-        units,
-        guide,
-        search,
-        gradients,
-        clipped=True,
-        cover=cover,
-        probabilities=probabilities,
-    )
-
-
-def adapt_paper(
-    *,
-    subject: Model,
-    profile: Profiles,
-    metric: str = "nc",
-    threshold: float = 0.5,
-    neurons: int = 10,
-    stride: float = 0.1,
-    steps: int = 3,
-    radius: float = 0.5,
-    gradients: int = 600,
-) -> Method:
-    """As published and coded: a fuzzer for each seed, the class's probability, raw gradients, ten neurons, three steps.
-
-    Differences: networks see clipped 8-bit pictures only (the walk itself is not clipped); failure against the seed's
-    verified label; a budget of gradients instead of a clock; at most 64 entries wait; a vector is credited with its own
-    coverage only (in the code the first of each batch inherits its predecessor's); feature 7 is there.
-    """
-    units = _units(profile, subject, metric, threshold)
-    guide = _adaptive(profile, subject, units, neurons, Learning(alone=True))
-    return _as_coded("adapt@paper", units, guide, stride, steps, radius, gradients)
-
-
-def deepxplore_adapt(
-    *,
-    subject: Model,
-    profile: Profiles,
-    threshold: float = 0.5,
-    neurons: int = 10,
-    stride: float = 0.1,
-    steps: int = 3,
-    radius: float = 0.5,
-    gradients: int = 600,
-) -> Method:
-    """DeepXplore as ADAPT ships it for comparison: ADAPT's loop and loss on one model, random uncovered neurons, no constraint.
-
-    ARGUS took its "DeepXplore" baseline from there. Differences: as for ``adapt@paper``.
-    """
-    units = adapt_neurons(profile, subject, threshold)
-    guide = Strategies(
-        OWN, units, facts(profile, subject, units), ("uncovered",), neurons, each=True
-    )
-    return _as_coded("deepxplore@adapt", units, guide, stride, steps, radius, gradients)
-
-
-def dlfuzz_adapt(
-    *,
-    subject: Model,
-    profile: Profiles,
-    threshold: float = 0.5,
-    neurons: int = 10,
-    stride: float = 0.1,
-    steps: int = 3,
-    radius: float = 0.5,
-    gradients: int = 600,
-) -> Method:
-    """DLFuzz as ADAPT ships it for comparison: most covered, least covered and heavy neurons take turns, list by list.
-
-    ARGUS took its "DLFuzz" baseline from there. Differences: as for ``adapt@paper``.
-    """
-    units = adapt_neurons(profile, subject, threshold)
-    strategies = ("most", "least", "heavy")
-    guide = Strategies(
-        OWN, units, facts(profile, subject, units), strategies, neurons, cycle=True, each=True
-    )
-    return _as_coded("dlfuzz@adapt", units, guide, stride, steps, radius, gradients)
-
-
-def _as_coded(
-    name: str,
-    units: Neurons,
-    guide: Guide,
-    stride: float,
-    steps: int,
-    radius: float,
-    gradients: int,
-) -> Method:
-    search = Worklist(stride=stride, direction=raw, steps=steps, radius=radius, capacity=64)
-    return _method(
-        name, units, guide, search, gradients, clipped=False, cover=1.0, probabilities=True
-    )
-
-
-def _method(
-    name: str,
-    units: Neurons,
-    guide: Guide,
-    search: Worklist,
-    gradients: int,
-    *,
-    clipped: bool,
-    cover: float,
-    probabilities: bool,
-) -> Method:
+    guide: Guide
+    if strategies:
+        known = facts(profile, subject, units)
+        turns = len(strategies) > 1
+        guide = Strategies(OWN, units, known, strategies, neurons, cycle=turns, each=True)
+    else:
+        guide = _adaptive(profile, subject, units, neurons, Learning(alone=not shared))
     return Method(
-        name=name,
-        space=Pixels() if clipped else Unclipped(),
-        search=search,
+        space=Pixels() if clip else Unclipped(),
+        search=Worklist(
+            stride=stride,
+            direction=rms if scale else raw,
+            steps=steps,
+            radius=radius,
+            capacity=capacity,
+        ),
         objective=Sum(((0.5 * cover, Pushed(units.read, OWN)), (0.5, LabelFalls(probabilities)))),
         oracle=LeavesLabel(),
         guides=(guide,),
         until="budget",
         needs="gradients",
-        keep="best-per-label" if clipped else "all",
+        keep="best-per-label" if clip else "all",
         budget=Budget(gradients=gradients),
     )
 

@@ -1,93 +1,90 @@
-"""DeepHunter: metamorphic mutation guided by coverage, from a corpus that grows by what covers anything new."""
+"""DeepHunter: metamorphic mutation guided by coverage, from a corpus that grows by what is new."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
 
 from hardcase.guides.corpus import Corpus, Fading
 from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
+from hardcase.registry import Preset, method
 from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Metamorphic
 from hardcase.spaces.pixel import Pixels
 from hardcase.types import Budget, Method, Model
 
+CITE = """@inproceedings{xie2019deephunter,
+  author    = {Xiaofei Xie and Lei Ma and Felix Juefei-Xu and Minhui Xue and Hongxu Chen and
+               Yang Liu and Jianjun Zhao and Bo Li and Jianxiong Yin and Simon See},
+  title     = {{DeepHunter}: A Coverage-Guided Fuzz Testing Framework for Deep Neural Networks},
+  booktitle = {International Symposium on Software Testing and Analysis (ISSTA)},
+  year      = {2019},
+  doi       = {10.1145/3293882.3330579},
+  url       = {https://arxiv.org/abs/1809.01266}
+}"""
 
+
+@method(
+    "deephunter",
+    paper="Xie et al., ISSTA 2019",
+    cite=CITE,
+    differences="from @code: brightness, contrast and blur are pixel changes, checked and "
+    "repeatable, as the paper says; from the paper: a corpus per seed, signed differences, visible "
+    "noise",
+    toy={"criterion": "kmnc:k=20", "queries": 141},
+    presets={
+        "code": Preset(
+            summary="DeepHunter with the operator classes and selection probabilities of its code",
+            options={"operators": "code", "gamma": 5.0, "least": 0.2, "first": 0.8},
+            differences="from deephunter: brightness, contrast and blur are applied once and "
+            "unchecked, an entry's selection probability falls from 0.8 by 0.2; from the code: a "
+            "corpus per seed, signed differences, visible noise",
+        )
+    },
+)
 def deephunter(
-    *,
     subject: Model,
     profile: Profiles,
+    *,
     criterion: str = "kmnc:k=1000",
     alpha: float = 0.02,
     beta: float = 0.20,
+    operators: Literal["paper", "code"] = "paper",
     children: int = 20,
     capacity: int = 32,
     gamma: float = 20.0,
     least: float = 0.5,
+    first: float = 1.0,
     power: bool = False,
     queries: int = 401,
 ) -> Method:
-    """Mutate pictures in ways that keep their meaning, by pixel changes that stay small and at most one affine change.
+    """Metamorphic mutation guided by coverage: mutants that cover anything new are mutated again.
 
-    Xiaofei Xie, Lei Ma, Felix Juefei-Xu, Minhui Xue, Hongxu Chen, Yang Liu, Jianjun Zhao, Bo Li, Jianxiong Yin, Simon See.
-    DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural Networks. ISSTA 2019.
-    https://arxiv.org/abs/1809.01266
+    Shifts, rotations, brightness, blur and noise, such that the label is kept: pixel changes that
+    stay small (`alpha`, `beta`) and at most one affine change.
 
-    Differences from the reference: each seed has a corpus of its own (coverage is shared), so that budgets are per seed;
-    differences are taken on signed numbers (the code wraps bytes, so that brightening looks enormous); noise is visible and
-    salt is white (there, a sigma of 0.3 grey levels and salt of grey level 1); failure against the seed's verified label;
-    mutants of one batch that cover the same new thing are all kept. The operators' classes are the paper's.
+    Xiaofei Xie, Lei Ma, Felix Juefei-Xu, Minhui Xue, Hongxu Chen, Yang Liu, Jianjun Zhao, Bo Li,
+    Jianxiong Yin, Simon See. DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural
+    Networks. ISSTA 2019. https://arxiv.org/abs/1809.01266
+
+    Differences from the reference: each seed has a corpus of its own (coverage is shared), so that
+    budgets are per seed; differences are taken on signed numbers (the code wraps bytes, so that
+    brightening looks enormous); noise is visible and salt is white (there, a sigma of 0.3 grey
+    levels and salt of grey level 1); failure against the seed's verified label; mutants of one
+    batch that cover the same new thing are all kept.
+
+    Where paper and code disagree, each has a switch: `operators` (in the code contrast, brightness
+    and blur count as affine, so they come once and unchecked, and pixel changes join noise), and
+    the selection probability of an entry, which starts at `first` and falls by 1 / `gamma` per pick
+    to `least`.
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
-    schedule = Fading(gamma, least, power=power)
-    return _method(
-        "deephunter", subject, profile, criterion, mutator, schedule, children, capacity, queries
-    )
-
-
-def deephunter_code(
-    *,
-    subject: Model,
-    profile: Profiles,
-    criterion: str = "kmnc:k=1000",
-    alpha: float = 0.02,
-    beta: float = 0.20,
-    children: int = 20,
-    capacity: int = 32,
-    queries: int = 401,
-) -> Method:
-    """As the authors' code classes operators and fades entries: contrast, brightness and blur count as affine, so they come once
-    and unchecked; pixel changes join noise; the chance of an entry falls from 0.8 by a fifth to 0.2.
-
-    Differences: those of ``deephunter``, the classes and the chances apart.
-    """
-    mutator = Metamorphic(affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE), alpha=alpha, beta=beta)
-    schedule = Fading(5.0, 0.2, 0.8)
-    return _method(
-        "deephunter@code",
-        subject,
-        profile,
-        criterion,
-        mutator,
-        schedule,
-        children,
-        capacity,
-        queries,
-    )
-
-
-def _method(
-    name: str,
-    subject: Model,
-    profile: Profiles,
-    criterion: str,
-    mutator: Metamorphic,
-    schedule: Fading,
-    children: int,
-    capacity: int,
-    queries: int,
-) -> Method:
+    if operators == "code":
+        mutator = replace(mutator, affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE))
+    schedule = Fading(gamma, least, first, power=power)
     corpus = Corpus(profile.criterion(criterion, subject), LeavesLabel(), schedule, capacity)
     return Method(
-        name=name,
         space=Pixels(),
         search=Fuzzing(mutator=mutator, children=children),
         objective=Margin(),

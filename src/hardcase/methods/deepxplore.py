@@ -1,30 +1,147 @@
-"""DeepXplore: inputs on which models that should agree do not, found by gradient ascent that also wakes idle neurons."""
+"""DeepXplore: gradient ascent to inputs on which models disagree, which also activates neurons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from hardcase.criteria.criterion import Measure
 from hardcase.errors import choice
 from hardcase.guides.units import Deviating, FailingOnly
+from hardcase.methods.adapt import AS_CODED, TOY, adapt
+from hardcase.methods.adapt import CITE as ADAPT_CITE
+from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Reader, push
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
+from hardcase.registry import Preset, method
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
 from hardcase.spaces.pixel import Blackout, Light, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
-_ALONE = "deepxplore runs its one-model form, as no --peer was given: the seed's label falls and idle units rise."
+PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
+CITE = """@inproceedings{pei2017deepxplore,
+  author    = {Kexin Pei and Yinzhi Cao and Junfeng Yang and Suman Jana},
+  title     = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
+  booktitle = {Symposium on Operating Systems Principles (SOSP)},
+  year      = {2017},
+  doi       = {10.1145/3132747.3132785}
+}"""
+_ALONE = (
+    "deepxplore runs its one-model form, as no --peer was given: "
+    "the seed's label falls and idle units rise."
+)
 
 
-def deepxplore(
-    *,
+@method(
+    "deepxplore@paper",
+    paper=PAPER,
+    cite=CITE,
+    differences="from @code: a random model deviates, a new idle neuron each step, several black "
+    "squares at once; from the paper: networks see clipped 8-bit images, seeds are visited once "
+    "and together",
+    peers="wanted",
+)
+def deepxplore_published(
     subject: Model,
-    peers: tuple[Model, ...] = (),
     profile: Profiles,
+    peers: tuple[Model, ...] = (),
+    *,
+    constraint: str = "light",
+    size: int = 0,
+    count: int = 8,
+    threshold: float = 0.0,
+    differ: float = 1.0,
+    cover: float = 0.1,
+    stride: float = 10.0,
+    gradients: int = 50,
+    probabilities: bool = False,
+    renew: int = 1,
+    deviating: str = "random",
+) -> Method:
+    """DeepXplore's Algorithm 1: a random model deviates, each step pushes a new idle neuron.
+
+    Paper and code share the coverage of findings only, the raw channel means that are pushed, and
+    the unclipped walk. They disagree in three places, which are options: the `deviating` model (the
+    code's is always the first), every how many steps another neuron is drawn (`renew`; the code's 0
+    means one neuron per walk), and the black squares, `count` of which stay in place (the code's 0
+    means one that is drawn anew each step and dropped where the mean gradient inside it is not
+    negative). A `size` of 0 takes the published ones for digits or for photographs.
+
+    Differences from both: networks see clipped 8-bit images only (the walk itself is not clipped);
+    seeds are correctly classified and visited once and together, so coverage is shared when a round
+    ends (``campaign.shard=1``, ``campaign.round=1`` for one by one).
+    """
+    if constraint not in CONSTRAINTS:
+        raise choice("constraint", constraint, CONSTRAINTS)
+    photo = profile.image.shape[2] > 64
+    large = size or (50 if photo else 10)
+    small = size or (10 if photo else 6)
+    space: Space = Unclipped()
+    shape: Shape = free
+    if constraint == "light":
+        space = Light()
+    elif constraint == "occlusion":
+        space = Occlusion((large, large), (0, 0), clip=False)
+    elif constraint == "blackout" and count:
+        space = Blackout(small, count)
+    elif constraint == "blackout":
+        shape = Square(small)
+    criteria = profile.criteria(
+        f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
+    )
+    pull = [(cover, Pushed(Reader(one.rule.selections[0]), one.name)) for one in criteria]
+    oracle = Disagree() if peers else LeavesLabel()
+    learning = [FailingOnly(one, oracle) for one in criteria]
+    return _method(
+        peers,
+        space=space,
+        search=GradientAscent(stride=stride, direction=rms, renew=renew, shape=shape),
+        objective=Sum(((1.0, Differential(differ, probabilities)), *pull)),
+        guides=(*_deviating(deviating, peers), *learning),
+        budget=Budget(gradients=gradients),
+    )
+
+
+@method(
+    "deepxplore",
+    paper=PAPER,
+    cite=CITE,
+    differences="from @paper and @code: clipped candidates, steps of 0.02 instead of 10, logits, "
+    "any criterion with its own gradient, a new target every ten steps, the subject deviates, "
+    "constraints as spaces, coverage learns from every query",
+    peers="wanted",
+    toy={"gradients": 150},
+    presets={
+        "code": Preset(
+            summary="DeepXplore's code: the subject deviates, one idle neuron per walk, a random "
+            "square each step for blackout",
+            make=deepxplore_published,
+            options={"constraint": "occlusion", "count": 0, "renew": 0, "deviating": "subject"},
+            differences="from @paper: the subject deviates, one idle neuron per walk, one random "
+            "square per step, occlusion at the top left; from the code: networks see clipped 8-bit "
+            "images, only correctly classified seeds, each once",
+            facts={"toy": {"size": 6}},
+        ),
+        "adapt": Preset(
+            summary="DeepXplore as ADAPT ships it: random uncovered neurons of one model, ADAPT's "
+            "loop and loss",
+            make=adapt,
+            options={**AS_CODED, "strategies": ("uncovered",)},
+            paper=ADAPT_PAPER,
+            cite=ADAPT_CITE,
+            differences="from deepxplore: one model, ten random uncovered neurons, ADAPT's loop, "
+            "probabilities and raw gradients; from ADAPT's code: as for adapt@paper",
+            facts={"peers": "none", "toy": TOY},
+        ),
+    },
+)
+def deepxplore(
+    subject: Model,
+    profile: Profiles,
+    peers: tuple[Model, ...] = (),
+    *,
     criterion: str = "nc",
     constraint: str = "none",
     size: int = 10,
@@ -36,16 +153,22 @@ def deepxplore(
     renew: int = 10,
     deviating: str = "subject",
 ) -> Method:
-    """Raise the seed's label in all models but one, lower it there (`differ`), and push what is uncovered (`cover`).
+    """Models that should agree driven apart while uncovered units are pushed, under any criterion.
 
-    Kexin Pei, Yinzhi Cao, Junfeng Yang, Suman Jana. DeepXplore: Automated Whitebox Testing of Deep Learning Systems. SOSP
-    2017. https://arxiv.org/abs/1705.06640
+    The seed's label rises in all models but one and falls there (`differ`); what is uncovered is
+    pushed with weight `cover`.
 
-    Differences from the reference: pictures stay in [0, 1] and 8 bits, the step is given in those units, logits everywhere
-    (the code takes probabilities for ImageNet); any criterion with its own gradient takes the place of neuron coverage; all
-    seeds are searched at once, so coverage learns from every look, and each walk gets a new target every `renew` steps; the
-    subject deviates (paper: a random model); `constraint` is a space, so occlusion and squares have fixed places for each
-    seed. ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit. A seed on which the models differ from the start is a finding at distance 0 (the code counts its coverage only).
+    Kexin Pei, Yinzhi Cao, Junfeng Yang, Suman Jana. DeepXplore: Automated Whitebox Testing of Deep
+    Learning Systems. SOSP 2017. https://arxiv.org/abs/1705.06640
+
+    Differences from the reference: images stay in [0, 1] and 8 bits, the step is given in those
+    units, logits everywhere (the code takes probabilities for ImageNet); any criterion with its own
+    gradient takes the place of neuron coverage; all seeds are searched at once, so coverage learns
+    from every query, and each walk gets a new target every `renew` steps; the subject deviates
+    (paper: a random model); `constraint` is a space, so occlusion and squares have fixed places per
+    seed. ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit. A seed on
+    which the models differ from the start is a finding at distance 0 (the code counts its coverage
+    only).
     """
     pushed = push(profile, criterion, subject, peers)
     spaces: dict[str, Space] = {
@@ -57,7 +180,6 @@ def deepxplore(
     if constraint not in spaces:
         raise choice("constraint", constraint, CONSTRAINTS)
     return _method(
-        "deepxplore",
         peers,
         space=spaces[constraint],
         search=GradientAscent(stride=stride, direction=rms, renew=renew),
@@ -67,143 +189,20 @@ def deepxplore(
     )
 
 
-def deepxplore_paper(
-    *,
-    subject: Model,
-    peers: tuple[Model, ...] = (),
-    profile: Profiles,
-    constraint: str = "light",
-    size: int = 0,
-    count: int = 8,
-    threshold: float = 0.0,
-    differ: float = 1.0,
-    cover: float = 0.1,
-    stride: float = 10.0,
-    gradients: int = 50,
-    probabilities: bool = False,
-) -> Method:
-    """As the paper's Algorithm 1: a random model deviates from the others, and every step pushes a newly drawn idle neuron.
-
-    Differences from the paper: networks see clipped 8-bit pictures only (the walk itself is not clipped); seeds are visited
-    once and together, so coverage is shared when a round ends (``campaign.shard=1``, ``campaign.round=1`` for one by one).
-    """
-    form = _Form(
-        "deepxplore@paper", constraint, size, threshold, differ, cover, stride, gradients, probabilities,
-        renew=1, deviating="random", squares=count,
-    )  # fmt: skip
-    return _published(form, subject, peers, profile)
-
-
-def deepxplore_code(
-    *,
-    subject: Model,
-    peers: tuple[Model, ...] = (),
-    profile: Profiles,
-    constraint: str = "occlusion",
-    size: int = 0,
-    threshold: float = 0.0,
-    differ: float = 1.0,
-    cover: float = 0.1,
-    stride: float = 10.0,
-    gradients: int = 50,
-    probabilities: bool = False,
-) -> Method:
-    """As the authors' code: the first model deviates, one neuron of each model is drawn for the whole walk, a black square is
-    drawn at random each step and dropped where the mean gradient inside it is not negative.
-
-    Differences from the code: networks see clipped 8-bit pictures only (the walk itself is not clipped); seeds are rightly
-    classified, each is used once, and all are walked together.
-    """
-    form = _Form(
-        "deepxplore@code", constraint, size, threshold, differ, cover, stride, gradients, probabilities,
-        renew=0, deviating="subject", squares=0,
-    )  # fmt: skip
-    return _published(form, subject, peers, profile)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A published form. `squares`: how many lie still in each picture, or 0 for one drawn anew each step."""
-
-    name: str
-    constraint: str
-    size: int
-    threshold: float
-    differ: float
-    cover: float
-    stride: float
-    gradients: int
-    probabilities: bool
-    renew: int
-    deviating: str
-    squares: int
-
-
-def _published(form: _Form, subject: Model, peers: tuple[Model, ...], profile: Profiles) -> Method:
-    """What paper and code share: coverage of findings only, raw channel means pushed, an unclipped walk."""
-    criteria = profile.criteria(
-        f"nc:threshold={form.threshold}", subject, peers, convention="deepxplore"
-    )
-    pull = [(form.cover, Pushed(Reader(one.rule.selections[0]), one.name)) for one in criteria]
-    oracle = Disagree() if peers else LeavesLabel()
-    drawn = form.constraint == "blackout" and not form.squares
-    shape: Shape = Square(_side(form, profile, 6, 10)) if drawn else free
-    return _method(
-        form.name,
-        peers,
-        space=_space(form, profile),
-        search=GradientAscent(stride=form.stride, direction=rms, renew=form.renew, shape=shape),
-        objective=Sum(((1.0, Differential(form.differ, form.probabilities)), *pull)),
-        guides=(*_deviating(form.deviating, peers), *_failing_only(criteria, oracle)),
-        budget=Budget(gradients=form.gradients),
-    )
-
-
-def _space(form: _Form, profile: Profiles) -> Space:
-    large = _side(form, profile, 10, 50)
-    spaces: dict[str, Space] = {
-        "none": Unclipped(),
-        "light": Light(),
-        "occlusion": Occlusion((large, large), (0, 0), clip=False),
-        "blackout": Blackout(_side(form, profile, 6, 10), form.squares)
-        if form.squares
-        else Unclipped(),
-    }
-    if form.constraint not in spaces:
-        raise choice("constraint", form.constraint, CONSTRAINTS)
-    return spaces[form.constraint]
-
-
-def _side(form: _Form, profile: Profiles, small: int, large: int) -> int:
-    """The side of a rectangle: as asked, else as published for digits or for photographs."""
-    return form.size or (small if profile.image.shape[2] <= 64 else large)
-
-
 def _method(
-    name: str,
-    peers: tuple[Model, ...],
-    *,
-    objective: Objective,
-    guides: Sequence[Guide],
-    **parts: Any,
+    peers: tuple[Model, ...], *, objective: Objective, guides: Sequence[Guide], **parts: Any
 ) -> Method:
-    oracle = Disagree() if peers else LeavesLabel()
-    method = Method(
-        name=name,
+    made = Method(
         objective=objective,
-        oracle=oracle,
+        oracle=Disagree() if peers else LeavesLabel(),
         guides=tuple(guides),
         needs="gradients",
         **parts,
     )
-    return method if peers else replace(method, details={"says": [_ALONE]})
+    return made if peers else replace(made, details={"says": [_ALONE]})
 
 
 def _deviating(which: str, peers: tuple[Model, ...]) -> tuple[Guide, ...]:
     if which not in ("subject", "random"):
         raise choice("deviating model", which, ("subject", "random"))
     return (Deviating(1 + len(peers)),) if which == "random" else ()
-
-
-def _failing_only(criteria: Sequence[Measure], oracle: Disagree | LeavesLabel) -> list[Guide]:
-    return [FailingOnly(one, oracle) for one in criteria]

@@ -11,14 +11,25 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.oracles import Disagree
+from hardcase.registry import method
 from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Objective, Probe
 
+CITE = """@inproceedings{xie2019diffchaser,
+  author    = {Xiaofei Xie and Lei Ma and Haijun Wang and Yuekang Li and Yang Liu and Xiaohong Li},
+  title     = {{DiffChaser}: Detecting Disagreements for Deep Neural Networks},
+  booktitle = {International Joint Conference on Artificial Intelligence (IJCAI)},
+  year      = {2019},
+  doi       = {10.24963/ijcai.2019/800}
+}"""
+
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at a tie, -1 at certainty."""
+    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at
+    a tie, -1 at certainty.
+    """
 
     k: int = 2
 
@@ -39,10 +50,18 @@ class Toward:
         return _largest([p[:, self.target] - p.amax(1) for p in answers])
 
 
+@method(
+    "diffchaser",
+    paper="Xie, Ma, Wang, Li, Liu and Li, IJCAI 2019",
+    cite=CITE,
+    differences="population, rates and limits are ours; 8-bit images; our own static 8-bit copy; "
+    "the perturbation can be capped",
+    peers="quantised",
+)
 def diffchaser(
-    *,
     peers: tuple[Model, ...],
     target: int | None = None,
+    *,
     k: int = 2,
     drift: float = math.inf,
     population: int = 50,
@@ -51,18 +70,22 @@ def diffchaser(
     reach: float = 32 / 255,
     int8: Literal["own", "fx"] = "own",
 ) -> Method:
-    """Small changes of pixels lead to where a model hesitates; there it and its quantised copy answer differently.
+    """Genetic search over small pixel perturbations until a network and its 8-bit copy disagree.
 
-    Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting Disagreements for Deep Neural
-    Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or targeted where a `target` is given. `drift` caps how far
-    any pixel may move from its seed (L∞). `int8` says which 8-bit copy of the subject is made where no peer is named: our own
-    static rounding, or torch's FX int8 network (``"fx"``, on a CPU).
+    The fitness leads to where a model is uncertain; there it and its quantised copy differ.
 
-    Differences from the paper: population, rates and limits are ours, since we know only its pseudo-code; all seeds are
-    bred at once, pictures are rounded to 8 bits, the 8-bit copy is our own static rounding (see `precision`) by default. A known
-    third-party version only brightens pixels and bounds the change against the parent; here changes go both ways and the
-    bound, if any, is against the seed. A finding is a disagreement; it counts as a label failure only where the subject
-    itself has left the seed's label.
+    Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting
+    Disagreements for Deep Neural Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or
+    targeted where a `target` is given. `drift` caps how far any pixel may move from its seed (L∞).
+    `int8` says which 8-bit copy of the subject is made where no peer is named: our own static
+    rounding, or torch's FX int8 network (``"fx"``, on a CPU).
+
+    Differences from the paper: population, rates and limits are ours, since we know only its
+    pseudo-code; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy is our own
+    static rounding (see `precision`) by default. A known third-party version only brightens pixels
+    and bounds the change against the parent; here changes go both ways and the bound, if any, is
+    against the seed. A finding is a disagreement; it counts as a label failure only where the
+    subject itself has left the seed's label.
     """
     if not peers:
         raise Problem(
@@ -75,7 +98,6 @@ def diffchaser(
     objective: Objective = Uncertainty(k) if target is None else Toward(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(
-        name="diffchaser",
         space=Pixels(Linf(min(drift, 1.0))),
         search=breed,
         objective=objective,

@@ -1,162 +1,175 @@
-"""DLFuzz: one model is fuzzed along the gradient of its rival classes and of chosen neurons; what is new is fuzzed again."""
+"""DLFuzz: one model is fuzzed along the gradient of its rival classes and of chosen neurons."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from hardcase.errors import Problem
 from hardcase.guides.units import Strategies
-from hardcase.methods.neurons import Neurons, Profiles, Push, deepxplore_neurons, facts, push
+from hardcase.methods.adapt import AS_CODED, TOY, adapt
+from hardcase.methods.adapt import CITE as ADAPT_CITE
+from hardcase.methods.adapt import PAPER as ADAPT_PAPER
+from hardcase.methods.neurons import Profiles, Push, deepxplore_neurons, facts, push
 from hardcase.objectives import Competitors, Pushed, Sum
 from hardcase.oracles import LeavesLabel
+from hardcase.registry import Preset, method
 from hardcase.searches.gradient import rms
 from hardcase.searches.worklist import Worklist
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 OWN = "strategies"
+CITE = """@inproceedings{guo2018dlfuzz,
+  author    = {Jianmin Guo and Yu Jiang and Yue Zhao and Quan Chen and Jiaguang Sun},
+  title     = {{DLFuzz}: Differential Fuzzing Testing of Deep Learning Systems},
+  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations of
+               Software Engineering (ESEC/FSE)},
+  year      = {2018},
+  doi       = {10.1145/3236024.3264835}
+}"""
+PUBLISHED: dict[str, Any] = {
+    "cover": 0.5,
+    "radius": 0.02,
+    "capacity": 64,
+    "gain": 0.01,
+    "restart": False,
+    "peek": True,
+    "clip": False,
+    "gradients": 300,
+}
+"""What paper and code share: an entry is predicted first, and a seed ends with its queue."""
 
 
+@method(
+    "dlfuzz",
+    paper="Guo, Jiang, Zhao, Chen and Sun, ESEC/FSE 2018",
+    cite=CITE,
+    differences="from @paper and @code: clipped candidates, all four strategies (the fourth toward "
+    "the threshold, as the paper says), any gain queues an entry, radius 0.3 instead of 0.02, lists "
+    "restart; entries are copies, labels are compared with the seed's",
+    presets={
+        "paper": Preset(
+            summary="DLFuzz as published: often covered neurons, full weight on four rivals, a "
+            "required gain that decays with time",
+            options={
+                **PUBLISHED,
+                "strategies": ("often",),
+                "neurons": 10,
+                "steps": 3,
+                "weight": 1.0,
+                "decay": "entries",
+            },
+            differences="from @code: often covered instead of heavy neurons, ten instead of five, "
+            "three steps, rivals at full weight, the required gain decays with time; from the "
+            "paper: networks see clipped 8-bit images, at most 64 entries wait",
+            facts={"toy": {"stride": 0.1}},
+        ),
+        "code": Preset(
+            summary="DLFuzz's MNIST code: large weights, rivals at half weight, a required gain "
+            "that decays with the seed's number",
+            options={
+                **PUBLISHED,
+                "strategies": ("heavy",),
+                "neurons": 5,
+                "steps": 5,
+                "weight": 0.5,
+                "decay": "seeds",
+            },
+            differences="from @paper: heavy neurons, five of them, five steps, rivals at half "
+            "weight, the required gain decays with the seed's number, 'apart' pushes away from the "
+            "threshold; from the code: clipped 8-bit images, entries copied, labels against the "
+            "seed's",
+        ),
+        "adapt": Preset(
+            summary="DLFuzz as ADAPT ships it: most covered, least covered and heavy neurons take "
+            "turns",
+            make=adapt,
+            options={**AS_CODED, "strategies": ("most", "least", "heavy")},
+            paper=ADAPT_PAPER,
+            cite=ADAPT_CITE,
+            differences="from dlfuzz: three strategies take turns, neurons are the top of a list "
+            "and not drawn, ADAPT's loop, probabilities and raw gradients; from ADAPT's code: as "
+            "for adapt@paper",
+            facts={"toy": TOY},
+        ),
+    },
+)
 def dlfuzz(
-    *,
     subject: Model,
     profile: Profiles,
+    *,
     criterion: str = "",
     strategies: tuple[str, ...] = ("often", "rarely", "heavy", "across"),
     neurons: int = 12,
     threshold: float = 0.5,
     rivals: int = 4,
+    weight: float = 0.5,
+    probabilities: bool = False,
     cover: float = 0.1,
     stride: float = 0.02,
     steps: int = 5,
     radius: float = 0.3,
     capacity: int = 16,
+    gain: float = 0.0,
+    decay: Literal["none", "entries", "seeds"] = "none",
+    restart: bool = True,
+    peek: bool = False,
+    clip: bool = True,
     gradients: int = 50,
 ) -> Method:
-    """Raise the best rival classes and some neurons, lower the seed's label; candidates that cover anything new are fuzzed next.
+    """Rival classes and chosen neurons pushed up; what covers anything new is fuzzed again.
 
-    Jianmin Guo, Yu Jiang, Yue Zhao, Quan Chen, Jiaguang Sun. DLFuzz: Differential Fuzzing Testing of Deep Learning Systems.
-    ESEC/FSE 2018. https://arxiv.org/abs/1808.09413
+    Jianmin Guo, Yu Jiang, Yue Zhao, Quan Chen, Jiaguang Sun. DLFuzz: Differential Fuzzing Testing
+    of Deep Learning Systems. ESEC/FSE 2018. https://arxiv.org/abs/1808.09413
 
-    Differences from the reference: pictures stay in [0, 1] and 8 bits; failure is measured against the seed's verified
-    label; queue entries are copies (in the code they alias the array that is fuzzed further); any new coverage is enough to
-    be queued; the fourth strategy pushes across the threshold as the paper says (the code pushes away from it); the rival
-    classes are those of the current picture; all seeds are fuzzed at once and share their coverage. With `criterion`, that
-    criterion and its own gradient take the place of the strategies (``"none"``: no coverage, ``"random"``: any unit).
+    Differences from the reference: images stay in [0, 1] (`clip`) and 8 bits; failure is measured
+    against the seed's verified label; queue entries are copies (in the code they alias the array
+    that is fuzzed further); any new coverage is enough to be queued (`gain`: the share of neurons
+    that must be new); the fourth strategy pushes across the threshold as the paper says (the code's
+    pushes away from it: ``apart``); the rival classes are those of the current image; all seeds are
+    fuzzed at once and share their coverage. With `criterion`, that criterion and its own gradient
+    take the place of the strategies (``"none"``: no coverage, ``"random"``: any unit).
+
+    Paper and code disagree in the strategy, the number of neurons and steps, the `weight` of the
+    `rivals`, and whether the required gain decays with the entries walked or with the seed's number
+    (`decay`). Differences of ``@paper`` and ``@code`` from both: networks see clipped 8-bit images
+    only (the walk itself is not clipped); the queue holds at most 64 entries; all seeds are fuzzed
+    at once. Of the code: labels are compared with the seed's (there, with the queue entry's, so
+    that flipping back counts too); several strategies share the neurons out (there, the fourth
+    drops the others'). The paper's text was known from secondary sources only.
     """
+    least = 0.0
     if criterion:
+        if gain:
+            raise Problem(
+                f"gain is {gain} of the neurons, whose place criterion {criterion!r} takes.",
+                fix="gain=0, or no criterion",
+            )
         pushed = push(profile, criterion, subject)
     else:
         units = deepxplore_neurons(profile, subject, threshold)
         guide = Strategies(OWN, units, facts(profile, subject, units), strategies, neurons)
         pushed = Push((guide,), (Pushed(units.read, OWN),))
+        least = gain * units.count
+    raised = Competitors(rivals, weight, probabilities)
     return Method(
-        name="dlfuzz",
-        space=Pixels(),
+        space=Pixels() if clip else Unclipped(),
         search=Worklist(
-            stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity
+            stride=stride,
+            direction=rms,
+            steps=steps,
+            gain=least,
+            radius=radius,
+            capacity=capacity,
+            restart=restart,
+            peek=peek,
+            decay=decay,
         ),
-        objective=Sum(((1.0, Competitors(rivals)), *((cover, score) for score in pushed.scores))),
+        objective=Sum(((1.0, raised), *((cover, score) for score in pushed.scores))),
         oracle=LeavesLabel(),
         guides=pushed.guides,
         until="budget",
         needs="gradients",
-        keep="best-per-label",
-        budget=Budget(gradients=gradients),
-    )
-
-
-def dlfuzz_paper(
-    *,
-    subject: Model,
-    profile: Profiles,
-    strategies: tuple[str, ...] = ("often",),
-    neurons: int = 10,
-    threshold: float = 0.5,
-    stride: float = 0.02,
-    steps: int = 3,
-    gradients: int = 300,
-) -> Method:
-    """As published: strategy 1, ten neurons, rival classes with full weight, entries queued for a coverage gain that is asked
-    for less and less as time goes on, within 2 % of the seed.
-
-    Differences from the paper: networks see clipped 8-bit pictures only (the walk itself is not clipped); the queue holds at
-    most 64 entries; all seeds are fuzzed at once. The paper's text was known from secondary sources only.
-    """
-    units = deepxplore_neurons(profile, subject, threshold)
-    search = _published(stride, steps, 0.01 * units.count, "entries")
-    return _method(
-        "dlfuzz@paper",
-        profile,
-        subject,
-        units,
-        strategies,
-        neurons,
-        Competitors(4, 1.0),
-        search,
-        gradients,
-    )
-
-
-def dlfuzz_code(
-    *,
-    subject: Model,
-    profile: Profiles,
-    strategies: tuple[str, ...] = ("heavy",),
-    neurons: int = 5,
-    threshold: float = 0.5,
-    stride: float = 0.02,
-    steps: int = 5,
-    probabilities: bool = False,
-    gradients: int = 300,
-) -> Method:
-    """As the authors' code for MNIST: large weights, five neurons, rivals at half weight, the gain asked for decays with the
-    seed's number. `strategies` may name ``apart``, their fourth strategy.
-
-    Differences from the code: networks see clipped 8-bit pictures only; entries are copies; labels are compared with the
-    seed's (there, with the queue entry's, so that flipping back counts too); the rival classes are those of the current
-    picture (there, of the queue entry); several strategies share the neurons out (there, the fourth drops the others'); the
-    queue holds at most 64 entries; all seeds are fuzzed at once.
-    """
-    units = deepxplore_neurons(profile, subject, threshold)
-    rivals, search = (
-        Competitors(4, 0.5, probabilities),
-        _published(stride, steps, 0.01 * units.count, "seeds"),
-    )
-    return _method(
-        "dlfuzz@code", profile, subject, units, strategies, neurons, rivals, search, gradients
-    )
-
-
-def _published(
-    stride: float, steps: int, gain: float, decay: Literal["entries", "seeds"]
-) -> Worklist:
-    """The loop that paper and code share: an entry is predicted first, and a seed ends with its queue."""
-    return Worklist(
-        stride=stride, direction=rms, steps=steps, gain=gain, decay=decay, radius=0.02, capacity=64, restart=False, peek=True
-    )  # fmt: skip
-
-
-def _method(
-    name: str,
-    profile: Profiles,
-    subject: Model,
-    units: Neurons,
-    strategies: tuple[str, ...],
-    neurons: int,
-    rivals: Competitors,
-    search: Worklist,
-    gradients: int,
-) -> Method:
-    guide = Strategies(OWN, units, facts(profile, subject, units), strategies, neurons)
-    return Method(
-        name=name,
-        space=Unclipped(),
-        search=search,
-        objective=Sum(((1.0, rivals), (0.5, Pushed(units.read, OWN)))),
-        oracle=LeavesLabel(),
-        guides=(guide,),
-        until="budget",
-        needs="gradients",
-        keep="all",
+        keep="best-per-label" if clip else "all",
         budget=Budget(gradients=gradients),
     )

@@ -8,14 +8,43 @@ from dataclasses import asdict, replace
 
 from hardcase.objectives import Margin, TargetMargin
 from hardcase.oracles import Confident
+from hardcase.registry import Preset, method
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method
 
+CITE = """@inproceedings{dunn2021features,
+  author    = {Isaac Dunn and Hadrien Pouget and Tom Melham and Daniel Kroening},
+  title     = {Exposing Previously Undetectable Faults in Deep Neural Networks},
+  booktitle = {ACM SIGSOFT International Symposium on Software Testing and Analysis (ISSTA)},
+  year      = {2021},
+  url       = {https://arxiv.org/abs/2106.00576}
+}"""
 
+
+@method(
+    "feature-perturbation",
+    paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+    cite=CITE,
+    differences="small Adam steps in units of each stage's spread, the norm bound enforced, and a "
+    "bisection back towards the seed; the paper states neither optimiser nor step and only records "
+    "the norm",
+    generator="gan",
+    seeds="generator",
+    toy={"stride": 0.05},
+    presets={
+        "paper": Preset(
+            summary="feature perturbation whose norm is only recorded; a seed stops at its first "
+            "failure",
+            options={"stride": 0.01, "radius": math.inf, "gradients": 200, "retreat": 0},
+            differences="optimiser, step and cap, which the paper does not state, are ours",
+        )
+    },
+)
 def feature_perturbation(
-    *,
     space: Activations,
+    target: int | None = None,
+    *,
     stride: float = 0.005,
     confidence: float = 0.0,
     radius: float = 10.0,
@@ -23,78 +52,29 @@ def feature_perturbation(
     retreat: int = 5,
     places: Sequence[int] | None = None,
     checkpoint: bool = False,
-    target: int | None = None,
 ) -> Method:
-    """Adam on perturbations of the generator's early activations until the subject fails, or fails by a margin.
+    """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
 
-    Isaac Dunn, Hadrien Pouget, Tom Melham, Daniel Kroening. Exposing Previously Undetectable Faults in Deep Neural Networks.
-    ISSTA 2021. https://arxiv.org/abs/2106.00576
+    Adam moves the perturbation until the subject fails, or fails by a margin of `confidence`.
 
-    The loss is the paper's confident targeted one (best other output minus the target's, plus `confidence`), or without a
-    `target` its untargeted counterpart, on logits. Differences: the paper states neither optimiser, step size nor cap; here
-    Adam with small steps, perturbations in units of each stage's own spread, the norm bound of the space really enforced
-    (`radius`), and `retreat` halvings of the way back to the seed after the first failure. Seeds are fresh samples of the
-    generator that the subject gets right. `places` are the generator's places that are perturbed (0: its latent code).
-    With `checkpoint` the generator's features are computed again for each gradient instead of being held in memory.
+    Isaac Dunn, Hadrien Pouget, Tom Melham, Daniel Kroening. Exposing Previously Undetectable Faults
+    in Deep Neural Networks. ISSTA 2021. https://arxiv.org/abs/2106.00576
+
+    The loss is the paper's confident targeted one (best other output minus the target's, plus
+    `confidence`), or without a `target` its untargeted counterpart, on logits. Differences: the
+    paper states neither optimiser, step size nor cap; here Adam with small steps, perturbations in
+    units of each stage's own spread, the norm bound of the space really enforced (`radius`), and
+    `retreat` bisections of the way back to the seed after the first failure (``@paper``: no bound
+    and no way back). Seeds are fresh samples of the generator that the subject classifies
+    correctly. `places` are the generator's places that are perturbed (0: its latent code). With
+    `checkpoint` the generator's features are computed again for each gradient instead of being held
+    in memory.
     """
-    space = replace(space, sparing=checkpoint)
-    return _method(
-        "feature-perturbation",
-        space,
-        stride,
-        confidence,
-        radius,
-        gradients,
-        retreat,
-        places,
-        target,
-    )
-
-
-def feature_perturbation_paper(
-    *,
-    space: Activations,
-    stride: float = 0.01,
-    confidence: float = 0.0,
-    gradients: int = 200,
-    places: Sequence[int] | None = None,
-    checkpoint: bool = False,
-    target: int | None = None,
-) -> Method:
-    """`feature_perturbation` as published: the norm is recorded and never bounded, and a seed ends at its first failure."""
-    space = replace(space, sparing=checkpoint)
-    return _method(
-        "feature-perturbation@paper",
-        space,
-        stride,
-        confidence,
-        math.inf,
-        gradients,
-        0,
-        places,
-        target,
-    )
-
-
-def _method(
-    name: str,
-    space: Activations,
-    stride: float,
-    confidence: float,
-    radius: float,
-    gradients: int,
-    retreat: int,
-    places: Sequence[int] | None,
-    target: int | None,
-) -> Method:
-    chosen = (
-        space.places
-        if places is None
-        else early_places(space.generator, places, classes=space.classes)
-    )
+    chosen = space.places
+    if places is not None:
+        chosen = early_places(space.generator, places, classes=space.classes)
     return Method(
-        name=name,
-        space=replace(space, places=chosen, radius=radius),
+        space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
         search=AdamAscent(stride=stride, retreat=retreat),
         objective=Margin() if target is None else TargetMargin(target),
         oracle=Confident(confidence=confidence, target=target),

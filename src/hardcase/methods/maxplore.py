@@ -1,6 +1,8 @@
-"""MaXplore: push units beyond anything training data made them say, one by one or the strongest of a filter together."""
+"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest together."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -9,20 +11,58 @@ from hardcase.guides.units import Strongest
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
+from hardcase.registry import Preset, method
 from hardcase.searches.gradient import Fan, raw, rms
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 OWN = "strongest"
-FORMS, PER = ("one", "topk", "multi"), ("filter", "layer")
-_ALONE = "maxplore runs without other models, as no --peer was given: the seed's label falls while units rise."
+FORMS = ("one", "topk", "multi")
+PER = ("filter", "layer")
+CITE = """@misc{lee2020maxplore,
+  author = {Te Wei Lee},
+  title  = {{MaXplore}: Deep Learning Testing Inputs Generation Based on {DeepXplore}},
+  year   = {2020},
+  note   = {report, Singapore Management University}
+}"""
+AS_CODED: dict[str, Any] = {"cover": 1.0, "stride": 0.15, "scale": False, "clip": False}
+"""The report's and the code's loop: raw gradients, candidates that are not clipped."""
+_ALONE = (
+    "maxplore runs without other models, as no --peer was given: "
+    "the seed's label falls while units rise."
+)
 
 
+@method(
+    "maxplore",
+    paper="Te Wei Lee, report, Singapore Management University, 2020",
+    cite=CITE,
+    differences="from @paper and @code: clipped candidates, scaled instead of raw gradients, steps "
+    "of 0.03, units weigh 0.1 instead of 1; groups by filter, as the code",
+    peers="wanted",
+    presets={
+        "paper": Preset(
+            summary="MaXplore's text: the six strongest neurons of a layer rise together",
+            options={**AS_CODED, "per": "layer"},
+            differences="from @code: the strongest of a layer, not of each filter; from the report: "
+            "networks see clipped 8-bit images",
+            facts={"toy": {"stride": 0.3}},
+        ),
+        "code": Preset(
+            summary="MaXplore's code: the six strongest positions of each of sixteen filters rise "
+            "together",
+            options={**AS_CODED, "per": "filter"},
+            differences="from @paper: the strongest of each filter, not of a layer; from the code: "
+            "networks see clipped 8-bit images",
+            facts={"toy": {"stride": 0.3}},
+        ),
+    },
+)
 def maxplore(
-    *,
     subject: Model,
-    peers: tuple[Model, ...] = (),
     profile: Profiles,
+    peers: tuple[Model, ...] = (),
+    *,
     form: str = "multi",
     per: str = "filter",
     k: int = 6,
@@ -32,94 +72,34 @@ def maxplore(
     cover: float = 0.1,
     stride: float = 0.03,
     steps: int = 25,
+    scale: bool = True,
+    clip: bool = True,
 ) -> Method:
-    """From each seed a walk for every filter: its `k` strongest units on the seed rise together while models are driven apart.
+    """Each filter's strongest units pushed beyond their training range, models driven apart.
 
-    Te Wei Lee. MaXplore: Deep Learning Testing Inputs Generation Based on DeepXplore. Report, Singapore Management University,
-    2020. Forms: ``one`` (a walk for every unit of the first convolution), ``topk``, ``multi`` (with the models' difference).
+    From each seed there is one walk per filter, in which its `k` strongest units rise together.
 
-    Differences from the reference: pictures stay in [0, 1] and 8 bits, gradients are scaled and steps are in [0, 1] units, so
-    the weight of the units (`cover`) is smaller; failing walks stop; `walks` limits how many filters, or units, get a walk, evenly
-    spaced.
+    Te Wei Lee. MaXplore: Deep Learning Testing Inputs Generation Based on DeepXplore. Report,
+    Singapore Management University, 2020. Forms: ``one`` (a walk for every unit of the first
+    convolution), ``topk``, ``multi`` (with the models' difference).
+
+    Differences from the reference: images stay in [0, 1] (`clip`) and 8 bits, gradients are divided
+    by their size (`scale`) and steps are in [0, 1] units, so the weight of the units (`cover`) is
+    smaller; failing walks stop; `walks` limits how many filters, or units, get a walk, evenly
+    spaced. Text and code disagree in `per`: the strongest of a layer, or of each of the sixteen
+    filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``stride=0.05, steps=10``.
     Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
     """
-    return _method(
-        "maxplore", subject, peers, profile, form=form, per=per, k=k, convolutions=convolutions, walks=walks, differ=differ,
-        cover=cover, stride=stride, steps=steps, clipped=True,
-    )  # fmt: skip
-
-
-def maxplore_paper(
-    *,
-    subject: Model,
-    peers: tuple[Model, ...] = (),
-    profile: Profiles,
-    form: str = "multi",
-    per: str = "layer",
-    k: int = 6,
-    walks: int = 16,
-    stride: float = 0.15,
-    steps: int = 25,
-) -> Method:
-    """As the report's text: the k strongest neurons of a layer. One- and Topk-MaXplore use ``stride=0.05, steps=10``.
-
-    Differences: networks see clipped 8-bit pictures only (the walk itself is not clipped).
-    """
-    return _method(
-        "maxplore@paper", subject, peers, profile, form=form, per=per, k=k, convolutions=2, walks=walks, differ=1.5,
-        cover=1.0, stride=stride, steps=steps, clipped=False,
-    )  # fmt: skip
-
-
-def maxplore_code(
-    *,
-    subject: Model,
-    peers: tuple[Model, ...] = (),
-    profile: Profiles,
-    form: str = "multi",
-    k: int = 6,
-    walks: int = 16,
-    stride: float = 0.15,
-    steps: int = 25,
-) -> Method:
-    """As the author's code: the k strongest positions of each of the sixteen filters of LeNet-1's two convolutions.
-
-    Differences: networks see clipped 8-bit pictures only (the walk itself is not clipped).
-    """
-    return _method(
-        "maxplore@code", subject, peers, profile, form=form, per="filter", k=k, convolutions=2, walks=walks, differ=1.5,
-        cover=1.0, stride=stride, steps=steps, clipped=False,
-    )  # fmt: skip
-
-
-def _method(
-    name: str,
-    subject: Model,
-    peers: tuple[Model, ...],
-    profile: Profiles,
-    *,
-    form: str,
-    per: str,
-    k: int,
-    convolutions: int,
-    walks: int,
-    differ: float,
-    cover: float,
-    stride: float,
-    steps: int,
-    clipped: bool,
-) -> Method:
     guide = _guide(subject, profile, form, per, k, 1 if form == "one" else convolutions, walks)
     push = (cover, Pushed(guide.read, OWN))
     apart = (1.0, Differential(differ))
-    method = Method(
-        name=name,
-        space=Pixels() if clipped else Unclipped(),
+    return Method(
+        space=Pixels() if clip else Unclipped(),
         search=Fan(
             walks=guide.walks,
             stride=stride,
             steps=steps,
-            direction=rms if clipped else raw,
+            direction=rms if scale else raw,
             stop=form == "multi",
         ),
         objective=Sum((apart, push) if form == "multi" else (push,)),
@@ -127,11 +107,10 @@ def _method(
         guides=(guide,),
         until="budget",
         needs="gradients",
-        keep="best-per-label" if clipped else "all",
+        keep="best-per-label" if clip else "all",
         budget=Budget(queries=1 + guide.walks * (steps + 1), gradients=guide.walks * steps),
         details={} if peers or form != "multi" else {"says": [_ALONE]},
     )
-    return method
 
 
 def _guide(

@@ -40,7 +40,10 @@ MOST = 5000
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Makes criteria for the networks of a campaign. `image` gives the shape; training data are fetched if a criterion needs them."""
+    """Makes criteria for the networks of a campaign.
+
+    `image` gives the shape; training data are fetched if a criterion needs them.
+    """
 
     image: Float[Tensor, "1 c h w"]
     training: Callable[[], Images]
@@ -96,7 +99,9 @@ def selection(anatomy: Anatomy, layers: str = "activated") -> Selection:
 
 
 def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
-    """The surprise of the layer before the last, fitted to what training images do there; and that layer."""
+    """The surprise of the layer before the last, fitted to what training images do there; and that
+    layer.
+    """
     layer = profile.anatomy(subject).layers[-2].name
     images = profile.training()
     some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
@@ -159,7 +164,9 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class FixedRange:
-    """Channel means with the extremes of their layer, through which no gradient goes: what is pushed are the means."""
+    """Channel means with the extremes of their layer, through which no gradient goes: what is
+    pushed are the means.
+    """
 
     layer: Layer
 
@@ -172,8 +179,9 @@ class FixedRange:
 
 @dataclass(frozen=True)
 class Neurons:
-    """Channel means of a network's layers. `active`: scaled within the picture and above `threshold` (NC), or, with `top`
-    above 0, among the `top` strongest of their layer (TKNC)."""
+    """Channel means of a network's layers. `active`: scaled within the picture and above
+    `threshold` (NC), or, with `top` above 0, among the `top` strongest of their layer (TKNC).
+    """
 
     selection: Selection
     threshold: float = 0.5
@@ -230,7 +238,9 @@ def adapt_neurons(
 
 
 def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
-    """Units with the largest tenth of incoming weights, and units in layers that have a plane (DLFuzz's fourth strategy)."""
+    """Units with the largest tenth of incoming weights, and units in layers that have a plane
+    (DLFuzz's fourth strategy).
+    """
     weight = incoming(profile.anatomy(subject), subject, neurons.selection)
     usable = torch.where(weight > 0, weight, -torch.inf)
     best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
@@ -244,7 +254,9 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
 
 
 def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
-    """The mean weight into each unit; NaN where a layer has none. An activation has the weights of the layer it follows."""
+    """The mean weight into each unit; NaN where a layer has none. An activation has the weights of
+    the layer it follows.
+    """
     assert isinstance(subject, Layered)
     modules, parts = subject.layers(), list[Tensor]()
     for layer in selection.layers:
@@ -259,13 +271,17 @@ def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Te
 
 
 def kinds(anatomy: Anatomy, selection: Selection) -> list[str]:
-    """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks with built-in activations."""
+    """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks
+    with built-in activations.
+    """
     found = [(_source(anatomy, layer) or layer).kind for layer in selection.layers]
     return [*found, *["activation"] * (len(selection.widths) - len(found))]
 
 
 def _source(anatomy: Anatomy, layer: Layer) -> Layer | None:
-    """The convolution or dense layer whose weights lead into this one, with at most activations and norms between."""
+    """The convolution or dense layer whose weights lead into this one, with at most activations and
+    norms between.
+    """
     for other in reversed(anatomy.layers[: anatomy.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
             return other
@@ -286,7 +302,9 @@ def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
 
 
 def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
-    """Every unit of the first convolutions, after activation; of the first dense layers, if a network has none."""
+    """Every unit of the first convolutions, after activation; of the first dense layers, if a
+    network has none.
+    """
     anatomy = profile.anatomy(subject)
     whole = select(anatomy, "activated", "unit")
     kind = kinds(anatomy, whole)
@@ -333,7 +351,9 @@ def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, 
 
 
 def _random(profile: Profiles, model: Model, prefix: str) -> Push:
-    """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes, without its memory."""
+    """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes,
+    without its memory.
+    """
     units = Neurons(select(profile.anatomy(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
     name = f"random@{prefix.rstrip('/')}" if prefix else "random"

@@ -7,27 +7,60 @@ import math
 from hardcase.errors import Problem
 from hardcase.objectives import CrossEntropy, Margin, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches
+from hardcase.registry import method
 from hardcase.searches.carlini_wagner import CarliniWagner
 from hardcase.searches.gradient import Direction, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
+PGD = """@inproceedings{madry2018pgd,
+  author    = {Aleksander Madry and Aleksandar Makelov and Ludwig Schmidt and Dimitris Tsipras and
+               Adrian Vladu},
+  title     = {Towards Deep Learning Models Resistant to Adversarial Attacks},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2018},
+  url       = {https://arxiv.org/abs/1706.06083}
+}"""
+FGSM = """@inproceedings{goodfellow2015fgsm,
+  author    = {Ian J. Goodfellow and Jonathon Shlens and Christian Szegedy},
+  title     = {Explaining and Harnessing Adversarial Examples},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2015},
+  url       = {https://arxiv.org/abs/1412.6572}
+}"""
+CW = """@inproceedings{carlini2017cw,
+  author    = {Nicholas Carlini and David Wagner},
+  title     = {Towards Evaluating the Robustness of Neural Networks},
+  booktitle = {IEEE Symposium on Security and Privacy (S\\&P)},
+  year      = {2017},
+  doi       = {10.1109/SP.2017.49},
+  url       = {https://arxiv.org/abs/1608.04644}
+}"""
 
+
+@method(
+    "pgd",
+    paper="Madry et al., ICLR 2018",
+    cite=PGD,
+    differences="8-bit rounding inside the loop; a seed stops at its first failure",
+)
 def pgd(
+    target: int | None = None,
     *,
     norm: str = "linf",
     epsilon: float = 0.3,
     stride: float | None = None,
     gradients: int = 40,
-    target: int | None = None,
 ) -> Method:
-    """Projected gradient descent: steps uphill in the loss, pulled back into a norm ball around the seed.
+    """Projected gradient descent in an L∞ or L2 ball around the seed.
 
-    Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards Deep Learning Models
-    Resistant to Adversarial Attacks. ICLR 2018. https://arxiv.org/abs/1706.06083
+    Aleksander Madry, Aleksandar Makelov, Ludwig Schmidt, Dimitris Tsipras, Adrian Vladu. Towards
+    Deep Learning Models Resistant to Adversarial Attacks. ICLR 2018.
+    https://arxiv.org/abs/1706.06083
 
-    Differences from the reference: every look is rounded to 8 bits (straight-through for the gradient), a seed stops at
-    its first failure, and the L∞ radius is rounded down to whole grey levels so that the stored image obeys it.
+    Differences from the reference: every candidate is rounded to 8 bits (straight-through for the
+    gradient), a seed stops at its first failure, and the L∞ radius is rounded down to whole grey
+    levels so that the stored image obeys it.
     """
     _positive(epsilon=epsilon)
     balls: dict[str, tuple[Linf | L2, Direction]] = {
@@ -40,7 +73,6 @@ def pgd(
     stride = 2.5 * epsilon / gradients if stride is None else stride
     jitter = epsilon if norm == "linf" else epsilon / 100
     return Method(
-        name="pgd",
         space=Pixels(ball),
         search=GradientAscent(stride=max(stride, 0.5 / 255), direction=direction, jitter=jitter),
         objective=CrossEntropy() if target is None else TargetMargin(target),
@@ -50,15 +82,20 @@ def pgd(
     )
 
 
-def fgsm(*, epsilon: float = 0.3, target: int | None = None) -> Method:
-    """The fast gradient sign method: one step of `epsilon` along the sign of the loss's gradient.
+@method(
+    "fgsm",
+    paper="Goodfellow et al., ICLR 2015",
+    cite=FGSM,
+    differences="the L∞ radius is rounded down to whole grey levels; networks see 8-bit images",
+)
+def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
+    """Fast gradient sign method: one step of `epsilon` along the sign of the loss gradient.
 
-    Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial Examples. ICLR 2015.
-    https://arxiv.org/abs/1412.6572
+    Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial
+    Examples. ICLR 2015. https://arxiv.org/abs/1412.6572
     """
     _positive(epsilon=epsilon)
     return Method(
-        name="fgsm",
         space=Pixels(Linf(epsilon)),
         search=GradientAscent(stride=epsilon, direction=sign),
         objective=CrossEntropy() if target is None else TargetMargin(target),
@@ -68,25 +105,34 @@ def fgsm(*, epsilon: float = 0.3, target: int | None = None) -> Method:
     )
 
 
+@method(
+    "cw",
+    paper="Carlini and Wagner, IEEE S&P 2017",
+    cite=CW,
+    differences="box constraint by clamping instead of tanh; 8-bit rounding inside the loop",
+    toy={"steps": 20, "rounds": 3},
+)
 def cw(
+    target: int | None = None,
     *,
     steps: int = 60,
     rounds: int = 6,
     stride: float = 0.02,
     confidence: float = 0.0,
-    target: int | None = None,
 ) -> Method:
-    """Carlini and Wagner's L2 attack: the smallest change that fails, its trade-off weight found by bisection.
+    """Smallest L2 perturbation that fails, its trade-off weight found by bisection.
 
-    Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P 2017.
-    https://arxiv.org/abs/1608.04644
+    Carlini and Wagner's L2 attack.
 
-    Differences from the reference: the box is kept by clamping instead of a tanh change of variable, the image is
-    rounded to 8 bits inside the loop, and the weight starts at 1 and grows tenfold instead of starting at 0.001.
+    Nicholas Carlini, David Wagner. Towards Evaluating the Robustness of Neural Networks. IEEE S&P
+    2017. https://arxiv.org/abs/1608.04644
+
+    Differences from the reference: the box is kept by clamping instead of a tanh change of
+    variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
+    tenfold instead of starting at 0.001.
     """
     _positive(stride=stride)
     return Method(
-        name="cw",
         space=Pixels(L2(math.inf)),
         search=CarliniWagner(stride=stride, steps=steps, rounds=rounds, confidence=confidence),
         objective=Margin() if target is None else TargetMargin(target),

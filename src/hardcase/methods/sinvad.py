@@ -4,26 +4,56 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hardcase.criteria.surprise import Likelihood
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
 from hardcase.objectives import NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import LeavesLabel, Reaches, Splits, Surprising
+from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Codes, Crossing, Exits
 from hardcase.searches.genetic import Genetic
 from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.types import Budget, Method, Model, Space
 
-# --- SINVAD: search in the latent space of a variational auto-encoder.
-
+PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
+SBST = """@inproceedings{kang2020sinvad,
+  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
+  title     = {{SINVAD}: Search-based Image Space Navigation for {DNN} Image Classifier Test Input
+               Generation},
+  booktitle = {International Workshop on Search-Based Software Testing (SBST), {ICSE} Workshops},
+  year      = {2020},
+  doi       = {10.1145/3387940.3391456},
+  url       = {https://arxiv.org/abs/2005.09296}
+}"""
+TOSEM = """@article{kang2024sinvad,
+  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
+  title     = {Deceiving Humans and Machines Alike: Search-based Test Input Generation for {DNNs}
+               Using Variational Autoencoders},
+  journal   = {ACM Transactions on Software Engineering and Methodology (TOSEM)},
+  volume    = {33},
+  number    = {4},
+  year      = {2024},
+  doi       = {10.1145/3635706}
+}"""
+CITE = (SBST, TOSEM)
+GENETIC = "mutation size per seed; failure against the verified label, on the 8-bit image"
+"""Where both genetic searches depart from the authors' code."""
 DRAWS = 24
 """Codes drawn from the prior where there are no partners."""
 
 
+@method(
+    "sinvad",
+    paper=PAPER,
+    cite=CITE,
+    differences="starts from training codes of other classes and bisects instead of breeding; "
+    "same goal, same black box",
+    generator="vae",
+)
 def sinvad(
-    *,
     space: Space,
     partners: Codes | None = None,
+    target: int | None = None,
+    *,
     classes: int = 4,
     neighbours: int = 50,
     cuts: tuple[float, ...] = (0.05, 0.25),
@@ -31,19 +61,23 @@ def sinvad(
     shorten: int = 40,
     closing: int = 10,
     every: bool = False,
-    target: int | None = None,
 ) -> Method:
-    """The nearest latent code whose image leaves the seed's label (Eq. 1, or Eq. 4 with `target`), in about 70 questions.
+    """Nearest failing code in a VAE's latent space, along steps between neighbouring classes.
 
-    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test Input Generation for DNNs
-    using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST 2020. https://arxiv.org/abs/2005.09296
+    The code is the nearest one whose image leaves the seed's label (Eq. 1, or reaches `target`,
+    Eq. 4); about 63 queries per seed are used.
 
-    Ours, in place of the paper's genetic algorithm (`sinvad@paper`): it asks the same black box the same question and
-    minimises the same L1 distance of codes, but starts along the steps between neighbouring classes, taken from codes of
-    training images (`partners`), instead of from random codes, and ends with halvings that put the image on the boundary.
-    Codes stay within the range of training codes. Labels of partners come with the data; no question is spent on them.
-    Without them, steps are drawn from the prior. With `every`, each other class is a goal of its own, and the nearest code
-    that reaches it is kept.
+    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
+    Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
+    2020. https://arxiv.org/abs/2005.09296
+
+    Ours, in place of the paper's genetic algorithm (`sinvad@paper`): it queries the same black box
+    and minimises the same L1 distance of codes, but starts along the steps between neighbouring
+    classes, taken from codes of training images (`partners`), instead of from random codes, and
+    ends with a bisection that puts the image on the boundary. Codes stay within the range of
+    training codes. Labels of partners come with the data; no query is spent on them. Without them,
+    steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
+    nearest code that reaches it is kept.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     if every and (target is not None or partners is None):
@@ -51,10 +85,11 @@ def sinvad(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
     classes = classes if partners is None or not every else int(partners.label.max())
-    goals = DRAWS if partners is None else classes if target is None else 1
+    goals = DRAWS
+    if partners is not None:
+        goals = classes if target is None else 1
     once = shorten + closing
     return Method(
-        name="sinvad",
         space=space,
         search=Crossing(
             codes=partners,
@@ -78,34 +113,48 @@ def sinvad(
     )
 
 
+@method(
+    "sinvad@paper",
+    paper=PAPER,
+    cite=CITE,
+    differences=GENETIC,
+    generator="vae",
+    toy={"spread": 1.5, "generations": 20},
+)
 def sinvad_paper(
-    *,
     space: Space,
+    target: int | None = None,
+    *,
     population: int = 50,
     elite: int = 20,
     spread: float | None = None,
     mutation: float = 0.1,
     reset: float = 0.5,
     generations: int | None = None,
-    target: int | None = None,
 ) -> Method:
-    """The published genetic boundary search: among codes whose image leaves the seed's label, the nearest (Eq. 1, Eq. 4).
+    """Genetic search for the nearest failing code in a VAE's latent space.
 
-    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test Input Generation for DNNs
-    using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST 2020. https://arxiv.org/abs/2005.09296
+    The published search: among codes whose image leaves the seed's label, the nearest (Eqs. 1
+    and 4).
 
-    Where paper and code disagree this follows the code: 20 parents of 50 (the paper's Figure 3 says 10), a first
-    population of deviation 0.7 (targeted: 1.0; the paper's is 1), mutation scaled by its size and only where a code
-    *differs* from the seed's (the paper's text says "equal"), distance on the genotype (the paper re-encodes the image),
-    500 generations (targeted: 100), end after 13 without progress. Differences from the code: the mutation size is
-    kept per seed (there it leaks from one image into the next and ends most searches in their first generation); failure
-    is measured against the seed's verified label, on the 8-bit image; seeds whose reconstruction fails are set aside.
+    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
+    Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
+    2020. https://arxiv.org/abs/2005.09296
+
+    Where paper and code disagree this follows the code: 20 parents of 50 (the paper's Figure 3 says
+    10), a first population of deviation 0.7 (targeted: 1.0; the paper's is 1), mutation scaled by
+    its size and only where a code *differs* from the seed's (the paper's text says "equal"),
+    distance on the genotype (the paper re-encodes the image), 500 generations (targeted: 100), end
+    after 13 without progress. Differences from the code: the mutation size is kept per seed (there
+    it leaks from one image into the next and ends most searches in their first generation); failure
+    is measured against the seed's verified label, on the 8-bit image; seeds whose reconstruction
+    fails are set aside.
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     generations = generations or (500 if target is None else 100)
-    spread = spread if spread is not None else (0.7 if target is None else 1.0)
+    if spread is None:
+        spread = 0.7 if target is None else 1.0
     return Method(
-        name="sinvad@paper",
         space=space,
         search=Genetic(
             population=population,
@@ -123,74 +172,84 @@ def sinvad_paper(
     )
 
 
-# --- SINVAD's other searches: toward a surprise, and between two networks.
-#
-# Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test Input Generation for DNNs using
-# Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST 2020. https://arxiv.org/abs/2005.09296
-
-
+@method(
+    "sinvad-surprise",
+    paper=PAPER,
+    cite=CITE,
+    differences="one density per class, whitened once; a seed stops when it has arrived",
+    generator="vae",
+    toy={"passes": 2},
+    presets={
+        "paper": Preset(
+            summary="hill climbing to surprise 111 by one density over all training traces",
+            options={"goal": 111.0, "stride": 5.0, "per_class": False},
+            differences="the 100 most varying units; a seed stops when it has arrived",
+            facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "stride": 2.0}},
+        )
+    },
+)
 def sinvad_surprise(
-    *,
     space: Space,
     subject: Model,
     profile: Profiles,
+    *,
     goal: float | None = None,
     tolerance: float = 0.5,
     start: Literal["seed", "prior"] = "seed",
     passes: int = 3,
     stride: float = 1.0,
+    per_class: bool = True,
 ) -> Method:
-    """Hill climbing to an image of surprise `goal`, or to one more surprising than any training image.
+    """Hill climbing in a VAE's latent space to a given surprise, or beyond all training images'.
 
-    Likelihood-based surprise of what enters the last layer, one density a class over up to 5,000 training traces, whitened
-    once; all seeds climb in one batch. `start="prior"` begins at random codes in place of the seeds' own.
-    Differences from the reference: classes have densities of their own (`sinvad-surprise@paper` has one for all, as the
-    authors' code); a seed stops when it is there. The stride adapts as in the code; the paper's is always 1.
+    Likelihood-based surprise of what enters the last layer, with one density per class over up to
+    5,000 training traces, whitened once; all seeds climb in one batch. `start="prior"` begins at
+    random codes in place of the seeds' own. Without `per_class` there is one density over all
+    training traces of the 100 most varying units. The source is that of `sinvad`.
+
+    Differences from the reference: classes have densities of their own; a seed stops when it has
+    arrived. The stride adapts as in the authors' code; the paper's is always 1. The preset
+    ``@paper`` has one density, as the code, whose first stride is 5 (2 in pixels) and which takes
+    the first 100 units of deviation 0.6 or more.
     """
-    surprise, layer = likelihood(subject, profile, per_class=True)
-    return _climbing(
-        "sinvad-surprise", space, surprise, layer, goal, tolerance, start, passes, stride
+    surprise, layer = likelihood(subject, profile, per_class=per_class)
+    objective = Surprise(surprise, layer, goal)
+    least = float(surprise.training().max()) if goal is None else -tolerance
+    return Method(
+        space=space,
+        search=HillClimbing(passes=passes, stride=stride, start=start),
+        objective=objective,
+        oracle=Surprising(objective, least),
+        needs="activations",
+        budget=Budget(queries=5000),
+        taps={layer: trace},
     )
 
 
-def sinvad_surprise_paper(
-    *,
-    space: Space,
-    subject: Model,
-    profile: Profiles,
-    goal: float = 111.0,
-    tolerance: float = 0.5,
-    start: Literal["seed", "prior"] = "seed",
-    passes: int = 3,
-    stride: float = 5.0,
-) -> Method:
-    """The published hill climbing: toward a surprise of 111, by one density over all training traces of the 100 most varying units.
-
-    The authors' code takes the first 100 units of deviation 0.6 or more, a first stride of 5 (2 in pixels) and three passes;
-    it goes on to the end, where this stops a seed that has arrived.
-    """
-    surprise, layer = likelihood(subject, profile, per_class=False)
-    return _climbing(
-        "sinvad-surprise@paper", space, surprise, layer, goal, tolerance, start, passes, stride
-    )
-
-
+@method(
+    "sinvad-between",
+    paper=PAPER,
+    cite=CITE,
+    differences="walks to the subject's boundary with near classes instead of breeding",
+    generator="vae",
+    peers="quantised",
+)
 def sinvad_between(
-    *,
     space: Space,
     partners: Codes | None = None,
+    *,
     classes: int = 4,
     walks: int = 20,
     halvings: int = 9,
 ) -> Method:
-    """The nearest code whose image the subject gets wrong and every peer gets right.
+    """Nearest latent code whose image the subject misclassifies and every peer gets right.
 
-    Walks to the subject's own boundary with the `classes` nearest classes, each along other coordinates, and keeps the
-    nearest candidate at which the peers still see the label: one that lies between the networks' boundaries.
+    Walks to the subject's own boundary with the `classes` nearest classes, each along other
+    coordinates, and keeps the nearest candidate at which the peers still see the label: one that
+    lies between the networks' boundaries.
     """
     reach = 1.5 if partners is not None else 4.0
     return Method(
-        name="sinvad-between",
         space=space,
         search=Exits(
             codes=partners,
@@ -208,46 +267,43 @@ def sinvad_between(
     )
 
 
+@method(
+    "sinvad-between@code",
+    paper=PAPER,
+    cite=CITE,
+    differences=GENETIC,
+    generator="vae",
+    peers="quantised",
+    toy={"spread": 1.5, "generations": 20},
+)
 def sinvad_between_code(
-    *,
     space: Space,
+    *,
     population: int = 50,
     elite: int = 20,
     spread: float = 1.2,
     generations: int = 5000,
 ) -> Method:
-    """The genetic search of the authors' code for images that one network gets wrong and another right.
+    """Genetic search for images that one network misclassifies and another classifies correctly.
 
-    First population of deviation 1.2, reset mask 0.2, mutation halved when the best gains no more than 0.001. The journal
-    paper does not have this search. Differences as for `sinvad@paper`.
+    As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when
+    the best gains no more than 0.001. The journal paper does not have this search. Differences as
+    for `sinvad@paper`.
     """
     return Method(
-        name="sinvad-between@code",
         space=space,
         search=Genetic(
-            population=population, elite=elite, spread=spread, reset=0.2, decay=0.5, tolerance=1e-3, generations=generations
+            population=population,
+            elite=elite,
+            spread=spread,
+            reset=0.2,
+            decay=0.5,
+            tolerance=1e-3,
+            generations=generations,
         ),
         objective=NearestSplit(),
         oracle=Splits(),
         until="budget",
         needs="scores",
         budget=Budget(queries=1 + population + generations * (population - elite)),
-    )  # fmt: skip
-
-
-def _climbing(
-    name: str, space: Space, surprise: Likelihood, layer: str, goal: float | None, tolerance: float,
-    start: Literal["seed", "prior"], passes: int, stride: float,
-) -> Method:  # fmt: skip
-    objective = Surprise(surprise, layer, goal)
-    least = float(surprise.training().max()) if goal is None else -tolerance
-    return Method(
-        name=name,
-        space=space,
-        search=HillClimbing(passes=passes, stride=stride, start=start),
-        objective=objective,
-        oracle=Surprising(objective, least),
-        needs="activations",
-        budget=Budget(queries=5000),
-        taps={layer: trace},
     )

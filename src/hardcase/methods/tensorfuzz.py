@@ -1,4 +1,4 @@
-"""TensorFuzz: random noise guided by how new the outputs are; finds not-a-numbers, and disagreement with a coarser copy."""
+"""TensorFuzz: noise guided by novel outputs; finds NaNs, and disagreement with a coarser copy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,40 @@ from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, NonFinite
+from hardcase.registry import method
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model
 
-_NUMBERS = "tensorfuzz looks for answers that are not finite numbers, as there is no other model to disagree with."
+_NUMBERS = (
+    "tensorfuzz looks for answers that are not finite numbers, "
+    "as there is no other model to disagree with."
+)
 
 
+CITE = """@inproceedings{odena2019tensorfuzz,
+  author    = {Augustus Odena and Catherine Olsson and David Andersen and Ian Goodfellow},
+  title     = {{TensorFuzz}: Debugging Neural Networks with Coverage-Guided Fuzzing},
+  booktitle = {International Conference on Machine Learning (ICML)},
+  year      = {2019},
+  url       = {https://proceedings.mlr.press/v97/odena19a.html}
+}"""
+
+
+@method(
+    "tensorfuzz",
+    paper="Odena, Olsson, Andersen and Goodfellow, ICML 2019",
+    cite=CITE,
+    differences="8-bit copy instead of float16; images in [0, 1]; a corpus per seed; exact "
+    "nearest neighbours",
+    peers="quantised",
+    toy={"queries": 201},
+)
 def tensorfuzz(
-    *,
     subject: Model,
-    peers: tuple[Model, ...] = (),
     profile: Profiles,
+    peers: tuple[Model, ...] = (),
+    *,
     threshold: float = 1.0,
     radius: float = 0.2,
     sigma: float = 0.1,
@@ -37,21 +59,24 @@ def tensorfuzz(
     capacity: int = 32,
     queries: int = 1001,
 ) -> Method:
-    """Noise around each seed, from parents whose logits were far from all seen before, until a copy of the model disagrees.
+    """Noise guided by novel logits, until an 8-bit copy disagrees or the output is not finite.
 
-    Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural Networks with
-    Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
+    Parents are candidates whose logits were far from all seen before.
 
-    The peer is, unless one is given, the subject's own 8-bit copy (the original: float16). ``--oracle non-finite`` looks for NaN
-    and infinity instead. Differences from the reference: pictures in [0, 1], so `sigma` and `radius` are half of those on
-    [-1, 1] (0.2 and the paper's 0.4; its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
-    neighbours. `threshold` is compared with squared distances, as in the code (the paper says Euclidean).
+    Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural
+    Networks with Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
+
+    The peer is, unless one is given, the subject's own 8-bit copy (the original: float16).
+    ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
+    images in [0, 1], so `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4;
+    its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
+    neighbours. `threshold` is compared with squared distances, as in the code (the paper says
+    Euclidean).
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(classes, threshold))
     oracle = Disagree() if peers else NonFinite()
     return Method(
-        name="tensorfuzz",
         space=Pixels(Linf(radius)),
         search=Fuzzing(mutator=WhiteNoise(sigma), children=children),
         objective=Margin(),

@@ -21,7 +21,6 @@ from torch import Tensor
 from hardcase import tensors
 from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
-from hardcase.catalogue import citation_keys
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
@@ -144,7 +143,7 @@ def first_record(
         "accuracy": {"value": health.accuracy, "images": health.images},
         "totals": {"queries": 0, "gradients": 0, "peer_queries": 0},
         "notes": list(health.notes),
-        "citations": citation_keys(method.details.get("cite", ())),
+        "citations": list(method.details.get("cite", ())),
         **about,
     }
 

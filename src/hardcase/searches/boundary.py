@@ -11,19 +11,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.searches.interpolation import Partners
 from hardcase.tensors import chunks, flat, per_row
 from hardcase.types import Look, Seeds, State
 
-# --- The smallest share of near partners that reaches each other class, then what of the change can be taken back.
 
-
+@search("bisection", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """First, for each other class, the `rounds` nearest partners in turn: for each the interval of shares is halved
-    `halvings` times toward the smallest that makes the subject say that class. Then, for the nearest code that did, places of
-    the grid return to the seed's own code wherever the subject still says that class: the most changed places first, in
-    blocks of each of the sizes `blocks`. A class that was never reached costs nothing more, and so does a place at rest.
+    """Smallest interpolation weight of near partners that reaches each other class.
+
+    Then what of the change can be taken back. First, for each other class, the `rounds` nearest
+    partners in turn: for each the interval of shares is halved `halvings` times toward the smallest
+    that makes the subject say that class. Then, for the nearest code that did, places of the grid
+    return to the seed's own code wherever the subject still says that class: the most changed
+    places first, in blocks of each of the sizes `blocks`. A class that was never reached costs
+    nothing more, and so does a place at rest.
     """
 
     partners: Partners
@@ -144,7 +148,9 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
 
 @runtime_checkable
 class Codes(Protocol):
-    """Codes of labelled images; `take` copies the rows asked for, `mean` averages each line of rows without copying them."""
+    """Codes of labelled images; `take` copies the rows asked for, `mean` averages each line of rows
+    without copying them.
+    """
 
     @property
     def label(self) -> Tensor: ...
@@ -159,7 +165,9 @@ LIMIT = 10_000
 
 
 class Directions(NamedTuple):
-    """For each seed and goal: the goal's class (-1: none), the step between the classes, the step to its nearest code."""
+    """For each seed and goal: the goal's class (-1: none), the step between the classes, the step
+    to its nearest code.
+    """
 
     goal: Int[Tensor, "n c"]
     step: Float[Tensor, "n c d"]
@@ -244,20 +252,25 @@ WIDE = 4.0
 """How far a coordinate may go where no codes say how far they go: standard deviations of the prior."""
 
 
+@search("crossing", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """Walks from every seed toward near other classes along few coordinates; asks only whether a candidate fails.
+    """Shortest way into a near other class: few coordinates, shortened, bisected to the boundary.
 
-    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are tried in turn, `reach`
-    times as long at first, then just inside the shortest failing length; one that fails there is halved `halvings` times.
-    The first of `cuts` is the share of coordinates that is kept; where all goals are missed the next one is tried, and in
-    the end the nearest codes themselves. *Shorten*: `shorten` times a tenth of the coordinates goes back to the seed's
-    and the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: `closing` halvings along the
-    ray from the seed, so that the last failing candidate lies on the boundary. Lengths are L1. No coordinate leaves the
-    range of `codes`; without `codes`, steps are drawn from the prior.
+    Walks start from every seed; a query only asks whether a candidate fails.
 
-    With `apart` every class is a race of its own, won by reaching that class; with `toward` there is only that class.
-    A race is a track in the state, which names its seed by `row`.
+    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are
+    tried in turn, `reach` times as long at first, then just inside the shortest failing length; one
+    that fails there is halved `halvings` times. The first of `cuts` is the share of coordinates
+    that is kept; where all goals are missed the next one is tried, and in the end the nearest codes
+    themselves. *Shorten*: `shorten` times a tenth of the coordinates goes back to the seed's and
+    the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: `closing`
+    halvings along the ray from the seed, so that the last failing candidate lies on the boundary.
+    Lengths are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from
+    the prior.
+
+    With `apart` every class is a race of its own, won by reaching that class; with `toward` there
+    is only that class. A race is a track in the state, which names its seed by `row`.
     """
 
     codes: Codes | None = None
@@ -397,15 +410,21 @@ class Crossing:
 # --- Ways out of a class: random walks from every seed, halved to where they leave it, and what they enter there.
 
 
+@search("exits", needs="label")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exits:
-    """`walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of those that fail there.
+    """Random walks out of a class, bisected to the boundary, and the class they enter there.
 
-    A walk goes along the difference of two random codes, `reach` times as long as codes vary; without `codes` along the
-    prior. With `classes`, walks take turns toward that many near classes, along more or fewer (`cuts`) of the step's
-    largest coordinates, of which each walk leaves out others; every fourth goes anywhere. With `answers` a walk has left
-    where the subject leaves the seed's label, whatever the oracle says. The state ends with the class that each walk enters
-    where it leaves the seed's (-1: it never left) and the share of the walk at which it does; `row` names the seed.
+    `walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of
+    those that fail there.
+
+    A walk goes along the difference of two random codes, `reach` times as long as codes vary;
+    without `codes` along the prior. With `classes`, walks take turns toward that many near classes,
+    along more or fewer (`cuts`) of the step's largest coordinates, of which each walk leaves out
+    others; every fourth goes anywhere. With `answers` a walk has left where the subject leaves the
+    seed's label, whatever the oracle says. The state ends with the class that each walk enters
+    where it leaves the seed's (-1: it never left) and the share of the walk at which it does; `row`
+    names the seed.
     """
 
     codes: Codes | None = None

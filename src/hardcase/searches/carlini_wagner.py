@@ -7,16 +7,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.tensors import per_row
 from hardcase.types import Look, Seeds, State
 
 
+@search("carlini-wagner", needs="gradients", paper="Carlini and Wagner, IEEE S&P 2017")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarliniWagner:
-    """Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each seed's weight is
-    halved toward the largest that failed or multiplied by ten, and the walk starts again from the seed.
+    """Adam on distance plus weighted logit margin, the weight found by bisection.
 
-    All seeds walk at once, each with its own weight. The score is a logit margin, positive where the subject fails.
+    Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
+    seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
+    again from the seed.
+
+    All seeds walk at once, each with its own weight. The score is a logit margin, positive where
+    the subject fails.
     """
 
     stride: float = 0.02

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.registry import search
 from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Look, Seeds, State
 
@@ -26,7 +27,9 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (`rng` is for noise)."""
+    """`levels` are what it may draw from; `apply` changes pictures by one level each (`rng` is for
+    noise).
+    """
 
     name: str
     levels: tuple[float, ...]
@@ -244,11 +247,13 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay small.
+    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay
+    small.
 
-    A pixel change is small if fewer than `alpha` of the values differ from the reference picture, or none by `beta` of the
-    range. An affine change is done to the reference too and is always accepted, once; what had changed before it is added
-    (count) or compared (size) from then on. A child that is refused `tries` times is given up.
+    A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
+    or none by `beta` of the range. An affine change is done to the reference too and is always
+    accepted, once; what had changed before it is added (count) or compared (size) from then on. A
+    child that is refused `tries` times is given up.
     """
 
     affine: tuple[Operator, ...] = AFFINE
@@ -322,9 +327,18 @@ class Metamorphic:
         return (changed < int(self.alpha * values)) | (largest < int(self.beta * 255))
 
 
+@search(
+    "fuzzing",
+    needs="label",
+    paper="Xie et al., ISSTA 2019; Odena et al., ICML 2019",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuzzing:
-    """At every step `children` mutants of a parent of each live seed. Guides choose the parents (``corpus/z``)."""
+    """Mutants of parents that a corpus chooses: white noise, or label-preserving changes.
+
+    At every step `children` mutants of a parent of each live seed. Guides choose the parents
+    (``corpus/z``).
+    """
 
     mutator: Mutator
     children: int = 20

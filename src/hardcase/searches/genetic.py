@@ -8,20 +8,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.types import Look, Seeds, State
 
-# --- SINVAD's genetic algorithm: crossover, mutation where a code differs from its seed, and a mask that resets the rest.
 
-
+@search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Genetic:
-    """A population per seed, all seeds in one batch.
+    """Population per seed: crossover, mutation where a code differs from its seed, reset mask.
 
-    Each generation keeps the `elite` best and fills up with children of two parents drawn from them: single-point
-    crossover, normal mutation of the seed's current size on coordinates that differ from the seed's code, then every
-    coordinate is reset to the seed's with probability `reset`. A seed's mutation size shrinks by `decay` while its best
-    does not improve by more than `tolerance`, returns to `mutation` when it does, and the seed retires below `smallest` or
-    after `generations`.
+    SINVAD's genetic algorithm; all seeds are in one batch. Each generation keeps the `elite` best
+    and fills up with children of two parents drawn from them: single-point crossover, normal
+    mutation of the seed's current size on coordinates that differ from the seed's code, then every
+    coordinate is reset to the seed's with probability `reset`. A seed's mutation size shrinks by
+    `decay` while its best does not improve by more than `tolerance`, returns to `mutation` when it
+    does, and the seed retires below `smallest` or after `generations`.
     """
 
     population: int = 50
@@ -121,16 +122,18 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
     return z.gather(1, index[..., None].expand(-1, -1, z.shape[2]))
 
 
-# --- DiffChaser's genetic search: tournaments, uniform crossover and small mutations, pixel by pixel.
-
-
+@search("pixel-genetic", needs="scores", paper="Xie et al., IJCAI 2019")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelGenetic:
-    """A population per seed, all seeds in one batch; the best survives, every other place goes to a child.
+    """Population per seed: tournaments, uniform crossover and small mutations of pixels.
 
-    A child takes each number of its code from one of two parents, both winners of tournaments of `tournament`, with equal
-    chance; then a share of `rate` of its numbers moves by up to `reach` in either direction. The first population are copies
-    of the seed mutated at `first` instead. A seed retires after `generations`.
+    DiffChaser's genetic search; all seeds are in one batch, the best survives, every other place
+    goes to a child.
+
+    A child takes each number of its code from one of two parents, both winners of tournaments of
+    `tournament`, with equal chance; then a share of `rate` of its numbers moves by up to `reach` in
+    either direction. The first population are copies of the seed mutated at `first` instead. A seed
+    retires after `generations`.
     """
 
     population: int = 50

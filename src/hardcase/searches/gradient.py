@@ -9,18 +9,25 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.tensors import flat, per_row
 from hardcase.types import Aim, Look, Seeds, State
 
-# --- Adam on the code, uphill in the score, and from the first failure back toward the seed.
 
-
+@search(
+    "adam-ascent",
+    needs="gradients",
+    paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamAscent:
-    """Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
+    """Adam on the code, then a bisection from the first failure back to the seed.
 
-    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing side, and the seed is
-    finished. With 0 of them the campaign must stop seeds at their first failure.
+    Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
+
+    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing
+    side, and the seed is finished. With 0 of them the campaign must stop seeds at their first
+    failure.
     """
 
     stride: float = 0.01
@@ -134,7 +141,9 @@ def raw(slope: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square a step: it turns black if the move inside it is darker on the whole; else nothing moves."""
+    """One random square a step: it turns black if the move inside it is darker on the whole; else
+    nothing moves.
+    """
 
     size: int
 
@@ -159,12 +168,20 @@ def free(move: Tensor, rng: torch.Generator) -> Tensor:
     return move
 
 
+@search(
+    "gradient-ascent",
+    needs="gradients",
+    paper="Madry et al., ICLR 2018; Pei et al., SOSP 2017",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientAscent:
-    """From the seed (moved by uniform noise up to `jitter`), steps of `stride` along `direction` of the gradient.
+    """Steps along the sign, the unit vector or the scaled gradient of the score.
 
-    Each walk follows the aim that guides choose for it when it starts, and a new one every `renew` steps (0: never).
-    `shape` is what is left of a move once a constraint has had its say.
+    From the seed (moved by uniform noise up to `jitter`), steps of `stride` along `direction` of
+    the gradient.
+
+    Each walk follows the aim that guides choose for it when it starts, and a new one every `renew`
+    steps (0: never). `shape` is what is left of a move once a constraint has had its say.
     """
 
     stride: float
@@ -188,15 +205,16 @@ class GradientAscent:
         return {**state, "z": z, "step": state["step"] + 1}
 
 
-# --- Several gradient walks from every seed, each with an aim of its own: one for every unit, filter or layer, as MaXplore goes.
-
-
+@search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fan:
-    """`walks` walks of `steps` steps from each seed, `width` of them at a time; a walk that fails stops if `stop`.
+    """Several gradient walks per seed, each with an aim of its own.
 
-    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number: guides that `follow` are told
-    ``walk`` and ``row``, and so is every look.
+    One for every unit, filter or layer, as MaXplore goes: `walks` walks of `steps` steps from each
+    seed, `width` of them at a time; a walk that fails stops if `stop`.
+
+    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number:
+    guides that `follow` are told ``walk`` and ``row``, and so is every look.
     """
 
     walks: int

@@ -9,17 +9,22 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.tensors import flat
 from hardcase.types import Look, Seeds, State
 
 
+@search("hill-climbing", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HillClimbing:
-    """`passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's current `stride`.
+    """One coordinate after the other moved at random; a move stays if the score rises.
 
-    It starts from the seed, or from the standard normal prior. After each pass the stride becomes ("accepted") the mean
-    size of the moves that were kept, but at least the share of moves that were kept, or ("halved", or where none was kept)
-    half of what it was.
+    `passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's
+    current `stride`.
+
+    It starts from the seed, or from the standard normal prior. After each pass the stride becomes
+    ("accepted") the mean size of the moves that were kept, but at least the share of moves that
+    were kept, or ("halved", or where none was kept) half of what it was.
     """
 
     passes: int = 3

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.types import Look, Seeds, State
 
 
@@ -25,9 +26,13 @@ class Partners(Protocol):
     def take(self, rows: Tensor) -> Tensor: ...
 
 
+@search("interpolation", needs="label", paper="Duan, Dwyer and Yang, 2025 (ARGUS)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpolation:
-    """Every seed with every partner of another class, once, at a share of `mix`; `width` partners a step."""
+    """Every seed interpolated once with every partner of another class, at one weight.
+
+    The weight of the partner is `mix`; `width` partners are taken per step.
+    """
 
     partners: Partners
     mix: float

@@ -10,23 +10,33 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.registry import search
 from hardcase.searches import gradient
 from hardcase.searches.gradient import Direction, raw
 from hardcase.tensors import flat, per_row
 from hardcase.types import Aim, Feedback, Look, Seeds, State
 
 
+@search(
+    "worklist",
+    needs="gradients",
+    paper="Guo et al., ESEC/FSE 2018; Lee et al., ISSTA 2020",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worklist:
-    """Each seed has a list of entries, first come first served, that begins with the seed itself.
+    """Short gradient walks from a list that grows by candidates that are new and near.
 
-    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry and with an aim of its own. A
-    candidate joins the list (as a copy) if it adds more than `gain` to what the guides know and lies within `radius` of the
-    seed, relative to the seed's length. When a list is empty its seed starts again if `restart`, else it retires.
+    Each seed has a list of entries, first come first served, that begins with the seed itself.
 
-    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the seed's number ("seeds").
-    `peek`: an entry is looked at before guides choose for it. Looks carry among their aims ``row``, the seed's place, and
-    ``seen``, whether the picture was looked at before (walks start from pictures that were).
+    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry
+    and with an aim of its own. A candidate joins the list (as a copy) if it adds more than `gain`
+    to what the guides know and lies within `radius` of the seed, relative to the seed's length.
+    When a list is empty its seed starts again if `restart`, else it retires.
+
+    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the
+    seed's number ("seeds"). `peek`: an entry is looked at before guides choose for it. Looks carry
+    among their aims ``row``, the seed's place, and ``seen``, whether the picture was looked at
+    before (walks start from pictures that were).
     """
 
     stride: float

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
+from hardcase.registry import space
 from hardcase.tensors import flat, pad_rows, per_row
 from hardcase.types import Seeds
 
@@ -24,9 +25,11 @@ Meet = Callable[[int, Tensor], Tensor]
 
 @runtime_checkable
 class Staged(Protocol):
-    """What this space asks of a generator: an image for a latent code and a class, with a halt at each of its places.
+    """What this space asks of a generator: an image for a latent code and a class, with a halt at
+    each of its places.
 
-    Place 0 is the latent code itself. `early` are the places that are perturbed unless others are named.
+    Place 0 is the latent code itself. `early` are the places that are perturbed unless others are
+    named.
     """
 
     @property
@@ -48,7 +51,9 @@ class InStages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a perturbation enters: place `number` of the generator. `spread` is the typical size of the features there."""
+    """Where a perturbation enters: place `number` of the generator. `spread` is the typical size of
+    the features there.
+    """
 
     number: int
     shape: tuple[int, ...]
@@ -59,13 +64,22 @@ class Place:
         return prod(self.shape)
 
 
+@space(
+    "activations",
+    needs="a conditional GAN or VAE trained on the same data, or a generator of one's own",
+    paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
+)
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """One flat code of all perturbations, each in units of its place's spread, so that a step means as much everywhere.
+    """Perturbations of a conditional generator's early activations, in units of their spread.
 
-    `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must come from the
-    generator: their latent codes travel as ``context["latent"]``. With `sparing` the generator's features are computed a
-    second time for the gradient instead of being held: less memory, more time, the same bytes.
+    One flat code of all perturbations, each in units of its place's spread, so that a step means as
+    much everywhere.
+
+    `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must
+    come from the generator: their latent codes travel as ``context["latent"]``. With `sparing` the
+    generator's features are computed a second time for the gradient instead of being held: less
+    memory, more time, the same bytes.
     """
 
     generator: Staged

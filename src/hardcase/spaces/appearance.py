@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.registry import space
 from hardcase.spaces.coordinates import Coordinate, Geometry, Group, Optics, Part, Shape
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
@@ -32,12 +33,12 @@ PARTS: Mapping[str, type[Part]] = {
 """The parts that `appearance` knows, in the order in which an image passes through them."""
 
 
+@space("appearance", needs="nothing", paper="ours")
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """Changes of the seed's own image. A product's code is the concatenation of its parts' codes,
-    as they are written.
+    """Warp, camera, light, weather, focus and sensor changes of the seed's own image, or products.
 
-    Images pass through parts as light does, whatever order they are written in: scene, camera,
+    A product's code is the concatenation of its parts' codes, as they are written. Images pass through parts as light does, whatever order they are written in: scene, camera,
     light, weather, lens, sensor. Geometric parts make one resampling. Codes are in units of each
     coordinate's range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as
     blur).

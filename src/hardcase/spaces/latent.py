@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, pad_rows, tiled
 from hardcase.types import Images, Seeds
 
@@ -91,16 +92,26 @@ def _mapped(shape: tuple[int, ...]) -> Tensor:
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """What this space asks of a generator: mean and log-variance of an image's code, and an image for a code."""
+    """What this space asks of a generator: mean and log-variance of an image's code, and an image
+    for a code.
+    """
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def decode(self, z: Tensor) -> Tensor: ...
 
 
+@space(
+    "vae",
+    needs="a VAE trained on the same data",
+    paper="Kang, Feldt and Yoo, SBST 2020",
+)
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Codes of `vae`. Distances are L1, as SINVAD measures them."""
+    """Mean code of a variational autoencoder, with L1 distances.
+
+    Distances are L1, as SINVAD measures them.
+    """
 
     vae: Autoencoder
     name: str = "vae"
@@ -130,9 +141,17 @@ class Conditional(Protocol):
     def decode(self, z: Tensor, y: Tensor) -> Tensor: ...
 
 
+@space(
+    "conditional-vae",
+    needs="a conditional VAE trained on the same data",
+    paper="Sohn, Lee and Yan, NeurIPS 2015",
+)
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Codes of a conditional `vae`, always decoded as the seed's own class: what fails here should still be that class."""
+    """Mean code of a conditional VAE, always decoded as the seed's own class.
+
+    What fails here should still be of that class.
+    """
 
     vae: Conditional
     name: str = "conditional vae"
@@ -163,16 +182,23 @@ def latent(vae: Any) -> Latent | Labelled:
 
 @runtime_checkable
 class Quantiser(Protocol):
-    """What this space asks of a generator: a continuous code for an image, and the picture of a code once quantised."""
+    """What this space asks of a generator: a continuous code for an image, and the picture of a
+    code once quantised.
+    """
 
     def encode(self, x: Tensor) -> Tensor: ...
 
     def decode(self, z: Tensor) -> Tensor: ...
 
 
+@space(
+    "vqvae",
+    needs="a VQ-VAE trained on the same data",
+    paper="van den Oord et al., NeurIPS 2017; Duan, Dwyer and Yang, 2025 (ARGUS)",
+)
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Continuous codes of `vqvae`. Distances are Euclidean."""
+    """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances."""
 
     vqvae: Quantiser
     name: str = "vqvae"

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.registry import space
 from hardcase.tensors import flat, per_row
 from hardcase.types import Seeds
 
@@ -20,9 +21,10 @@ from hardcase.types import Seeds
 # them: a step in any direction is pulled back to the nearest picture that the constraint allows.
 
 
+@space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Unclipped:
-    """Pixels without a bound: the walk may leave [0, 1], though every picture that is looked at is clipped."""
+    """Pixels whose walk may leave [0, 1]; every queried image is clipped."""
 
     name: str = "unclipped pixels"
     keeps_code: bool = False
@@ -42,9 +44,13 @@ class Unclipped:
         return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
 
 
+@space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Light:
-    """The whole picture evenly brighter or darker, by at most `most`. The code may leave [0, 1]; pictures are clipped."""
+    """The whole image evenly brighter or darker.
+
+    By at most `most`. The code may leave [0, 1]; images are clipped.
+    """
 
     most: float = 1.0
     name: str = "light"
@@ -68,9 +74,13 @@ class Light:
         return flat(z - origin.z).mean(1).clamp(-self.most, self.most)
 
 
+@space("occlusion", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Occlusion:
-    """One rectangle of `size` (height, width) with free content. It lies at `place` (top, left), or anywhere, seed by seed."""
+    """One rectangle with free content, at a given or a random place.
+
+    Its `size` is (height, width). It lies at `place` (top, left), or at a random one per seed.
+    """
 
     size: tuple[int, int] = (10, 10)
     place: tuple[int, int] | None = None
@@ -103,9 +113,13 @@ class Occlusion:
         return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
 
 
+@space("blackout", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Blackout:
-    """`count` squares of `size` pixels, placed at random for each seed, inside which pixels may only grow darker: dirt."""
+    """Small squares inside which pixels may only grow darker.
+
+    Dirt: `count` squares of `size` pixels, placed at random for each seed.
+    """
 
     size: int = 6
     count: int = 8
@@ -169,7 +183,9 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
 
 @dataclass(frozen=True, slots=True)
 class Linf:
-    """No pixel moves by more than `radius`, rounded down to whole grey levels so that the 8-bit image obeys it too."""
+    """No pixel moves by more than `radius`, rounded down to whole grey levels so that the 8-bit
+    image obeys it too.
+    """
 
     radius: float
 
@@ -183,7 +199,9 @@ class Linf:
 
 @dataclass(frozen=True, slots=True)
 class L2:
-    """The Euclidean length of the change stays within `radius` (rounding to 8 bits may add at most half a level a pixel)."""
+    """The Euclidean length of the change stays within `radius` (rounding to 8 bits may add at most
+    half a level a pixel).
+    """
 
     radius: float
 
@@ -200,9 +218,13 @@ class L2:
         return flat(change).square().sum(1).sqrt()
 
 
+@space("pixels", needs="nothing")
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """Images in [0, 1] within `ball` around the seed."""
+    """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
+
+    The ball is `ball`, by default one without a bound.
+    """
 
     ball: Linf | L2 = L2(math.inf)
     name: str = "pixels"

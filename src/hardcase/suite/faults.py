@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -23,12 +21,12 @@ from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import Sampler
 from hardcase.generators.staged import Decoder
 from hardcase.generators.vae import Vae
-from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.oracles import Confident
 from hardcase.randomness import stream
+from hardcase.registry import Part, resolve
 from hardcase.semantics import FEATURES, measured
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Conditional, Grid, Labelled, Library, collect
@@ -375,15 +373,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -> Method:
     """The method with the benchmark's settings for it, and `settings` on top."""
-    if name not in METHODS:
-        raise choice("method", name, list(METHODS))
-    row = METHODS[name]
-    if row.peers == "quantised":
+    row = resolve("method", name)
+    if row.facts.get("peers") == "quantised":
         raise Problem(
             f"{name} compares networks; a fault of one network has nothing to compare with."
         )
-    module, _, function = row.where.partition(":")
-    recipe: Callable[..., Method] = getattr(import_module(f"hardcase.methods.{module}"), function)
     able: Mapping[str, Callable[[], Any]] = {
         "space": lambda: _space(row, here),
         "subject": lambda: subject,
@@ -391,26 +385,26 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
         "profile": lambda: Profiles(from_bytes(here.train.x[:1]), lambda: here.train),
         "partners": lambda: _partners(_space(row, here), here),
     }
-    wanted = inspect.signature(recipe).parameters
+    family = str(row.facts.get("generator", ""))
     given = {
         key: make()
         for key, make in able.items()
-        if key in wanted and not (key == "partners" and row.generator.startswith("vae"))
+        if key in row.given and not (key == "partners" and family.startswith("vae"))
     }
     options = {**SETTINGS.get(name, {}), **settings}
     for key in options:
-        if key not in wanted:
-            raise choice(f"option of {name}", key, [key for key in wanted if key not in able])
-    method = recipe(**given, **options)
+        if key not in row.options:
+            raise choice(f"option of {name}", key, list(row.options))
+    method: Method = row(**given, **options)
     return replace(method, oracle=Confident(confidence=MARGIN)) if name == "pgd" else method
 
 
-def _space(row: Recipe, here: Lab) -> Space:
+def _space(row: Part, here: Lab) -> Space:
     """The conditional VAE's code or activations, or a VQ-VAE of the same pictures."""
-    if row.seeds == "generator":
+    if row.facts.get("seeds") == "generator":
         assert isinstance(here.generator, Staged)
         return Activations(here.generator, early_places(here.generator, classes=2), classes=2)
-    if row.generator.startswith("vqvae"):
+    if str(row.facts.get("generator", "")).startswith("vqvae"):
         net, _ = trained_generator(
             "vqvae", here.train, here.test, seed=here.seed, device=here.device
         )

@@ -1,7 +1,7 @@
 """The laws that parts must pass, shipped so that third parties run the same ones on theirs.
 
-``check_method(lambda: my_method())``, ``check_space(my_space)`` and ``check_criterion(...)`` raise
-AssertionError with what they saw.
+``check_method(resolve("method", "mine.py:method"))`` (or a function that builds one),
+``check_space(my_space)`` and ``check_criterion(...)`` raise AssertionError with what they saw.
 """
 
 from __future__ import annotations
@@ -14,5 +14,6 @@ if TYPE_CHECKING:
     from hardcase.testing.criteria import check_criterion, check_pull
     from hardcase.testing.methods import check_method
     from hardcase.testing.spaces import check_space
+    from hardcase.testing.toys import World, toy_world
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
@@ -12,8 +14,9 @@ from safetensors.torch import load, save
 from hardcase import tensors
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
+from hardcase.registry import Part
 from hardcase.tensors import digest_tensors, from_bytes
-from hardcase.testing.toys import Counting, toy_images, toy_subject
+from hardcase.testing.toys import Counting, digit_world, toy_images, toy_subject, toy_world
 from hardcase.types import (
     KINDS,
     Budget,
@@ -109,7 +112,9 @@ def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = 
 def check_changes_nothing(
     make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
 ) -> None:
-    """Global randomness, seeds, weights, training flags and hooks are as before, also after an exception."""
+    """Global randomness, seeds, weights, training flags and hooks are as before, also after an
+    exception.
+    """
     subject, images = toy_subject(), some(5)
     before = _surroundings(subject, images)
     search(make(), images=images, subject=subject, peers=peers)
@@ -182,10 +187,60 @@ CHECKS = (
 )
 
 
-def check_method(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
-    """All laws of a method that `make` builds afresh for images of the toy world."""
+def check_method(make: Make | Part, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+    """All laws of a method.
+
+    Args:
+        make: A registered method (``resolve("method", "square.py:square")``), which is built in the
+            toy world with the options that its decorator calls ``toy``; or a function that builds
+            the method afresh.
+        peers: Models that a method made by a function compares with.
+        some: Where its seeds come from.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import check_method
+        >>> check_method(resolve("method", "fgsm"))
+    """
+    if isinstance(make, Part):
+        world = toy_world()
+        peers = world.peers(make)
+        some = world.seeds(make)
+        make = partial(toy_method, make)
     for check in CHECKS:
         check(make, peers, some)
+
+
+def toy_method(part: Part) -> Method:
+    """The method in the toy world, with the options that make it find something there."""
+    return toy_world().build(part, **part.facts.get("toy", {}))
+
+
+def method_facts(part: Part) -> dict[str, Any]:
+    """What a method's row says beside its decorator, read from the method itself.
+
+    Needs and budget are those of the method with its own options, for images of 28x28 pixels in ten
+    classes.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing.methods import method_facts
+        >>> method_facts(resolve("method", "pgd"))["budget"]
+        '40 gradients per seed'
+    """
+    made = digit_world().build(part)
+    return {"needs": made.needs, "budget": _spent(made.budget), "laws": _laws()}
+
+
+def _spent(budget: Budget) -> str:
+    kinds = {"queries": budget.queries, "gradients": budget.gradients}
+    said = [f"{count:,} {kind}" for kind, count in kinds.items() if count is not None]
+    text = " and ".join(said)
+    return f"{text[:-1] if text == '1 gradients' else text} per seed"
+
+
+def _laws() -> list[str]:
+    return [check.__name__.removeprefix("check_").replace("_", " ") for check in CHECKS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,48 @@
-"""Small worlds whose answers are known: a subject that names the brightest quarter, images, an exact auto-encoder."""
+"""Small worlds in which any registered method can be built: networks, images, exact generators.
+
+`toy_world` has known answers: its subject names the brightest quarter of an image. `digit_world`
+has the shapes of handwritten digits and networks that were never trained: methods are built there
+to read what they need and spend, not run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
+from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.tensors import to_bytes
-from hardcase.types import Answer, Images, Model, Offer, Tap
+from hardcase.registry import Part
+from hardcase.spaces.activations import Activations, early_places
+from hardcase.spaces.latent import Grid, Latent, Library, collect
+from hardcase.spaces.pixel import Pixels
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.types import Answer, Images, Method, Model, Offer, Space, Tap
 
-SIZE, CLASSES = 8, ("north-west", "north-east", "south-west", "south-east")
+SIZE = 8
+CLASSES = ("north-west", "north-east", "south-west", "south-east")
 
 
 class Quarters(nn.Module):
-    """Logits are the mean brightness of the four quarters of the image, through one hidden layer; failures are easy to make."""
+    """Logits are the mean brightness of the four quarters, through one hidden layer.
+
+    Failures are easy to make. Making one leaves the global random state as it was.
+    """
 
     def __init__(self, sharpness: float = 20.0) -> None:
         super().__init__()
-        self.mean = nn.Linear(SIZE * SIZE, 4, bias=False)
+        with torch.random.fork_rng(devices=()):
+            self.mean = nn.Linear(SIZE * SIZE, 4, bias=False)
+            self.out = nn.Linear(4, 4, bias=False)
         self.relu = nn.ReLU()
-        self.out = nn.Linear(4, 4, bias=False)
         quarter = torch.zeros(4, SIZE, SIZE)
         half = SIZE // 2
         for i in range(4):
@@ -39,7 +57,17 @@ class Quarters(nn.Module):
 
 
 def toy_subject(sharpness: float = 20.0) -> Subject:
+    """The network that names the brightest quarter of an image."""
     return Subject(Quarters(sharpness), classes=CLASSES, name="toy")
+
+
+@cache
+def toy_peer() -> Subject:
+    """A second opinion that differs a little from the toy subject's, for methods that compare."""
+    net = Quarters()
+    weight = net.mean.weight.data
+    weight += 0.04 * torch.randn(weight.shape, generator=stream(3, "peer"))
+    return Subject(net, classes=CLASSES, name="other toy")
 
 
 def toy_images(count: int = 5, seed: int = 0) -> Images:
@@ -63,7 +91,8 @@ class ToyAutoencoder(nn.Module):
         return z, torch.zeros_like(z)
 
     def decode(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m c h w"]:
-        return (z / 8 + 0.5).flip(1).reshape(-1, 1, SIZE, SIZE)
+        side = int(z.shape[1] ** 0.5)
+        return (z / 8 + 0.5).flip(1).reshape(-1, 1, side, side)
 
 
 class ToyQuantiser(nn.Module):
@@ -78,7 +107,9 @@ class ToyQuantiser(nn.Module):
 
 
 class ToyPainter(nn.Module):
-    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by the code's own numbers."""
+    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by
+    the code's own numbers.
+    """
 
     latent = 16
 
@@ -117,7 +148,9 @@ class _Brighten(nn.Module):
 
 
 class Counting:
-    """A model that counts the rows it is given and can refuse gradients or raise after a number of calls."""
+    """A model that counts the rows it is given and can refuse gradients or raise after a number of
+    calls.
+    """
 
     def __init__(
         self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None
@@ -140,3 +173,133 @@ class Counting:
         if x.requires_grad and self.offers != "gradients":
             raise AssertionError("a black-box method asked for gradients")
         return self.model(x, taps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All that a campaign can give to a method, small enough to be built in a moment.
+
+    Args:
+        subject: The network under test.
+        peer: A second network, for methods that compare.
+        images: That many images of the data set.
+        painted: That many seeds as a generator makes them.
+        profiled: Training images from which criteria learn what is usual.
+        partners: Training images whose codes searches walk toward.
+        spaces: The space of each family of generators.
+    """
+
+    subject: Model
+    peer: Model
+    images: Callable[[int], Images]
+    painted: Callable[[int], Images]
+    profiled: Images
+    partners: Images
+    spaces: Mapping[str, Space]
+
+    def build(self, part: Part, **options: Any) -> Method:
+        """The method with `options`, given whatever its parameters ask for."""
+        able: Mapping[str, Callable[[], Any]] = {
+            "space": lambda: self.space(part),
+            "partners": lambda: self._library(self.space(part)),
+            "subject": lambda: self.subject,
+            "peers": lambda: self.peers(part),
+            "profile": lambda: Profiles(from_bytes(self.images(1).x), lambda: self.profiled),
+        }
+        made = part(**{name: able[name]() for name in part.given if name in able}, **options)
+        assert isinstance(made, Method), f"{part.name} made a {type(made).__name__}"
+        return made
+
+    def space(self, part: Part) -> Space:
+        """The space of the method's own family of generators; pixels where it has none."""
+        return self.spaces[str(part.facts.get("generator", "pixels")).partition(":")[0]]
+
+    def peers(self, part: Part) -> tuple[Model, ...]:
+        """The other network, if the method compares networks."""
+        return () if part.facts.get("peers", "none") == "none" else (self.peer,)
+
+    def seeds(self, part: Part) -> Callable[[int], Images]:
+        """Where the method's seeds come from: the data, or its generator."""
+        return self.painted if part.facts.get("seeds") == "generator" else self.images
+
+    def _library(self, space: Space) -> Library:
+        """Codes of training images in `space`."""
+        images = self.partners
+        return collect(
+            images,
+            lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+            device=torch.device("cpu"),
+        )
+
+
+@cache
+def toy_world() -> World:
+    """The world in which laws are checked: every seed is easy to make fail.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing.toys import toy_world
+        >>> toy_world().build(resolve("method", "sinvad")).needs
+        'label'
+    """
+    return World(
+        subject=toy_subject(),
+        peer=toy_peer(),
+        images=toy_images,
+        painted=painted_images,
+        profiled=toy_images(40, seed=1),
+        partners=toy_images(40, seed=2),
+        spaces={
+            "pixels": Pixels(),
+            "vae": Latent(ToyAutoencoder()),
+            "vqvae": Grid(ToyQuantiser()),
+            "gan": _painter_space(),
+        },
+    )
+
+
+@cache
+def digit_world() -> World:
+    """Images of 28x28 pixels in ten classes, an untrained LeNet-5 and codes of 7x7 places."""
+
+    def network(seed: int) -> Subject:
+        net = build_classifier("lenet5", channels=1, size=28, classes=10, seed=seed)
+        return Subject(net, classes=tuple("0123456789"), name="digits")
+
+    return World(
+        subject=network(0),
+        peer=network(1),
+        images=_noise,
+        painted=painted_images,
+        profiled=_noise(200),
+        partners=_noise(40),
+        spaces={
+            "pixels": Pixels(),
+            "vae": Latent(ToyAutoencoder()),
+            "vqvae": Grid(_Folded()),
+            "gan": _painter_space(),
+        },
+    )
+
+
+class _Folded(nn.Module):
+    """Blocks of 4x4 pixels as the channels of a code grid."""
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
+        return nn.functional.pixel_unshuffle(x, 4)
+
+    def decode(self, z: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
+        return nn.functional.pixel_shuffle(z, 4)
+
+
+def _painter_space() -> Activations:
+    painter = ToyPainter()
+    return Activations(painter, early_places(painter, classes=4), classes=4)
+
+
+def _noise(count: int) -> Images:
+    """Uniform noise with labels that mean nothing."""
+    pixels = torch.rand(count, 1, 28, 28, generator=stream(0, "noise"))
+    label = torch.arange(count) % 10
+    names = tuple(f"noise/test/{i:05d}" for i in range(count))
+    return Images(to_bytes(pixels), label, names, tuple("0123456789"), name="noise")

@@ -1,0 +1,235 @@
+"""The one registry: decorators, presets, files of users, entry points, and what is said of a part."""
+
+import inspect
+import pkgutil
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+import pytest
+
+from hardcase import methods, registry, searches, spaces
+from hardcase.catalogue import describe
+from hardcase.errors import Problem
+from hardcase.registry import Preset, method, part, parts, resolve
+from hardcase.spaces.latent import Latent
+from hardcase.testing.methods import toy_method
+from hardcase.testing.toys import ToyAutoencoder
+
+FILE = '''
+from hardcase.methods.pgd import fgsm
+from hardcase.registry import Preset, method
+
+@method("push", paper="ours", toy={"epsilon": 0.4},
+        presets={"far": Preset(summary="a longer step", options={"epsilon": 0.9})})
+def push(target: int | None = None, *, epsilon: float = 0.2):
+    """One step, from outside.
+
+    Further words.
+    """
+    return fgsm(target, epsilon=epsilon)
+
+def plain(*, epsilon: float = 0.3):
+    """Not decorated."""
+    return fgsm(epsilon=epsilon)
+'''
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch):
+    """What a test registers is gone after it."""
+    for kind in ("method", "search", "space"):
+        parts(kind)
+    monkeypatch.setattr(
+        registry, "_parts", {kind: dict(known) for kind, known in registry._parts.items()}
+    )
+    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_decorator_is_the_whole_row():
+    @part(
+        "data", "dots", paper="ours", cite="@misc{me2026dots,\n}", differences="none", colour="red"
+    )
+    def dots(where, *, count: int = 4):
+        """As many dots
+        as asked for.
+
+        More.
+        """
+        return where, count
+
+    row = resolve("data", "dots")
+    assert row.summary == "As many dots as asked for"
+    assert row.given == ("where",)
+    assert {name: p.default for name, p in row.options.items()} == {"count": 4}
+    assert (row.keys, row.facts, row.differences) == (("me2026dots",), {"colour": "red"}, "none")
+    assert row("here", count=2) == dots("here", count=2) == ("here", 2)
+
+
+def test_the_options_of_a_class_are_its_fields_with_defaults():
+    @part("data", "squares")
+    @dataclass(frozen=True, kw_only=True)
+    class Squares:
+        """Squares."""
+
+        source: str
+        size: int = 3
+
+    row = resolve("data", "squares")
+    assert row.given == ("source",)
+    assert list(row.options) == ["size"]
+    assert row(source="x") == Squares(source="x")
+
+
+def test_a_preset_is_data_over_the_same_recipe():
+    @method(
+        "step",
+        presets={"big": Preset(summary="bigger", options={"epsilon": 0.9}, facts={"toy": {}})},
+        toy={"epsilon": 0.5},
+    )
+    def step(*, epsilon: float = 0.1):
+        """A step."""
+        return methods.fgsm(epsilon=epsilon)
+
+    small, big = resolve("method", "step"), resolve("method", "step@big")
+    assert big.options["epsilon"].default == 0.9
+    assert big().search.stride == 0.9
+    assert big(epsilon=0.2).search.stride == 0.2
+    assert (small().name, big().name, step().name) == ("step", "step@big", "step")
+    assert (small.facts["toy"], big.facts["toy"]) == ({"epsilon": 0.5}, {})
+    assert big.summary == "bigger"
+
+
+def test_methods_carry_the_name_they_were_asked_for_by():
+    space = Latent(ToyAutoencoder())
+    assert methods.sinvad(space=space).name == "sinvad"
+    assert methods.sinvad(space).name == "sinvad"
+    assert methods.sinvad_paper(space=space).name == "sinvad@paper"
+    assert toy_method(resolve("method", "deepxplore@adapt")).name == "deepxplore@adapt"
+    assert inspect.signature(methods.pgd).parameters["epsilon"].default == 0.3
+
+
+def test_a_preset_of_another_recipe_has_its_own_source():
+    row = resolve("method", "deepxplore@adapt")
+    assert row.keys == ("lee2020adapt",)
+    assert row.make is resolve("method", "adapt").make
+    assert resolve("method", "deepxplore@code").keys == ("pei2017deepxplore",)
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("push", 0.2), ("push@far", 0.9), ("plain", 0.3)])
+def test_a_part_of_a_users_file(file, name, epsilon):
+    row = resolve("method", f"{file}:{name}")
+    assert row.name == f"{file}:{name}"
+    assert row().search.stride == epsilon
+    assert row().name == row.name
+    assert resolve("method", f"{file}:{name}").name == row.name, "a file can be read twice"
+
+
+def test_a_decorated_part_of_a_file_keeps_its_row(file):
+    row = resolve("method", f"{file}:push")
+    assert (row.summary, row.paper) == ("One step, from outside", "ours")
+    assert toy_method(row).search.stride == 0.4
+    assert resolve("method", f"{file}:plain").paper == "supplied"
+
+
+def test_what_a_file_lacks_is_said(file):
+    with pytest.raises(Problem, match=r"(?s)no function 'pull'.*push"):
+        resolve("method", f"{file}:pull")
+    with pytest.raises(Problem, match=r"(?s)no preset of push 'fa'.*try: far"):
+        resolve("method", f"{file}:push@fa")
+    with pytest.raises(Problem, match="there is no file"):
+        resolve("method", "nowhere.py:push")
+
+
+def test_an_unknown_name_lists_the_choices_and_the_nearest():
+    with pytest.raises(
+        Problem, match=r"(?s)no method 'sinvat'.*known: adapt, .*tensorfuzz.*try: sinvad"
+    ):
+        resolve("method", "sinvat")
+    with pytest.raises(Problem, match=r"(?s)no kind of part 'methods'.*try: method"):
+        resolve("methods", "pgd")
+
+
+def test_two_parts_cannot_share_a_name(tmp_path, file):
+    resolve("method", f"{file}:push")
+    other = tmp_path / "other.py"
+    other.write_text(FILE)
+    with pytest.raises(
+        Problem, match=r"two parts of kind method are called 'push'.*mine.py.*other.py"
+    ):
+        resolve("method", f"{other}:push")
+
+
+def test_an_installed_package_offers_parts(tmp_path, monkeypatch):
+    (tmp_path / "outsider.py").write_text(FILE)
+    (tmp_path / "lost.py").write_text("raise SystemExit(0)")
+    about = tmp_path / "outsider-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outsider\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[hardcase.method]\nshove = outsider:plain\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "outsider", raising=False)
+    registry._loaded.discard("method")
+    assert resolve("method", "shove")().name == "shove"
+    (about / "entry_points.txt").write_text("[hardcase.method]\nbroken = lost:plain\n")
+    registry._loaded.discard("method")
+    with pytest.raises(
+        Problem, match=r"method 'broken' of the entry point lost:plain called sys.exit"
+    ):
+        parts("method")
+
+
+def classes(room, *needed):
+    """The classes of a room that have all these methods, protocols aside."""
+    for info in pkgutil.iter_modules(room.__path__):
+        module = import_module(f"{room.__name__}.{info.name}")
+        for _, found in inspect.getmembers(module, inspect.isclass):
+            own = found.__module__ == module.__name__ and not getattr(found, "_is_protocol", False)
+            if own and all(hasattr(found, name) for name in needed):
+                yield found
+
+
+@pytest.mark.parametrize(
+    ("kind", "room", "needed"),
+    [("search", searches, ("init", "step")), ("space", spaces, ("encode", "decode", "project"))],
+)
+def test_no_search_and_no_space_is_forgotten(kind, room, needed):
+    found = list(classes(room, *needed))
+    known = [row.make for row in parts(kind).values()]
+    assert len(found) > 8
+    assert {one.__name__ for one in found} == {one.__name__ for one in known}
+
+
+def test_searches_that_need_gradients_say_so():
+    for row in parts("search").values():
+        asks = "look.gradient(" in inspect.getsource(row.make)
+        assert (row.facts["needs"] == "gradients") == asks, row.name
+
+
+@pytest.mark.parametrize("kind", ["search", "space"])
+def test_rows_of_classes_are_complete(kind):
+    rows = describe(kind)
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row.keys() >= {
+            "name",
+            "summary",
+            "needs",
+            "paper",
+            "laws",
+            "options",
+            "differences",
+            "cite",
+        }
+        assert row["summary"]
+        assert row["needs"]
+        assert row["laws"]
+        assert not {"name", "keeps_code"} & row["options"].keys()
+    assert all("default" in option for row in rows for option in row["options"].values())
