@@ -260,7 +260,7 @@ def resolve(kind: str, spec: str) -> Part:
         return _supplied(kind, Path(path), member)
     known = parts(kind)
     if spec not in known:
-        raise choice(kind, spec, sorted(known))
+        raise choice(kind, spec, list(known))
     return known[spec]
 
 

@@ -34,13 +34,13 @@ def test_verbose_confesses_differences(capsys):
     assert all(row.differences in said for row in rows("methods"))
 
 
-@pytest.mark.parametrize("kind", ["spaces", "searches"])
-def test_rows_name_something_that_exists(kind):
-    from importlib import import_module
-
-    for row in rows(kind):
-        module, _, name = row.where.partition(":")
-        assert hasattr(import_module(f"hardcase.{kind}.{module}"), name)
+def test_verbose_shows_every_switch_with_its_value(capsys):
+    assert main(["list", "methods", "-v", "--format", "json"]) == 0
+    table = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert table["maxplore"]["options"]["clip"] == "true"
+    assert table["maxplore@code"]["options"]["clip"] == "false"
+    assert table["sinvad"]["budget"] == "123 queries per seed"
+    assert table["sinvad"]["cite"] == ["kang2020sinvad", "kang2024sinvad"]
 
 
 def test_an_unknown_table_is_a_usage_error(capsys):
