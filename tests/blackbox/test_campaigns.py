@@ -226,7 +226,8 @@ def test_what_a_black_box_cannot_do_is_told(place, model, capsys):
     )
     told = capsys.readouterr().err
     assert 'method "pgd" needs gradients' in told
-    assert "methods that work here: sinvad" in told
+    assert "methods that work here: argus" in told
+    assert ", sinvad," in told
     assert not Path("x").exists()
     assert command("layers", "--model", f"onnx:{model}", "--data", "npz:toy.npz") == 2
     assert "needs the layers of a network" in capsys.readouterr().err
