@@ -27,11 +27,10 @@ from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.subject import Subject
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
-from hardcase.randomness import stream
 from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
-from hardcase.spaces.latent import Grid, Labelled, Library, collect, latent
+from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest_tensors, from_bytes
 from hardcase.training.loop import TrainingProgress
@@ -269,16 +268,9 @@ class Context:
     @cached_property
     def partners(self) -> Library | None:
         """Codes of training images, to walk toward or to mix with; none where codes need a label."""
-        space = self.space
-        if isinstance(space, Labelled):
+        if isinstance(self.space, Labelled):
             return None
-        unknown = self.train.y.new_zeros(1)
-
-        def encode(x: Tensor) -> Tensor:
-            label = unknown.expand(len(x)).to(x.device)
-            return space.encode(x, label, stream(0, "partners", device=x.device))[0]
-
-        return collect(self.train, encode, device=self.subject.device)
+        return partners(self.space, self.train, device=self.subject.device)
 
     @cached_property
     def profile(self) -> Profiles:

@@ -114,11 +114,10 @@ def search_campaign(
                 campaign,
                 seeds.take(everything[rows]),
                 most.take(rows),
-                number=turn.start + place,
                 first=rows.start,
                 guides=guides,
             )
-            for place, rows in enumerate(cuts[turn])
+            for rows in cuts[turn]
         ]
         for guide in guides:
             guide.merge([part.deltas[guide.name] for part in done])
@@ -137,12 +136,12 @@ def search_campaign(
 
 
 def walk(
-    subject: Model, method: Method, seeds: Images, *, seed: int = 0, number: int = 0
+    subject: Model, method: Method, seeds: Images, *, seed: int = 0
 ) -> tuple[State, Int[Tensor, " n"]]:
     """The state in which the search of one shard ends, and the queries of each seed."""
     campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
     most = limits(method.budget, len(seeds))
-    shard, state = walk_shard(campaign, seeds, most, number=number, guides=method.guides)
+    shard, state = walk_shard(campaign, seeds, most, guides=method.guides)
     return state, shard.counts.queries
 
 

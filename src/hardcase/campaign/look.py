@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.record import Campaign, Counts, Limits, ordinal, within
+from hardcase.campaign.record import Campaign, Counts, Limits, within
 from hardcase.oracles import witness_margin
-from hardcase.tensors import chunks, flat, tile_rows, to_bytes, to_grid
+from hardcase.randomness import Rng
+from hardcase.tensors import chunks, flat, ordinal, tile_rows, to_bytes, to_grid
 from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
 
 # --- From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
@@ -269,7 +270,7 @@ class Door:
         seeds: Seeds,
         limits: Limits,
         guides: Sequence[Guide],
-        rng: torch.Generator,
+        rng: Rng,
     ) -> None:
         self.campaign = campaign
         self.method = campaign.method

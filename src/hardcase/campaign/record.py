@@ -13,7 +13,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, Witnessed
-from hardcase.tensors import margin
+from hardcase.tensors import margin, ordinal
 from hardcase.types import (
     KINDS,
     OFFERS,
@@ -78,17 +78,6 @@ class Keep:
             findings.witnessed,
         )
         return findings.take(rows)
-
-
-def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-    """How many earlier entries are of the same group, for each entry."""
-    order = groups.argsort(stable=True)
-    ranked = groups[order]
-    starts = torch.ones_like(ranked, dtype=torch.bool)
-    starts[1:] = ranked[1:] != ranked[:-1]
-    position = torch.arange(len(groups), device=groups.device)
-    first = torch.where(starts, position, 0).cummax(0).values
-    return torch.empty_like(order).index_put_((order,), position - first)
 
 
 def parse_keep(text: str) -> Keep:

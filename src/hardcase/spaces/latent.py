@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled
 from hardcase.types import Images, Seeds, Space
@@ -81,7 +81,7 @@ def partners(
 
     def encode(x: Tensor) -> Tensor:
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        return space.encode(x, unknown, stream(0, "partners", device=x.device))[0]
+        return space.encode(x, unknown, Rng.numbered(0, "partners", len(x), device=x.device))[0]
 
     return collect(images, encode, device=torch.device(device), limit=limit)
 
@@ -131,7 +131,7 @@ class Latent:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
@@ -171,7 +171,7 @@ class Labelled:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(lambda images, labels: self.vae.encode(images, labels)[0], x, y), {}
 
@@ -218,7 +218,7 @@ class Grid:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(self.vqvae.encode, x), {}
 

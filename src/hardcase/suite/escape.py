@@ -81,9 +81,9 @@ def measure(
     kinds = len(images.classes)
     parts = [_nowhere()]
     spent = 0
-    for number, rows in enumerate(chunks(len(seeds), SHARD)):
+    for rows in chunks(len(seeds), SHARD):
         some = seeds.take(torch.arange(len(seeds))[rows])
-        state, queries = walk(subject, method, some, seed=seed, number=number)
+        state, queries = walk(subject, method, some, seed=seed)
         parts.append(_walks(state, rows.start))
         spent += int(queries.sum())
     parts[0] = replace(parts[0], code=parts[-1].code[:0])

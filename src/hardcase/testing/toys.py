@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.registry import Part
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Latent, Library, collect
@@ -227,7 +227,7 @@ class World:
         images = self.partners
         return collect(
             images,
-            lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+            lambda x: space.encode(x, images.y[: len(x)], Rng.numbered(0, "space", len(x)))[0],
             device=torch.device("cpu"),
         )
 

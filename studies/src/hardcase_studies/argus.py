@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase.generators import quality
 from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.models.health import usable
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.boundary import nearest
 from hardcase.suite.retrain import GENTLE, Retraining, as_images, compare, tabulated
 from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
@@ -292,7 +292,7 @@ def draw(here: Lab, name: str, own: LatentModel, images: Images) -> str:
     subject = here.subject
     x = from_bytes(images.x.to(subject.device))
     y = images.y.to(subject.device)
-    z = own.space.encode(x, y, stream(0, device=x.device))[0]
+    z = own.space.encode(x, y, Rng.numbered(0, "space", len(x), device=x.device))[0]
     near = nearest(own.codes, Seeds(z, x, y, y), 1)[:, :, 0]  # n k
     goal = (y + 1 + torch.arange(len(y), device=y.device) % 3) % near.shape[1]
     goal = torch.where(goal == y, (goal + 1) % near.shape[1], goal)

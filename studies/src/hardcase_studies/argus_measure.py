@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hardcase.campaign.in_memory import on_cpu
 from hardcase.campaign.loop import run_shard
-from hardcase.campaign.record import Campaign, limits, ordinal, overlay, parse_keep
+from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.errors import Problem
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
@@ -21,11 +21,11 @@ from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
 from hardcase.oracles import LEAD
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.runs.verdicts import KNOWN
 from hardcase.statistics import PerSeed, label_diversity, mse, per_seed, ssim
 from hardcase.suite.tables import Bench
-from hardcase.tensors import chunks, from_bytes, margin, to_bytes, to_grid
+from hardcase.tensors import chunks, from_bytes, margin, ordinal, to_bytes, to_grid
 from hardcase.types import (
     KINDS,
     Budget,
@@ -273,7 +273,7 @@ def _measured(
     )  # some looks are at images that were seen before
     bounds = limits(overlay(Budget(queries=enough, gradients=enough), method.budget), len(images))
     shard = run_shard(
-        campaign, images, bounds, number=number, guides=method.guides,
+        campaign, images, bounds, guides=method.guides,
         stop=lambda counts: count is not None and int(witness.made.max()) >= count,
     )  # fmt: skip
     alive = ~shard.counts.lost.cpu()
@@ -381,7 +381,7 @@ def mixed(
 
 def decode_mixture(own: LatentModel, x: Tensor, y: Tensor, partner: Tensor, mix: float) -> Tensor:
     """Pictures of `x` mixed with partners, image by image."""
-    z, context = own.space.encode(x, y, stream(0, "mixed", device=x.device))
+    z, context = own.space.encode(x, y, Rng.numbered(0, "mixed", len(x), device=x.device))
     each = torch.arange(len(x), device=x.device)
     seeds = Seeds(z, x, y, each, context).take(each.repeat_interleave(partner.shape[1]))
     code = (1 - mix) * seeds.z + mix * own.codes.take(partner.reshape(-1))

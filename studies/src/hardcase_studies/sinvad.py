@@ -21,7 +21,7 @@ from hardcase.methods.sinvad import sinvad, sinvad_paper, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.statistics import interval
@@ -476,7 +476,9 @@ def _l2(one: Tensor, two: Tensor) -> float:
 def encoded(space: Space, images: Images, here: Lab) -> Tensor:
     device = here.subject.device
     return space.encode(
-        from_bytes(images.x.to(device)), images.y.to(device), stream(0, "shown", device=device)
+        from_bytes(images.x.to(device)),
+        images.y.to(device),
+        Rng.numbered(0, "shown", len(images), device=device),
     )[0].cpu()
 
 

@@ -1,0 +1,113 @@
+"""Natural failures: another appearance of the same image that the subject misreads and others do not."""
+
+from __future__ import annotations
+
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.registry import method
+from hardcase.searches.evolution import Evolution
+from hardcase.searches.gradient import AdamAscent
+from hardcase.spaces.appearance import Appearance, appearance
+from hardcase.types import Budget, Method
+
+PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
+CITE = (
+    """@inproceedings{pei2017deepxplore,
+  title = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
+  author = {Pei, Kexin and Cao, Yinzhi and Yang, Junfeng and Jana, Suman},
+  booktitle = {SOSP},
+  year = {2017},
+}""",
+    """@inproceedings{song2018unrestricted,
+  title = {Constructing Unrestricted Adversarial Examples with Generative Models},
+  author = {Song, Yang and Shu, Rui and Kushman, Nate and Ermon, Stefano},
+  booktitle = {NeurIPS},
+  year = {2018},
+  note = {arXiv:1805.07894},
+}""",
+    """@inproceedings{xiao2018spatially,
+  title = {Spatially Transformed Adversarial Examples},
+  author = {Xiao, Chaowei and Zhu, Jun-Yan and Li, Bo and He, Warren and Liu, Mingyan and Song, Dawn},
+  booktitle = {ICLR},
+  year = {2018},
+  note = {arXiv:1801.02612},
+}""",
+)
+SMALL = 64
+"""Up to this side an image is a small one: figures bend, and light hardly matters."""
+
+
+@method("natural", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "light"})
+def natural(
+    shape: tuple[int, int, int],
+    *,
+    space: str = "auto",
+    gradients: int = 100,
+    stride: float = 0.05,
+    retreat: int = 6,
+) -> Method:
+    """The seed's own image, bent and lit otherwise, until the subject leaves a label others keep.
+
+    Adam on the code of a space of appearance raises the logit margin of the best wrong class; with
+    witnesses, what they lack to keep the label is subtracted. From the first (witnessed) failure
+    the way back to the seed is halved, so that the change that is stored is about the smallest on
+    that way.
+
+    Args:
+        shape: Channels, height and width of the images; a campaign fills it in.
+        space: A product of warp, camera, light, weather, focus and sensor; ``auto`` takes a warp
+            for small images and warp and light for photographs.
+        gradients: Budget per seed.
+        stride: Step of Adam, in units of each coordinate's natural range.
+        retreat: Halvings of the way back toward the seed.
+    """
+    return Method(
+        name="natural",
+        space=_space(space, shape),
+        search=AdamAscent(stride=stride, retreat=retreat),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+        needs="gradients",
+        budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
+    )
+
+
+@method("natural-blackbox", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "light"})
+def natural_blackbox(
+    shape: tuple[int, int, int],
+    *,
+    space: str = "auto",
+    queries: int = 400,
+    pairs: int = 10,
+    spread: float = 0.2,
+    retreat: int = 8,
+) -> Method:
+    """`natural` by queries alone: an evolution strategy whose spread grows until something fails.
+
+    Works with scores and with labels alone; gradients of nobody are needed.
+
+    Args:
+        shape: Channels, height and width of the images; a campaign fills it in.
+        space: As for `natural`.
+        queries: Budget per seed.
+        pairs: Antithetic pairs of candidates per step.
+        spread: First standard deviation of candidates, in units of the natural range.
+        retreat: Halvings of the way back toward the seed.
+    """
+    return Method(
+        name="natural-blackbox",
+        space=_space(space, shape),
+        search=Evolution(pairs=pairs, spread=spread, retreat=retreat),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+        needs="label",
+        budget=Budget(queries=queries),
+    )
+
+
+def _space(text: str, shape: tuple[int, int, int]) -> Appearance:
+    if text == "auto":
+        text = "warp" if max(shape[1:]) <= SMALL and shape[0] == 1 else "warp*light"
+    return appearance(text, shape=shape)

@@ -1,0 +1,131 @@
+"""A search by queries alone: an antithetic evolution strategy whose spread grows until it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.randomness import Rng
+from hardcase.registry import search
+from hardcase.tensors import flat, per_row
+from hardcase.types import Feedback, Look, Seeds, State
+
+
+@search(
+    "evolution", paper="Salimans et al., 2017, arXiv 1703.03864; antithetic pairs, ranked scores"
+)
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
+
+    Each step asks about `pairs` antithetic pairs per seed. While nothing fails the spread grows, so
+    that a subject that tells only its label is found out as well; from the first failure on, the
+    way between the seed and the nearest failing candidate is halved, keeping to the failing side.
+
+    Args:
+        pairs: Antithetic pairs of candidates per step and seed.
+        spread: First standard deviation of candidates, in units of the code.
+        growth: Factor of the spread after a step without progress.
+        most: Greatest spread.
+        stride: Step of the centre, in units of the spread.
+        retreat: Halvings of the way back toward the seed.
+    """
+
+    pairs: int = 10
+    spread: float = 0.2
+    growth: float = 1.25
+    most: float = 0.8
+    stride: float = 1.0
+    retreat: int = 8
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        none = torch.zeros(len(seeds), device=seeds.z.device)
+        return {
+            "centre": seeds.z.clone(),
+            "start": seeds.z.clone(),
+            "found": seeds.z.clone(),
+            "spread": none + self.spread,
+            "best": none - torch.inf,
+            "low": none.clone(),
+            "high": none + torch.inf,  # a share of the way to `found`, once something fails
+            "halved": torch.zeros_like(seeds.y),
+        }
+
+    def step(self, state: State, look: Look, rng: Rng) -> State:
+        back = state["high"].isfinite()
+        state = self._spread_out(state, look, rng, (look.live & ~back).nonzero().squeeze(1))
+        return self._halve(state, look, (look.live & back).nonzero().squeeze(1))
+
+    def _spread_out(self, state: State, look: Look, rng: Rng, rows: Int[Tensor, " r"]) -> State:
+        if not len(rows):
+            return state
+        centre = state["centre"][rows]
+        spread = per_row(state["spread"][rows], centre)
+        noise = rng.normal(rows, (self.pairs, *centre.shape[1:]))  # r p *code
+        both = torch.cat([noise, -noise], 1)  # r 2p *code
+        asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
+        feedback = look(asked, rows.repeat_interleave(2 * self.pairs))
+        score = feedback.score.reshape(len(rows), -1)
+        uphill = (per_row(_ranked(score).flatten(), asked) * both.flatten(0, 1)).reshape_as(both)
+        pull = uphill.sum(1)
+        pull = pull / per_row(flat(pull).norm(dim=1).clamp_min(1e-12), pull)
+        size = float(centre[0].numel()) ** 0.5
+        progress = score.amax(1) > state["best"][rows] + 1e-4
+        wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
+        found, fails = _nearest(feedback, state["start"][rows], len(rows))
+        moved = centre + self.stride * spread * size**0.5 * pull
+        return {
+            **state,
+            "centre": state["centre"].index_copy(0, rows, moved),
+            "spread": state["spread"].index_copy(
+                0, rows, torch.where(progress, state["spread"][rows], wider)
+            ),
+            "best": state["best"].index_copy(
+                0, rows, torch.maximum(state["best"][rows], score.amax(1))
+            ),
+            "found": state["found"].index_copy(0, rows, found),
+            "high": state["high"].index_copy(0, rows, torch.where(fails, 1.0, torch.inf)),
+        }
+
+    def _halve(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+        if not len(rows):
+            return state
+        low = state["low"][rows]
+        high = state["high"][rows]
+        start = state["start"][rows]
+        share = (low + high) / 2
+        fails = look(start + per_row(share, start) * (state["found"][rows] - start), rows).failed
+        halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
+        look.retire(rows[halved[rows] >= self.retreat])
+        return {
+            **state,
+            "low": state["low"].index_copy(0, rows, torch.where(fails, low, share)),
+            "high": state["high"].index_copy(0, rows, torch.where(fails, share, high)),
+            "halved": halved,
+        }
+
+
+def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
+    """Ranks in place of scores, centred: the worst gets -0.5, the best 0.5; equal scores equal ranks."""
+    order = score.argsort(dim=1, stable=True)
+    rank = torch.empty_like(score).scatter_(
+        1, order, torch.arange(score.shape[1], device=score.device).expand_as(score).float()
+    )
+    flat_scores = score.amax(1, keepdim=True) == score.amin(1, keepdim=True)
+    centred = rank / max(score.shape[1] - 1, 1) - 0.5
+    return torch.where(flat_scores, torch.zeros_like(centred), centred)
+
+
+def _nearest(
+    feedback: Feedback, start: Float[Tensor, "r *code"], count: int
+) -> tuple[Tensor, Tensor]:
+    """The failing candidate of each seed that is nearest to its code, and whether there is one."""
+    z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
+    away = (z - start[:, None]).flatten(2).norm(dim=2)
+    failed = feedback.failed.reshape(count, -1)
+    away = torch.where(failed, away, torch.inf)
+    pick = away.argmin(1)
+    return z[torch.arange(count, device=z.device), pick], failed.any(1)
