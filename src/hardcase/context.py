@@ -27,7 +27,7 @@ from hardcase.methods.catalogue import METHODS, Recipe
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.subject import Subject
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, collect, latent
@@ -290,7 +290,9 @@ def _partners(space: Space, bench: Bench) -> Library:
 
     def encode(x: Tensor) -> Tensor:
         return space.encode(
-            x, unknown.expand(len(x)).to(x.device), stream(0, "partners", device=x.device)
+            x,
+            unknown.expand(len(x)).to(x.device),
+            Rng.numbered(0, "partners", len(x), device=x.device),
         )[0]
 
     return collect(train, encode, device=bench.subject.device)

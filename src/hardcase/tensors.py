@@ -103,6 +103,17 @@ def per_row(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+    """How many earlier entries are of the same group, for each entry."""
+    order = groups.argsort(stable=True)
+    ranked = groups[order]
+    starts = torch.ones_like(ranked, dtype=torch.bool)
+    starts[1:] = ranked[1:] != ranked[:-1]
+    position = torch.arange(len(groups), device=groups.device)
+    first = torch.where(starts, position, 0).cummax(0).values
+    return torch.empty_like(order).index_put_((order,), position - first)
+
+
 def margin(logits: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
     """Best other logit minus the label's own: positive where the label has lost."""
     own = logits.gather(1, label[:, None])

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.randomness import balanced_order
+from hardcase.randomness import Rng, balanced_order
 
 State = dict[str, Tensor]
 """What a search remembers between steps: plain tensors, so that it can be saved and loaded at any step."""
@@ -105,6 +105,11 @@ class Seeds:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def copy(self) -> Seeds:
+        """The same seeds in memory of their own: who edits them in place edits nobody else's."""
+        context = {name: value.clone() for name, value in self.context.items()}
+        return Seeds(self.z.clone(), self.x.clone(), self.y.clone(), self.id.clone(), context)
 
     def take(self, rows: Int[Tensor, " m"]) -> Seeds:
         context = {name: value[rows] for name, value in self.context.items()}
@@ -227,7 +232,8 @@ class Model(Protocol):
 
 @runtime_checkable
 class Space(Protocol):
-    """Where candidates live. `keeps_code`: findings store their code because the image alone does not give it back."""
+    """Where candidates live. `keeps_code`: findings store their code because the image alone does not give it back. In
+    `encode`, row i of the images draws from seed i of `rng`."""
 
     @property
     def name(self) -> str: ...
@@ -236,7 +242,7 @@ class Space(Protocol):
     def keeps_code(self) -> bool: ...
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]: ...
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]: ...
@@ -268,9 +274,12 @@ class Look(Protocol):
 
 @runtime_checkable
 class Search(Protocol):
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State: ...
+    """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being seeds' positions: each seed has numbers
+    of its own, so that its way depends on no neighbour."""
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State: ...
+    def init(self, seeds: Seeds, rng: Rng) -> State: ...
+
+    def step(self, state: State, look: Look, rng: Rng) -> State: ...
 
 
 @runtime_checkable
@@ -283,7 +292,7 @@ class Guide(Protocol):
     @property
     def taps(self) -> Mapping[str, Tap]: ...
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim: ...
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim: ...
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]: ...
 
@@ -300,7 +309,7 @@ class Guide(Protocol):
 class Following(Protocol):
     """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes on should aim at now."""
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim: ...
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim: ...
 
 
 @runtime_checkable

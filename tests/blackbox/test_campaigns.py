@@ -15,7 +15,7 @@ from hardcase.methods.neurons import Profiles
 from hardcase.models.http import Http, Manners
 from hardcase.models.onnx import Onnx
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.runs.results import Run
 from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.tensors import from_bytes
@@ -48,7 +48,7 @@ def recipe(name, subject):
     grid, others = Grid(ToyQuantiser()), toy_images(40, seed=2)
     partners = collect(
         others,
-        lambda x: grid.encode(x, others.y[: len(x)], stream(0))[0],
+        lambda x: grid.encode(x, others.y[: len(x)], Rng.numbered(0, "space", len(x)))[0],
         device=torch.device("cpu"),
     )
     latent = Latent(ToyAutoencoder())

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from hardcase.campaign.record import ordinal, parse_keep
+from hardcase.campaign.record import parse_keep
 from hardcase.errors import Problem
+from hardcase.tensors import ordinal
 
 SEED = torch.tensor([0, 0, 1, 0, 1, 0])
 KIND = torch.tensor([0, 0, 0, 0, 0, 2])

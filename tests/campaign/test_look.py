@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.campaign.look import Door
-from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.loop import enter, numbers, run_shard
 from hardcase.campaign.record import Campaign, Keep, Limits
 from hardcase.errors import Problem
 from hardcase.methods import pgd
@@ -46,10 +46,10 @@ def method(**changes):
 def door(images=None, *, queries=MANY, gradients=MANY, subject=None, **changes):
     images = toy_images() if images is None else images
     campaign = Campaign(subject=subject or toy_subject(), method=method(**changes), keep=Keep())
-    seeds = enter(campaign, images, 0, stream(0))
+    seeds = enter(campaign, images)
     n = len(images)
     bounds = Limits(torch.full((n,), queries), torch.full((n,), gradients))
-    return Door(campaign, seeds, bounds, (), stream(0))
+    return Door(campaign, seeds, bounds, (), numbers(campaign, images, "guides"))
 
 
 def swapped(look):

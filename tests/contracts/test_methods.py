@@ -9,7 +9,7 @@ import torch
 from hardcase.methods.catalogue import METHODS
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.tensors import from_bytes
@@ -81,7 +81,7 @@ def partners_of(generator):
     space, images = SPACES[generator.partition(":")[0]](), toy_images(40, seed=2)
     return collect(
         images,
-        lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+        lambda x: space.encode(x, images.y[: len(x)], Rng.numbered(0, "space", len(x)))[0],
         device=torch.device("cpu"),
     )
 

@@ -7,6 +7,7 @@ from worlds import World
 from hardcase.campaign.record import Campaign
 from hardcase.criteria.criterion import Measure, toward
 from hardcase.methods import pgd
+from hardcase.randomness import Rng
 from hardcase.tensors import from_bytes
 
 
@@ -42,7 +43,8 @@ def test_following_a_criterion_covers_more_than_walking_at_random(world, spec):
 
 
 def _walk(world, criterion: Measure, *, guided):
-    x0, rng = from_bytes(world.images.x[:20]), torch.Generator().manual_seed(0)
+    x0, noise = from_bytes(world.images.x[:20]), torch.Generator().manual_seed(0)
+    rng = Rng.numbered(0, "guides", 20)
     rows, x, pull = torch.arange(20), from_bytes(world.images.x[:20]), toward(criterion)
     criterion.update(world.look(x, criterion, seeds=x0, ids=rows))
     for step in range(20):
@@ -56,7 +58,7 @@ def _walk(world, criterion: Measure, *, guided):
             )
         )
         (slope,) = torch.autograd.grad(score.sum(), x)
-        slope = slope if guided else torch.randn(x.shape, generator=rng)
+        slope = slope if guided else torch.randn(x.shape, generator=noise)
         x = (
             x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]
         ).clamp(0, 1)

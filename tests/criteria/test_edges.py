@@ -11,6 +11,7 @@ from hardcase.criteria.frame import Frame
 from hardcase.criteria.profile import Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
+from hardcase.randomness import Rng
 from hardcase.tensors import from_bytes
 from tiny import bars
 
@@ -69,7 +70,9 @@ def test_a_unit_that_is_all_constant_leaves_nothing_to_cover():
     measure = Measure("it", rule)
     measure.observe(Frame({"l": torch.tensor([[1.0]])}, torch.zeros(1, 2)))
     assert (measure.tally().covered, measure.tally().total, measure.value()) == (0, 0, 0.0)
-    assert rule.choose(2, torch.Generator(), measure.memory)["section"].shape == (2,)
+    assert rule.choose(torch.arange(2), Rng.numbered(0, "guides", 2), measure.memory)[
+        "section"
+    ].shape == (2,)
 
 
 @pytest.mark.parametrize("spec", CRITERIA)

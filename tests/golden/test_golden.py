@@ -12,6 +12,7 @@ import torch
 
 from hardcase.methods import argus, cw, fgsm, pgd, sinvad
 from hardcase.methods.sinvad import sinvad_paper
+from hardcase.randomness import Rng
 from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.testing.methods import search
 from hardcase.testing.toys import ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
@@ -24,7 +25,7 @@ def partners(space):
     images = toy_images(40, seed=1)
     return collect(
         images,
-        lambda x: space.encode(x, torch.zeros(len(x)).long(), torch.Generator())[0],
+        lambda x: space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0],
         device=toy_subject().device,
     )
 

@@ -7,7 +7,7 @@ from hardcase.guides.adapt import Adaptive, Learning, Pools, score, tenths
 from hardcase.guides.corpus import Fading, Recent
 from hardcase.guides.units import PICKS, Board, Deviating, Facts, FailingOnly, Hits, Strategies
 from hardcase.oracles import LeavesLabel
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.types import Probe, Seeds
 
 UNITS = 12
@@ -36,6 +36,10 @@ def probe(values, *, rows=None, wrong=None, aim=None):
     origin = Seeds(z, z, label, torch.arange(count))
     aim = {**(aim or {}), "row": torch.arange(count) if rows is None else rows}
     return Probe(z, z, logits, origin, (), {"units": values}, aim)
+
+
+def numbers(seed, name="guides"):
+    return Rng.numbered(seed, name, 4096)
 
 
 def values(seed, count=8):
@@ -72,10 +76,10 @@ def learn(guide, probes, rng):
 def test_shards_merged_in_order_know_what_one_pass_knows(make):
     looks = [probe(values(i)) for i in range(6)]
     whole, parts = make(), make()
-    learn(whole, looks, stream(0))
+    learn(whole, looks, numbers(0))
     forks = [parts.fork() for _ in range(3)]
     for i, fork in enumerate(forks):
-        learn(fork, looks[2 * i : 2 * i + 2], stream(i))
+        learn(fork, looks[2 * i : 2 * i + 2], numbers(i))
     parts.merge([fork.delta() for fork in forks])
     whole.merge([])
     assert torch.equal(parts.hits.base, whole.hits.base)
@@ -85,11 +89,11 @@ def test_shards_merged_in_order_know_what_one_pass_knows(make):
 
 def test_a_fork_does_not_touch_its_base_and_hands_on_only_its_own():
     guide = strategies()
-    learn(guide, [probe(values(0))], stream(0))
+    learn(guide, [probe(values(0))], numbers(0))
     guide.merge([])
     before = guide.hits.base.clone()
     fork = guide.fork()
-    learn(fork, [probe(values(1))], stream(0))
+    learn(fork, [probe(values(1))], numbers(0))
     assert torch.equal(guide.hits.base, before)
     assert torch.equal(fork.delta()["hits"], (values(1) > 0.5).sum(0))
 
@@ -120,12 +124,19 @@ def test_each_seed_can_count_for_itself():
 
 def board(hits, shown=None):
     shown = torch.full(hits.shape, 0.5) if shown is None else shown
-    return Board(hits, facts().heavy, shown, 0.5, torch.ones(UNITS, dtype=torch.bool))
+    return Board(
+        torch.arange(len(hits)),
+        hits,
+        facts().heavy,
+        shown,
+        0.5,
+        torch.ones(UNITS, dtype=torch.bool),
+    )
 
 
 def test_picks_go_where_they_say():
     hits = torch.arange(UNITS).expand(2000, -1)
-    drawn = {name: PICKS[name](board(hits), 1, stream(7, name))["unit"].flatten() for name in PICKS if name not in ("across", "apart")}  # fmt: skip
+    drawn = {name: PICKS[name](board(hits), 1, numbers(7, name))["unit"].flatten() for name in PICKS if name not in ("across", "apart")}  # fmt: skip
     assert set(drawn["uncovered"].tolist()) == {0}
     assert set(drawn["heavy"].tolist()) == {3}
     assert set(drawn["most"].tolist()) == {11}
@@ -142,11 +153,11 @@ def test_picks_go_where_they_say():
 def test_units_near_the_threshold_are_pushed_across_or_apart():
     shown = torch.tensor([[0.0, 0.6, 0.55, 0.9, 0.45, 0.35, 0.1, 0.2, 0.74, 0.3, 0.5, 1.0]])
     for name, sign in (("across", -1.0), ("apart", 1.0)):
-        pick = PICKS[name](board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, stream(0))
+        pick = PICKS[name](board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, numbers(0))
         assert pick["unit"].tolist() == [[1, 2, 4, 5]]
         assert pick["sign"].tolist() == [[sign, sign, -sign, -sign]]
     nothing = PICKS["across"](
-        board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, stream(0)
+        board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, numbers(0)
     )
     assert not nothing["sign"].any()
 
@@ -154,7 +165,7 @@ def test_units_near_the_threshold_are_pushed_across_or_apart():
 def test_strategies_take_turns_when_a_list_starts_and_stay_while_it_goes_on():
     guide = Strategies("s", Shown(), facts(), ("most", "least", "heavy"), 1, cycle=True)
     guide.hits.add(torch.zeros(1, dtype=torch.int64), torch.arange(UNITS)[None] == 7)
-    rows, rng = torch.tensor([0, 1]), stream(0)
+    rows, rng = torch.tensor([0, 1]), numbers(0)
     picked = []
     for _ in range(4):
         aim = guide.choose(rows, rng)
@@ -185,7 +196,7 @@ def test_scores_are_the_product_of_features_and_vector():
 def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
     base = {"vector": torch.empty(0, 29), "cover": torch.empty(0, UNITS, dtype=torch.bool)}
     pools = Pools(base, UNITS, 4, 10, each=False)
-    rows, rng = torch.tensor([0, 1]), stream(0)
+    rows, rng = torch.tensor([0, 1]), numbers(0)
     first = torch.cat([pools.next(rows, rng) for _ in range(4)])
     assert len(first.unique(dim=0)) == 8
     pool = pools.pool.clone()
@@ -212,10 +223,10 @@ def test_pools_remember_only_the_last_records():
 def test_every_seed_alone_has_a_pool_of_its_own():
     base = {"vector": torch.empty(0, 29), "cover": torch.empty(0, UNITS, dtype=torch.bool)}
     pools = Pools(base, UNITS, 2, 10, each=True)
-    one = pools.next(torch.tensor([0, 1, 2]), stream(0))
+    one = pools.next(torch.tensor([0, 1, 2]), numbers(0))
     assert len(one.unique(dim=0)) == 3
     for _ in range(4):
-        pools.next(torch.tensor([1]), stream(1))
+        pools.next(torch.tensor([1]), numbers(1))
     assert pools.used.tolist() == [1, 1, 1]
 
 
@@ -226,7 +237,7 @@ def test_a_learnt_pool_prefers_vectors_that_covered_something():
     vectors = torch.full((10, 29), -4.0)
     vectors[:5] = 4.0
     pools = Pools({"vector": vectors, "cover": covers}, UNITS, 5, 10, each=False)
-    assert float(pools.next(torch.tensor([0, 1, 2]), stream(0)).mean()) > 3
+    assert float(pools.next(torch.tensor([0, 1, 2]), numbers(0)).mean()) > 3
 
 
 def test_coverage_of_findings_only():
@@ -237,7 +248,7 @@ def test_coverage_of_findings_only():
 
 
 def test_a_walk_keeps_its_deviating_model():
-    guide, rows, rng = Deviating(3), torch.arange(300), stream(0)
+    guide, rows, rng = Deviating(3), torch.arange(300), numbers(0)
     aim = guide.choose(rows, rng)
     assert torch.equal(guide.follow(rows, aim, rng)["deviating"], aim["deviating"])
     assert aim["deviating"].bincount().tolist() == pytest.approx([100] * 3, abs=25)
@@ -247,7 +258,12 @@ def picks_of(schedule, size, picks, *, count=4000, energy=None):
     sizes, table = torch.full((count,), size), torch.tensor(picks).expand(count, -1)
     energy = torch.ones(table.shape) if energy is None else torch.tensor(energy).expand(count, -1)
     chosen, cursor = schedule(
-        sizes, table, torch.zeros(count, dtype=torch.int64), energy, stream(0)
+        torch.arange(count),
+        sizes,
+        table,
+        torch.zeros(count, dtype=torch.int64),
+        energy,
+        Rng.numbered(0, "schedule", count),
     )
     return chosen.bincount(minlength=table.shape[1]) / count, chosen, cursor
 

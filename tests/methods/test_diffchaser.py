@@ -11,7 +11,7 @@ from hardcase.campaign.record import Campaign, limits
 from hardcase.errors import Problem
 from hardcase.methods.diffchaser import Toward, Uncertainty, diffchaser
 from hardcase.models.quantised import int8
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.searches.genetic import PixelGenetic
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
@@ -93,7 +93,7 @@ class Landscape:
 
 
 def test_the_best_survives_children_mix_two_parents_and_seeds_retire_in_time():
-    look, rng = Landscape(2), stream(0)
+    look, rng = Landscape(2), Rng.numbered(0, "walk", 2)
     x = torch.zeros(2, 1, 6, 6)
     search = PixelGenetic(population=8, tournament=3, rate=0.0, generations=5)
     state = search.init(Seeds(x, x, torch.zeros(2, dtype=torch.int64), torch.arange(2)), rng)

@@ -14,7 +14,7 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import catalogue, gan, vae
 from hardcase.generators.staged import Decoder, Supplied, supplied
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.report.pictures import ways
 from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
@@ -148,7 +148,7 @@ def test_checkpoints_hold_less_and_give_the_same_gradient(kind):
     y = torch.arange(16) % 3
     latent = net.sample(y, stream(0, "test"))[0]
     space = Activations(net.requires_grad_(False), early_places(net, classes=3), classes=3)
-    zero, context = space.encode(torch.zeros(16, 1, 12, 12), y, stream(0, "test"))
+    zero, context = space.encode(torch.zeros(16, 1, 12, 12), y, Rng.numbered(0, "test", 16))
     seeds = Seeds(zero, torch.zeros(16, 1, 12, 12), y, y, {**context, "latent": latent})
     gradients, sizes = [], []
     for sparing in (False, True):

@@ -5,7 +5,7 @@ from whitebox import SUBJECT, channel_means, grid, layers, mean_then_scale, prof
 
 from hardcase.guides.adapt import breed, constant, greedy_cover
 from hardcase.methods.adapt import OWN, adapt_paper
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.tensors import from_bytes
 
 STRIDE, STEPS, BUDGET, NEURONS, RADIUS = 2.0, 3, 45, 4, 0.5
@@ -169,7 +169,7 @@ def test_children_mix_their_parents_gene_by_gene():
     parents = torch.stack(
         [torch.full((50, 29), 4.0), torch.linspace(-4, 4, 50)[:, None].expand(50, 29)]
     )
-    children = breed(parents, stream(0, "breed"))
+    children = breed(parents, torch.arange(len(parents)), Rng.numbered(0, "breed", len(parents)))
     assert children.shape == (2, 100, 29)
     assert bool((children.abs() <= 5).all())
     noise = (children[0] - 4)[children[0] < 5]

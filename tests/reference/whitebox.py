@@ -98,13 +98,12 @@ def run(method, images, peers=(), *, one_by_one=False):
     campaign = Campaign(subject=SUBJECT, method=method, peers=peers, keep=parse_keep(method.keep))
     bounds, size = limits(method.budget, len(images)), 1 if one_by_one else len(images)
     found = []
-    for number, first in enumerate(range(0, len(images), size)):
+    for first in range(0, len(images), size):
         part = images.take(torch.arange(first, first + size))
         shard = run_shard(
             campaign,
             part,
             bounds.take(slice(first, first + size)),
-            number=number,
             first=first,
             guides=method.guides,
         )

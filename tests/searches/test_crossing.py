@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.boundary import Crossing
 from hardcase.spaces.latent import Library
 from hardcase.types import Feedback, Seeds
@@ -63,7 +63,7 @@ def codes(seed=0):
 
 
 def walk(search, look, rng=None, through=lambda state: state):
-    rng = rng or stream(0, "walk")
+    rng = rng or Rng.numbered(0, "walk", len(look.seeds))
     state = search.init(look.seeds, rng)
     while bool(look.live.any()):
         state = through(search.step(state, look, rng))
@@ -150,7 +150,7 @@ def test_the_state_survives_saving_and_another_run_is_the_same():
     plain, saved, other = World(at()), World(at()), World(at())
     walk(Crossing(codes=codes()), plain)
     walk(Crossing(codes=codes()), saved, through=lambda state: load(save(state)))
-    walk(Crossing(codes=codes()), other, stream(1, "another walk"))
+    walk(Crossing(codes=codes()), other, Rng.numbered(1, "another walk", len(other.seeds)))
     assert len(plain.looks) == len(saved.looks)
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, saved.looks))
     assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, other.looks))

@@ -3,7 +3,7 @@
 import torch
 from safetensors.torch import load, save
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.boundary import Exits, lengths
 from hardcase.spaces.latent import Library
 from hardcase.types import Feedback, Seeds
@@ -44,7 +44,7 @@ class Line:
 
 
 def walk(look, search, through=lambda state: state):
-    rng = stream(0, "walk")
+    rng = Rng.numbered(0, "walk", len(look.seeds))
     state = search.init(look.seeds, rng)
     while bool(look.live.any()):
         state = through(search.step(state, look, rng))

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import torch
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.genetic import Genetic
 from hardcase.types import Feedback, Seeds
 
@@ -42,7 +42,7 @@ def seeds(count=3):
 
 
 def walk(search, look, steps, count=3):
-    rng = stream(0, "walk")
+    rng = Rng.numbered(0, "walk", count)
     state = search.init(seeds(count), rng)
     history = []
     for _ in range(steps):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.types import Feedback, Seeds
 
@@ -47,7 +47,7 @@ class Bowl:
 
 
 def climb(look, search, through=lambda state: state):
-    rng = stream(0, "climb")
+    rng = Rng.numbered(0, "climb", len(look.seeds))
     state = search.init(look.seeds, rng)
     while bool(look.live.any()):
         state = through(search.step(state, look, rng))

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.searches import fuzzing
 from hardcase.searches.fuzzing import Metamorphic
 from hardcase.tensors import to_grid
 
 X = to_grid(torch.rand(6, 2, 9, 9, generator=stream(0, "pictures")))
+ROWS = torch.arange(6)
+ONE = (ROWS[:1], Rng.numbered(0, "one", 1))
 
 
 def level(value):
@@ -16,7 +18,7 @@ def level(value):
 
 
 def applied(operator, value):
-    return operator(X, level(value), stream(1, "noise"))
+    return operator(X, level(value), ROWS, Rng.numbered(1, "noise", 6))
 
 
 def test_translation_moves_down_and_right_and_fills_with_black():
@@ -44,7 +46,7 @@ def test_a_quarter_turn_is_a_quarter_turn():
 def test_rotation_of_a_wide_picture_keeps_shapes():
     x = torch.zeros(1, 1, 11, 21)
     x[:, :, 5, 10 - 4 : 10 + 5] = 1  # a line of nine pixels through the centre
-    turned = fuzzing.rotate(x, torch.tensor([90.0]), stream(0))
+    turned = fuzzing.rotate(x, torch.tensor([90.0]), *ONE)
     assert torch.allclose(turned[0, 0, 1:10, 10], torch.ones(9), atol=1e-4)
     assert abs(float(turned.sum()) - 9) < 1e-3
 
@@ -52,14 +54,14 @@ def test_rotation_of_a_wide_picture_keeps_shapes():
 def test_scaling_up_shows_the_middle():
     dot = torch.zeros(1, 1, 9, 9)
     dot[..., 4, 4] = 1
-    assert fuzzing.scale(dot, torch.tensor([1.1]), stream(0)).sum() > dot.sum()
-    assert fuzzing.scale(dot, torch.tensor([0.7]), stream(0)).sum() < dot.sum()
+    assert fuzzing.scale(dot, torch.tensor([1.1]), *ONE).sum() > dot.sum()
+    assert fuzzing.scale(dot, torch.tensor([0.7]), *ONE).sum() < dot.sum()
 
 
 def test_shear_shifts_rows_in_opposite_directions():
     line = torch.zeros(1, 1, 9, 9)
     line[..., 4] = 1
-    leaning = fuzzing.shear(line, torch.tensor([0.5]), stream(0))[0, 0]
+    leaning = fuzzing.shear(line, torch.tensor([0.5]), *ONE)[0, 0]
     top, middle, bottom = (int(leaning[row].argmax()) for row in (0, 4, 8))
     assert middle == 4
     assert (top - 4) * (bottom - 4) < 0
@@ -74,7 +76,9 @@ def test_light_is_linear():
 def test_blur_keeps_a_flat_picture_and_narrows_a_rough_one(kind):
     flat = torch.full((2, 1, 9, 9), 0.4)
     assert torch.allclose(
-        fuzzing.blur(flat, torch.full((2,), float(kind)), stream(0)), flat, atol=1e-5
+        fuzzing.blur(flat, torch.full((2,), float(kind)), ROWS[:2], Rng.numbered(0, "blur", 2)),
+        flat,
+        atol=1e-5,
     )
     assert applied(fuzzing.blur, kind).std() < X.std()
 
@@ -86,7 +90,11 @@ def test_median_blur_is_the_median():
 
 def test_at_most_so_many_values_change():
     for count in (1, 5, 9):
-        changed = (fuzzing.pixels(X, level(count), stream(2)) != X).flatten(1).sum(1)
+        changed = (
+            (fuzzing.pixels(X, level(count), ROWS, Rng.numbered(2, "pixels", 6)) != X)
+            .flatten(1)
+            .sum(1)
+        )
         assert bool((changed <= count).all())
         assert bool((changed >= max(1, count - 3)).all())
 
@@ -102,9 +110,13 @@ def test_every_row_gets_its_own_operator():
     operators = (*fuzzing.AFFINE, *fuzzing.LIGHT)
     chosen = torch.arange(6)
     levels = torch.tensor([2.0, 0.8, 0.3, 30.0, 0.5, 10.0])
-    together = fuzzing.mutate(X, chosen, levels, operators, stream(0))
+    together = fuzzing.mutate(X, chosen, levels, operators, ROWS, Rng.numbered(0, "changes", 6))
     for i in range(6):
-        alone = to_grid(operators[i].apply(X[i : i + 1], levels[i : i + 1], stream(0)))
+        alone = to_grid(
+            operators[i].apply(
+                X[i : i + 1], levels[i : i + 1], ROWS[i : i + 1], Rng.numbered(0, "changes", 6)
+            )
+        )
         assert torch.allclose(together[i : i + 1], alone, atol=1 / 255 + 1e-6)
 
 
@@ -118,15 +130,15 @@ def test_levels_are_those_of_the_code():
 
 def generation(mutator, z, columns, times, rng):
     for _ in range(times):
-        z, columns, good = mutator(z, columns, rng)
+        z, columns, good = mutator(z, columns, torch.arange(len(z)), rng)
         z, columns = z[good], {name: value[good] for name, value in columns.items()}
     return z, columns
 
 
 def test_an_affine_change_comes_once_and_carries_what_changed_before():
     mutator, x = Metamorphic(), to_grid(torch.rand(64, 1, 12, 12, generator=stream(3)))
-    one, first = generation(mutator, x, mutator.start(x), 1, stream(4))
-    two, second = generation(mutator, one, first, 1, stream(5))
+    one, first = generation(mutator, x, mutator.start(x), 1, Rng.numbered(4, "mutants", 64))
+    two, second = generation(mutator, one, first, 1, Rng.numbered(5, "mutants", 64))
     turned = first["turned"]
     assert 10 < int(turned.sum()) < 54
     assert bool((first["changed"][turned] == 0).all()), (
@@ -144,6 +156,6 @@ def test_an_affine_change_comes_once_and_carries_what_changed_before():
 def test_what_can_never_be_accepted_is_given_up():
     x = to_grid(torch.rand(8, 1, 12, 12, generator=stream(3)))
     mutator = Metamorphic(affine=(), alpha=0.0, beta=0.0, tries=3)
-    child, _, good = mutator(x, mutator.start(x), stream(0))
+    child, _, good = mutator(x, mutator.start(x), torch.arange(8), Rng.numbered(0, "mutants", 8))
     assert not good.any()
     assert torch.equal(child, x)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.spaces.pixel import Blackout, Light, Occlusion, Unclipped
 from hardcase.tensors import from_bytes
 from hardcase.testing.spaces import check_space
@@ -17,7 +17,7 @@ SPACES = (Light(), Occlusion((3, 4)), Occlusion((3, 4), (1, 2)), Blackout(2, 3),
 def seeds_in(space, count=6):
     images = toy_images(count)
     x = from_bytes(images.x)
-    z, context = space.encode(x, images.y, stream(0, "places"))
+    z, context = space.encode(x, images.y, Rng.numbered(0, "places", count))
     return Seeds(z, x, images.y, torch.arange(count), context)
 
 

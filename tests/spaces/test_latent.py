@@ -3,6 +3,7 @@
 import torch
 
 from hardcase.generators.vae import conditional, linear
+from hardcase.randomness import Rng
 from hardcase.spaces.latent import Labelled, Latent, latent
 from hardcase.testing.spaces import check_space
 from hardcase.testing.toys import ToyAutoencoder, toy_images
@@ -35,7 +36,7 @@ def test_the_kind_of_space_follows_the_network():
 def test_a_conditional_code_is_decoded_as_the_seeds_class():
     images = toy_images(5)
     x, space = images.x.float() / 255, Labelled(ToyConditional())
-    z, _ = space.encode(x, images.y, torch.Generator())
+    z, _ = space.encode(x, images.y, Rng.numbered(0, "space", len(x)))
     seeds = Seeds(z, x, images.y, torch.arange(5))
     other = Seeds(z, x, (images.y + 1) % 4, torch.arange(5))
     assert torch.allclose(space.decode(z, seeds), x, atol=1e-6)

@@ -67,7 +67,7 @@ class Walk:
     def step(self, state, look, rng):
         rows = look.live.nonzero().squeeze(1)
         far = look.choose(rows)["heat"].reshape(-1, 1, 1, 1)
-        noise = torch.randn(len(rows), *state["z"].shape[1:], generator=rng)
+        noise = rng.normal(rows, state["z"].shape[1:])
         z = state["z"].clone()
         z[rows] = look(z[rows] + noise * 0.02 * (1 + far), rows).z
         return {"z": z}

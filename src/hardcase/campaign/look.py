@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.record import Campaign, Counts, Limits, ordinal, within
-from hardcase.tensors import TILE, chunks, flat, to_bytes, to_grid
+from hardcase.campaign.record import Campaign, Counts, Limits, within
+from hardcase.randomness import Rng
+from hardcase.tensors import TILE, chunks, flat, ordinal, to_bytes, to_grid
 from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
 
 # --- From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
@@ -235,7 +236,7 @@ class Door:
         seeds: Seeds,
         limits: Limits,
         guides: Sequence[Guide],
-        rng: torch.Generator,
+        rng: Rng,
     ) -> None:
         self.campaign, self.method, self.seeds, self.limits, self.rng = (
             campaign,

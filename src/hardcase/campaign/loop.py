@@ -7,17 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from hardcase.campaign.look import Door
-from hardcase.campaign.record import (
-    Campaign,
-    Counts,
-    Limits,
-    Shard,
-)
-from hardcase.randomness import stream
+from hardcase.campaign.record import Campaign, Counts, Limits, Shard
+from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import from_bytes
 from hardcase.types import Guide, Images, Seeds
-
-# --- One loop for every method: a search walks, `look` does everything else.
 
 
 def run_shard(
@@ -25,21 +18,29 @@ def run_shard(
     images: Images,
     limits: Limits,
     *,
-    number: int = 0,
     first: int = 0,
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. `first` is the campaign-wide position of the first of them; `stop` is asked before each step."""
-    rng = _stream(campaign, "search", number)
-    seeds = enter(campaign, images, first, _stream(campaign, "space", number))
+    """Search all `images` at once. What is found for one of them depends on no other, except through guides.
+
+    Args:
+        campaign: The method and the networks.
+        images: The seeds; their ids, with the campaign's seed, say which random numbers each of them meets.
+        limits: What each seed may cost.
+        first: The campaign-wide position of the first image.
+        guides: The method's guides and the campaign's criteria, as the round began with them.
+        stop: Asked before each step whether to stop.
+    """
+    rng = numbers(campaign, images, "search")
+    seeds = enter(campaign, images, first)
     forks = [guide.fork() for guide in guides]
     look = Door(
-        campaign, seeds, limits.to(_device(campaign)), forks, _stream(campaign, "guides", number)
+        campaign, seeds, limits.to(seeds.y.device), forks, numbers(campaign, images, "guides")
     )
     if campaign.method.space.keeps_code:
         look.reconstruct()
-    state = campaign.method.search.init(seeds, rng)
+    state = campaign.method.search.init(seeds.copy(), rng)
     while bool(look.live.any()) and not stop(look.counts):
         state = campaign.method.search.step(state, look, rng)
     unfinished = look.live.cpu()
@@ -51,19 +52,16 @@ def run_shard(
     )
 
 
-def enter(campaign: Campaign, images: Images, first: int, rng: torch.Generator) -> Seeds:
-    """The images as seeds in the method's space, on the subject's device."""
-    device = _device(campaign)
+def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
+    """The images as seeds in the method's space, on the subject's device: the same ones whenever they enter."""
+    device = campaign.subject.device
     x, y = from_bytes(images.x.to(device)), images.y.to(device)
     with torch.no_grad():
-        z, context = campaign.method.space.encode(x, y, rng)
+        z, context = campaign.method.space.encode(x, y, numbers(campaign, images, "space"))
     known = {name: value.to(device) for name, value in images.context.items()}
     return Seeds(z, x, y, torch.arange(first, first + len(y), device=device), {**known, **context})
 
 
-def _stream(campaign: Campaign, purpose: str, number: int) -> torch.Generator:
-    return stream(campaign.seed, purpose, number, device=_device(campaign))
-
-
-def _device(campaign: Campaign) -> torch.device:
-    return campaign.subject.device
+def numbers(campaign: Campaign, images: Images, purpose: str) -> Rng:
+    """The random numbers of one purpose for these images, on the subject's device."""
+    return Rng(campaign.seed, purpose, keys_of(images.id).to(campaign.subject.device))

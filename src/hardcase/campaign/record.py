@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.tensors import margin
+from hardcase.tensors import margin, ordinal
 from hardcase.types import KINDS, OFFERS, Budget, Findings, Guide, Method, Model, Probe, State, Tap
 
 # --- Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some, or all.
@@ -55,17 +55,6 @@ class Keep:
         return findings.take(
             self.rows(findings.seed, findings.kind, findings.predicted, findings.distance)
         )
-
-
-def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-    """How many earlier entries are of the same group, for each entry."""
-    order = groups.argsort(stable=True)
-    ranked = groups[order]
-    starts = torch.ones_like(ranked, dtype=torch.bool)
-    starts[1:] = ranked[1:] != ranked[:-1]
-    position = torch.arange(len(groups), device=groups.device)
-    first = torch.where(starts, position, 0).cummax(0).values
-    return torch.empty_like(order).index_put_((order,), position - first)
 
 
 def parse_keep(text: str) -> Keep:

@@ -17,6 +17,7 @@ from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import Anatomy, Selection, join_taps
 from hardcase.criteria.profile import Needs, Profile
 from hardcase.errors import Problem
+from hardcase.randomness import Rng
 from hardcase.types import Aim, Probe, State, Tap
 
 # --- A criterion is a rule and a memory: this class is the one that campaigns and `measure` handle.
@@ -48,7 +49,7 @@ class Rule(Protocol):
 
     def gain(self, frame: Frame, memory: Any) -> Float[Tensor, " m"]: ...
 
-    def choose(self, count: int, rng: torch.Generator, memory: Any) -> dict[str, Tensor]: ...
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Any) -> dict[str, Tensor]: ...
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Any) -> Float[Tensor, " m"]: ...
 
@@ -78,9 +79,9 @@ class Measure:
     def taps(self) -> Mapping[str, Tap]:
         return join_taps(selection.taps for selection in self.rule.selections)
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         """For each row something that is not covered yet, drawn evenly."""
-        aim = self.rule.choose(len(rows), rng, self.memory)
+        aim = self.rule.choose(rows, rng, self.memory)
         return {f"{self.name}/{key}": value.to(rows.device) for key, value in aim.items()}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -126,7 +127,8 @@ class Measure:
             for key, value in probe.aim.items()
             if key.startswith(prefix)
         }
-        missing = set(self.rule.choose(0, torch.Generator(), self.memory)) - set(aim)
+        nobody = torch.zeros(0, dtype=torch.int64)
+        missing = set(self.rule.choose(nobody, Rng(0, "nobody", nobody), self.memory)) - set(aim)
         if missing:
             raise Problem(
                 f"criterion {self.name!r} is followed, but no aim was chosen for it.",

@@ -16,7 +16,7 @@ from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import Anatomy, Selection, select
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
@@ -419,18 +419,14 @@ class Independence:
             gain += ((shown > 0) & (split.allowed & ~covered).flatten()).sum(1)
         return gain.where(good, 0).to(frame.device)
 
-    def choose(self, count: int, rng: torch.Generator, memory: Rows) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Rows) -> dict[str, Tensor]:
         """Uncovered pairs as numbers into the list of all allowed ones."""
         allowed = torch.cat([split.allowed.flatten() for split in self.splits])
         open_ = (
             (allowed & ~torch.cat([c.flatten() for c in self.covered(memory)])).nonzero().squeeze(1)
         )
         open_ = open_ if len(open_) else allowed.nonzero().squeeze(1)
-        return {
-            "pair": open_[
-                torch.randint(max(1, len(open_)), (count,), generator=rng, device=rng.device).cpu()
-            ]
-        }
+        return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Rows) -> Float[Tensor, " m"]:
         """Toward changing the pair's condition and decision against the row's seed, and no other sign of the condition's layer."""

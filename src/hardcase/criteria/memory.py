@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.types import State
 
 # --- Covered cells and seen patterns: memories that forks share and that merge without counting anything twice.
@@ -65,18 +66,20 @@ class Bits:
 
     def pick(
         self,
-        count: int,
-        rng: torch.Generator,
+        seeds: Int[Tensor, " n"],
+        rng: Rng,
         usable: Bool[Tensor, " r"] | None = None,
         tries: int = 32,
     ) -> Int[Tensor, " n"]:
-        """Cells (row times `columns` plus place) drawn evenly from the uncovered ones; from all of them if none is left."""
+        """Cells (row times `columns` plus place), one for each of `seeds`, drawn evenly from the uncovered ones; from all of
+        them if none is left."""
         rows = torch.arange(self.rows) if usable is None else usable.cpu().nonzero().squeeze(1)
         rows = rows if len(rows) else torch.arange(self.rows)
-        drawn = torch.randint(
-            len(rows) * self.columns, (count, tries), generator=rng, device=rng.device
-        ).cpu()
-        cells = rows[drawn // self.columns] * self.columns + drawn % self.columns
+        row, place = (
+            rng.integers(seeds, high, (tries,)).cpu() for high in (len(rows), self.columns)
+        )
+        drawn = row * self.columns + place
+        cells = rows[row] * self.columns + place
         free = ~self._has(cells)
         first = free.int().argmax(1, keepdim=True)
         picked = cells.gather(1, first).squeeze(1)

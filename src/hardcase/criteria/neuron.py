@@ -17,7 +17,7 @@ from hardcase.criteria.memory import Bits, Counted, Folded, Patterns, summed
 from hardcase.criteria.network import RAW, Anatomy, Scaling, Selection, select
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
@@ -68,8 +68,8 @@ class Corners:
             .float()
         )
 
-    def choose(self, count: int, rng: torch.Generator, memory: Bits) -> dict[str, Tensor]:
-        return {"corner": memory.pick(count, rng)}
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
+        return {"corner": memory.pick(rows, rng)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         """Beyond the bound: up for an upper corner, down for a lower one, measured in widths of the unit's range."""
@@ -147,8 +147,8 @@ class LayerCorners:
     def gain(self, frame: Frame, memory: Counted) -> Float[Tensor, " m"]:
         return self.corners.gain(frame, memory.bits)
 
-    def choose(self, count: int, rng: torch.Generator, memory: Counted) -> dict[str, Tensor]:
-        return self.corners.choose(count, rng, memory.bits)
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Counted) -> dict[str, Tensor]:
+        return self.corners.choose(rows, rng, memory.bits)
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Counted) -> Float[Tensor, " m"]:
         return self.corners.pull(frame, aim, memory.bits)
@@ -215,8 +215,8 @@ class Strongest:
         )
         return fresh[top, rank].flatten(1).sum(1).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Bits) -> dict[str, Tensor]:
-        return {"unit": memory.pick(count, rng) // memory.columns}
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
+        return {"unit": memory.pick(rows, rng) // memory.columns}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         return rise(frame.matrix(self.selection), self.selection, aim["unit"], self.k)
@@ -249,11 +249,9 @@ class Combinations:
         hashes, known = self._hashes(frame)
         return (memory.news(hashes).to(frame.device) & known).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Patterns) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Patterns) -> dict[str, Tensor]:
         """Any unit: made strong, it changes the combination unless it is strong already."""
-        return {
-            "unit": torch.randint(self.selection.units, (count,), generator=rng, device=rng.device)
-        }
+        return {"unit": rng.integers(rows, self.selection.units)}
 
     def pull(
         self, frame: Frame, aim: Mapping[str, Tensor], memory: Patterns
@@ -328,8 +326,8 @@ class Activated:
         fresh = ~memory.covered()[:, 0].to(frame.device)
         return ((self._values(frame) > self.threshold) & fresh).sum(1).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Bits) -> dict[str, Tensor]:
-        return {"unit": memory.pick(count, rng)}
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
+        return {"unit": memory.pick(rows, rng)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         """The unit's own value: up."""
@@ -370,10 +368,10 @@ class SuiteActivated:
         above = (frame.matrix(self.selection) - low) > self.threshold * width
         return (above & ~self._covered(seen).to(frame.device)).sum(1).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
         table = Bits(self.selection.units)
         table.cover(self._covered(memory.total())[:, None])
-        return {"unit": table.pick(count, rng)}
+        return {"unit": table.pick(rows, rng)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
         return frame.matrix(self.selection).gather(1, aim["unit"][:, None]).squeeze(1)
@@ -449,8 +447,8 @@ class Sections:
             gain += (self._touched(frame) * free).sum(1)
         return gain
 
-    def choose(self, count: int, rng: torch.Generator, memory: Bits) -> dict[str, Tensor]:
-        return {"section": memory.pick(count, rng, usable=~self.still)}
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
+        return {"section": memory.pick(rows, rng, usable=~self.still)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         """Toward the centre of the section, measured in widths of the unit's range."""

@@ -24,6 +24,7 @@ from hardcase.criteria.surprise import (
     Traces,
 )
 from hardcase.errors import Problem
+from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import State
 
@@ -82,7 +83,7 @@ class Dispersion:
         after = (before * classes + added) / (classes + first)
         return (after - before).where(distance.isfinite(), 0).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
@@ -231,7 +232,7 @@ class Novelty:
             .float()
         )
 
-    def choose(self, count: int, rng: torch.Generator, memory: Kept) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Kept) -> dict[str, Tensor]:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:
@@ -305,7 +306,7 @@ class Spread:
             gain += (torch.cat(parts) - now).where(values.isfinite().all(1), 0)
         return gain.float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
@@ -422,7 +423,7 @@ class MeanSurprise:
         change = (surprise.double() - mean) / (seen["count"].to(frame.device) + 1)
         return change.where(surprise.isfinite(), 0).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
@@ -494,8 +495,8 @@ class SurpriseBuckets:
         cells = self.buckets(surprise_of(frame, self.selection, self.model))
         return memory.bits.news(0, cells[None]).squeeze(0).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Counted) -> dict[str, Tensor]:
-        return {"bucket": memory.bits.pick(count, rng)}
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Counted) -> dict[str, Tensor]:
+        return {"bucket": memory.bits.pick(rows, rng)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Counted) -> Float[Tensor, " m"]:
         """Toward the centre of the bucket, measured in widths of the whole range."""

@@ -106,7 +106,7 @@ def _measured(
     )  # some looks are at images that were seen before
     bounds = limits(overlay(Budget(queries=enough, gradients=enough), method.budget), len(images))
     shard = run_shard(
-        campaign, images, bounds, number=number, guides=method.guides,
+        campaign, images, bounds, guides=method.guides,
         stop=lambda counts: count is not None and int(witness.made.max()) >= count,
     )  # fmt: skip
     alive, findings, made = ~shard.counts.lost.cpu(), on_cpu(shard.findings), witness.made.cpu()

@@ -10,7 +10,7 @@ from hardcase.experiments.bench import Bench
 from hardcase.generators import quality
 from hardcase.methods.argus import argus_adaptive
 from hardcase.models.subject import Subject
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.searches.boundary import nearest
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
@@ -20,7 +20,7 @@ from hardcase.types import Images, Seeds
 def draw(bench: Bench, name: str, subject: Subject, own: Painter, images: Images) -> str:
     """``mixes-NAME.png``: originals, partners, then the mixture at 0, 0.1 ... 0.5, then what the adaptive form found."""
     x, y = from_bytes(images.x.to(subject.device)), images.y.to(subject.device)
-    z = own.space.encode(x, y, stream(0, device=x.device))[0]
+    z = own.space.encode(x, y, Rng.numbered(0, "space", len(x), device=x.device))[0]
     near = nearest(own.codes, Seeds(z, x, y, y), 1)[:, :, 0]  # n k
     goal = (y + 1 + torch.arange(len(y), device=y.device) % 3) % near.shape[1]
     goal = torch.where(goal == y, (goal + 1) % near.shape[1], goal)

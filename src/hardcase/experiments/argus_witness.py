@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.campaign.record import LEAD, ordinal
+from hardcase.campaign.record import LEAD
 from hardcase.statistics import mse, ssim
-from hardcase.tensors import from_bytes, margin, to_bytes
+from hardcase.tensors import from_bytes, margin, ordinal, to_bytes
 from hardcase.types import Images, Kind, Oracle, Probe
 
 

@@ -16,7 +16,7 @@ from hardcase.experiments.world import both_splits
 from hardcase.generators.build import trained_generator
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.spaces.latent import Grid, Latent, Library, collect
 from hardcase.statistics import Interval, mean, mse, ssim
 from hardcase.tensors import chunks, from_bytes, to_grid
@@ -86,7 +86,7 @@ def painter(
 
     def encode(x: Tensor) -> Tensor:
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        return space.encode(x, unknown, stream(0, "partners", device=x.device))[0]
+        return space.encode(x, unknown, Rng.numbered(0, "partners", len(x), device=x.device))[0]
 
     return Painter(
         space, collect(train, encode, device=torch.device(bench.device), limit=LIMIT), card
@@ -126,7 +126,7 @@ def mixed(
 
 def paint(painter: Painter, x: Tensor, y: Tensor, partner: Tensor, mix: float) -> Tensor:
     """Pictures of `x` mixed with partners, image by image."""
-    z, context = painter.space.encode(x, y, stream(0, "mixed", device=x.device))
+    z, context = painter.space.encode(x, y, Rng.numbered(0, "mixed", len(x), device=x.device))
     own = torch.arange(len(x), device=x.device).repeat_interleave(partner.shape[1])
     seeds = Seeds(z, x, y, torch.arange(len(x), device=x.device), context).take(own)
     code = (1 - mix) * seeds.z + mix * painter.codes.take(partner.reshape(-1))

@@ -23,7 +23,7 @@ from hardcase.methods.tensorfuzz import Outputs
 from hardcase.models.subject import Subject
 from hardcase.objectives import Differential, Margin, Surprise
 from hardcase.oracles import Disagree, LeavesLabel, Surprising
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.searches.genetic import Genetic
 from hardcase.searches.gradient import GradientAscent
@@ -222,6 +222,6 @@ def _partners(space: Space) -> Library:
     images: Images = toy_images(24, seed=2)
     return collect(
         images,
-        lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+        lambda x: space.encode(x, images.y[: len(x)], Rng.numbered(0, "space", len(x)))[0],
         device=torch.device("cpu"),
     )

@@ -20,6 +20,7 @@ from hardcase.experiments.world import World, world
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.oracles import Surprising
+from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes
@@ -165,9 +166,8 @@ def _l2(one: Tensor, two: Tensor) -> float:
 @torch.no_grad()
 def encoded(space: Space, images: Images, here: World) -> Tensor:
     device = here.subject.device
-    return space.encode(
-        from_bytes(images.x.to(device)), images.y.to(device), torch.Generator(device)
-    )[0].cpu()
+    rng = Rng(0, "space", keys_of(images.id).to(device))
+    return space.encode(from_bytes(images.x.to(device)), images.y.to(device), rng)[0].cpu()
 
 
 @torch.no_grad()

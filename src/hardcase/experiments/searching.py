@@ -10,10 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.campaign.look import Door
-from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.loop import enter, numbers, run_shard
 from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
 from hardcase.models.health import answers
-from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
@@ -69,12 +68,10 @@ def search(
     most = limits(overlay(budget or Budget(), method.budget), len(seeds))
     begun = perf_counter()
     parts = list[Shard]()
-    for i, rows in enumerate(chunks(len(seeds), shard)):
+    for rows in chunks(len(seeds), shard):
         some = seeds.take(torch.arange(len(seeds))[rows])
         parts.append(
-            run_shard(
-                campaign, some, most.take(rows), number=i, first=rows.start, guides=method.guides
-            )
+            run_shard(campaign, some, most.take(rows), first=rows.start, guides=method.guides)
         )
         for guide in method.guides:
             guide.merge([parts[-1].deltas[guide.name]])
@@ -92,16 +89,16 @@ def search(
 
 
 def walk(
-    subject: Model, method: Method, seeds: Images, *, seed: int = 0, number: int = 0
+    subject: Model, method: Method, seeds: Images, *, seed: int = 0
 ) -> tuple[State, Int[Tensor, " n"]]:
     """The state in which the search of one shard ends, and what each seed was asked."""
     campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
-    rng = stream(seed, "walk", number, device=subject.device)
-    entered = enter(campaign, seeds, 0, rng)
+    rng = numbers(campaign, seeds, "walk")
+    entered = enter(campaign, seeds)
     look = Door(campaign, entered, limits(method.budget, len(seeds)).to(subject.device), (), rng)
     if method.space.keeps_code:
         look.reconstruct()
-    state = method.search.init(entered, rng)
+    state = method.search.init(entered.copy(), rng)
     while bool(look.live.any()):
         state = method.search.step(state, look, rng)
     return state, look.counts.queries

@@ -13,6 +13,7 @@ from hardcase.experiments.bench import Bench
 from hardcase.generators.build import trained_generator
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
+from hardcase.randomness import Rng
 from hardcase.spaces.latent import Labelled, Latent, Library, collect
 from hardcase.spaces.latent import latent as latent_space
 from hardcase.types import Images
@@ -101,8 +102,7 @@ def library(space: Latent | Labelled, train: Images, device: str) -> Library:
     """Codes of training images in `space`."""
 
     def encode(x: Tensor) -> Tensor:
-        return space.encode(
-            x, torch.zeros(len(x), dtype=torch.int64, device=x.device), torch.Generator(x.device)
-        )[0]
+        unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return space.encode(x, unknown, Rng.numbered(0, "partners", len(x), device=x.device))[0]
 
     return collect(train, encode, device=torch.device(device), limit=10_000)

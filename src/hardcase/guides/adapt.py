@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.guides.units import Hits, Sight, Units, row_of, unseen
+from hardcase.randomness import Rng
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
 # --- ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and how it was covered so far.
@@ -82,8 +83,8 @@ LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
 
 
-def uniform(groups: int, count: int, genes: int, rng: torch.Generator) -> Float[Tensor, "g p f"]:
-    return (torch.rand(groups, count, genes, generator=rng, device=rng.device) * 2 - 1) * LIMIT
+def uniform(groups: Int[Tensor, " g"], count: int, genes: int, rng: Rng) -> Float[Tensor, "g p f"]:
+    return (rng.uniform(groups, (count, genes)) * 2 - 1) * LIMIT
 
 
 def greedy_cover(
@@ -106,20 +107,20 @@ def greedy_cover(
     return torch.stack(picks, 1)
 
 
-def breed(parents: Float[Tensor, "g c f"], rng: torch.Generator) -> Float[Tensor, "g p f"]:
+def breed(
+    parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
+) -> Float[Tensor, "g p f"]:
     """Two children of each pair of two random orders of the parents: each gene from either, plus normal noise, clipped."""
-    one, two = (_shuffled(parents, rng).repeat_interleave(2, 1) for _ in range(2))
-    mask = torch.rand(one.shape, generator=rng, device=rng.device).to(one.device) < 0.5
-    noise = torch.randn(one.shape, generator=rng, device=rng.device).to(one.device)
+    one, two = (_shuffled(parents, groups, rng).repeat_interleave(2, 1) for _ in range(2))
+    mask = rng.uniform(groups, one.shape[1:]) < 0.5
+    noise = rng.normal(groups, one.shape[1:])
     return (torch.where(mask, one, two) + noise).clamp(-LIMIT, LIMIT)
 
 
-def _shuffled(parents: Float[Tensor, "g c f"], rng: torch.Generator) -> Float[Tensor, "g c f"]:
-    order = (
-        torch.rand(parents.shape[:2], generator=rng, device=rng.device)
-        .to(parents.device)
-        .argsort(dim=1, stable=True)
-    )
+def _shuffled(
+    parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
+) -> Float[Tensor, "g c f"]:
+    order = rng.permutation(groups, parents.shape[1])
     return parents.gather(1, order[..., None].expand_as(parents))
 
 
@@ -154,7 +155,7 @@ class Pools:
             )
             self.inherited = len(base["vector"])
 
-    def next(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Float[Tensor, "m f"]:
+    def next(self, rows: Int[Tensor, " m"], rng: Rng) -> Float[Tensor, "m f"]:
         """The next vector for each of these seeds; what their last ones covered is recorded."""
         self._grow(rows)
         group, turn = self._groups(rows)
@@ -199,15 +200,15 @@ class Pools:
             (rows, nothing) if self.each else (nothing, torch.arange(len(rows), device=rows.device))
         )
 
-    def _renew(self, groups: Int[Tensor, " g"], rng: torch.Generator) -> None:
+    def _renew(self, groups: Int[Tensor, " g"], rng: Rng) -> None:
         if not len(groups):
             return
-        fresh = uniform(len(groups), self.pool.shape[1], self.pool.shape[2], rng).to(groups.device)
+        fresh = uniform(groups, self.pool.shape[1], self.pool.shape[2], rng)
         known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
         if bool(known.any()):
             best = greedy_cover(self.covers[groups], known, self.parents)
             parents = self.vectors[groups].gather(1, best[..., None].expand(-1, -1, fresh.shape[2]))
-            fresh = torch.where(known.any(1)[:, None, None], breed(parents, rng), fresh)
+            fresh = torch.where(known.any(1)[:, None, None], breed(parents, groups, rng), fresh)
         self.pool[groups], self.used[groups] = fresh, 0
 
     def _file(
@@ -301,10 +302,10 @@ class Adaptive:
     def taps(self) -> Mapping[str, Tap]:
         return self.units.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         return self._aim(rows, self.pools.next(rows, rng))
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
         """A list that goes on keeps its vector, but what the vector likes best may have changed."""
         return self._aim(rows, aim[f"{self.name}/vector"])
 

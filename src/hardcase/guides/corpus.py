@@ -10,13 +10,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.guides.units import take
-from hardcase.tensors import to_bytes
+from hardcase.randomness import Rng
+from hardcase.tensors import ordinal, to_bytes
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
 # --- Which entry of a corpus is mutated next.
 
-Schedule = Callable[[Tensor, Tensor, Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
-"""From sizes, earlier picks, cursors and energies of each seed's entries: an entry for each, and the new cursors."""
+Schedule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Rng], tuple[Tensor, Tensor]]
+"""From the seeds' rows, sizes, earlier picks, cursors and energies of each seed's entries: an entry for each, and the new cursors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,16 @@ class Recent:
 
     def __call__(
         self,
+        rows: Int[Tensor, " m"],
         size: Int[Tensor, " m"],
         picks: Int[Tensor, "m e"],
         cursor: Int[Tensor, " m"],
         energy: Float[Tensor, "m e"],
-        rng: torch.Generator,
+        rng: Rng,
     ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
         tail = size.clamp_max(self.last)
-        place = (_rand(size, rng) * (tail + 1)).long()
-        anywhere = (_rand(size, rng) * size).long()
+        place = rng.integers(rows, tail + 1)
+        anywhere = rng.integers(rows, size)
         return torch.where(place < tail, size - 1 - place, anywhere), cursor
 
 
@@ -54,27 +56,24 @@ class Fading:
 
     def __call__(
         self,
+        rows: Int[Tensor, " m"],
         size: Int[Tensor, " m"],
         picks: Int[Tensor, "m e"],
         cursor: Int[Tensor, " m"],
         energy: Float[Tensor, "m e"],
-        rng: torch.Generator,
+        rng: Rng,
     ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
         chance = (self.first - picks / self.gamma).clamp_min(self.least)
         if self.power:
             chance = chance * energy / energy.amax(1, keepdim=True).clamp_min(1e-9)
         turns = torch.arange(8 * picks.shape[1], device=size.device)
         entry = (cursor[:, None] + turns) % size.clamp_min(1)[:, None]
-        drawn = torch.rand(entry.shape, generator=rng, device=rng.device).to(size.device)
+        drawn = rng.uniform(rows, entry.shape[1:])
         accepted = (
             (drawn < chance.gather(1, entry)).int().argmax(1, keepdim=True)
         )  # the first of the turns that is accepted
         chosen = entry.gather(1, accepted).squeeze(1)
         return chosen, (chosen + 1) % size.clamp_min(1)
-
-
-def _rand(like: Int[Tensor, " m"], rng: torch.Generator) -> Float[Tensor, " m"]:
-    return torch.rand(len(like), generator=rng, device=rng.device).to(like.device)
 
 
 # --- A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
@@ -116,13 +115,13 @@ class Corpus:
     def taps(self) -> Mapping[str, Tap]:
         return self.novelty.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         """A parent for each seed, with what was told of it; nothing before any seed was looked at."""
         if not len(self.size) or not len(rows):
             return {}
         slots, size = self._by_age(rows), self.size[rows].clamp_max(self.capacity)
         picks, energy = self.picks[rows].gather(1, slots), self._energy(rows).gather(1, slots)
-        age, self.cursor[rows] = self.schedule(size, picks, self.cursor[rows], energy, rng)
+        age, self.cursor[rows] = self.schedule(rows, size, picks, self.cursor[rows], energy, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
         parents = {
@@ -182,7 +181,7 @@ class Corpus:
         """Whether a row is the first of its seed: the seed itself, which always belongs to the corpus."""
         rows = probe.aim.get("row", torch.zeros_like(probe.origin.y))
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
-        return (known[rows] == 0) & (_ordinal(rows) == 0)
+        return (known[rows] == 0) & (ordinal(rows) == 0)
 
     def _by_age(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m e"]:
         """The slots of each seed's entries: the seed, then from the oldest to the newest."""
@@ -201,7 +200,7 @@ class Corpus:
         columns = {name: value for name, value in probe.aim.items() if name.startswith(ENTRY)}
         columns |= {"z": probe.z, "picture": to_bytes(probe.x), "seed": probe.origin.id}
         self._grow(rows, columns)
-        number = self.size[rows] + _ordinal(rows)
+        number = self.size[rows] + ordinal(rows)
         self.size = self.size.index_add(0, rows, torch.ones_like(rows))
         stays = number > self.size[rows] - self.capacity
         rows, number = rows[stays], number[stays]
@@ -224,13 +223,3 @@ class Corpus:
             if known is None or len(known) < len(fresh):
                 fresh[: 0 if known is None else len(known)] = fresh[:0] if known is None else known
                 self.tables[name] = fresh
-
-
-def _ordinal(rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-    """How many earlier entries belong to the same seed, for each entry."""
-    order = rows.argsort(stable=True)
-    ranked = rows[order]
-    first = torch.searchsorted(ranked, ranked)
-    return torch.empty_like(order).index_put_(
-        (order,), torch.arange(len(rows), device=rows.device) - first
-    )

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.randomness import Rng
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
 # --- How often each unit was covered, for all seeds together or for each of them alone.
@@ -113,9 +114,10 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a pick may know: hit counts by row, units with large incoming weights, each row's last scaled values (NaN where
+    """What a pick may know: the seeds' rows, hit counts by row, units with large incoming weights, each row's last scaled values (NaN where
     there are none), the threshold, and which units may be pushed across it."""
 
+    rows: Int[Tensor, " m"]
     hits: Int[Tensor, "m u"]
     heavy: Bool[Tensor, " u"]
     values: Float[Tensor, "m u"]
@@ -123,50 +125,51 @@ class Board:
     crossing: Bool[Tensor, " u"]
 
 
-Pick = Callable[[Board, int, torch.Generator], Aim]
+Pick = Callable[[Board, int, Rng], Aim]
 
 
-def uncovered(board: Board, count: int, rng: torch.Generator) -> Aim:
+def uncovered(board: Board, count: int, rng: Rng) -> Aim:
     """Units never covered, drawn evenly; any, where none is left."""
-    return _drawn((board.hits == 0).float(), count, rng)
+    return _drawn(board, (board.hits == 0).float(), count, rng)
 
 
-def anything(board: Board, count: int, rng: torch.Generator) -> Aim:
+def anything(board: Board, count: int, rng: Rng) -> Aim:
     """Any units, drawn evenly: the control."""
-    return _drawn(torch.ones_like(board.values), count, rng)
+    return _drawn(board, torch.ones_like(board.values), count, rng)
 
 
-def often(board: Board, count: int, rng: torch.Generator) -> Aim:
+def often(board: Board, count: int, rng: Rng) -> Aim:
     """Units often covered (DLFuzz's strategy 1): drawn in proportion to their hits."""
-    return _drawn(board.hits.float(), count, rng)
+    return _drawn(board, board.hits.float(), count, rng)
 
 
-def rarely(board: Board, count: int, rng: torch.Generator) -> Aim:
+def rarely(board: Board, count: int, rng: Rng) -> Aim:
     """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered one."""
-    return _drawn((board.hits.amax(1, keepdim=True) - board.hits).float(), count, rng)
+    lacking = board.hits.amax(1, keepdim=True) - board.hits
+    return _drawn(board, lacking.float(), count, rng)
 
 
-def heavy(board: Board, count: int, rng: torch.Generator) -> Aim:
+def heavy(board: Board, count: int, rng: Rng) -> Aim:
     """Units with large incoming weights (strategy 3), drawn evenly."""
-    return _drawn(board.heavy.float().expand_as(board.values), count, rng)
+    return _drawn(board, board.heavy.float().expand_as(board.values), count, rng)
 
 
-def across(board: Board, count: int, rng: torch.Generator) -> Aim:
+def across(board: Board, count: int, rng: Rng) -> Aim:
     """Units near the threshold (strategy 4): those just above it are pushed down, those just below it up."""
     return _near(board, count, down=-1)
 
 
-def apart(board: Board, count: int, rng: torch.Generator) -> Aim:
+def apart(board: Board, count: int, rng: Rng) -> Aim:
     """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down, away from the threshold."""
     return _near(board, count, down=1)
 
 
-def most(board: Board, count: int, rng: torch.Generator) -> Aim:
+def most(board: Board, count: int, rng: Rng) -> Aim:
     """The most covered units, without a draw (ADAPT's form of DLFuzz)."""
     return _first(board.hits, count)
 
 
-def least(board: Board, count: int, rng: torch.Generator) -> Aim:
+def least(board: Board, count: int, rng: Rng) -> Aim:
     """The least covered units, without a draw (ADAPT's form of DLFuzz)."""
     return _first(-board.hits, count)
 
@@ -176,9 +179,9 @@ PICKS: dict[str, Pick] = {
 }
 
 
-def _drawn(weight: Float[Tensor, "m u"], count: int, rng: torch.Generator) -> Aim:
+def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Aim:
     """`count` different units a row, one after the other in proportion to the weights; those without weight come last."""
-    noise = torch.rand(weight.shape, generator=rng, device=rng.device).to(weight.device)
+    noise = rng.uniform(board.rows, weight.shape[1:])
     keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
     unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
     return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
@@ -235,14 +238,10 @@ class Deviating:
     def taps(self) -> Mapping[str, Tap]:
         return {}
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
-        return {
-            "deviating": torch.randint(
-                self.models, (len(rows),), generator=rng, device=rng.device
-            ).to(rows.device)
-        }
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+        return {"deviating": rng.integers(rows, self.models)}
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
         """A walk keeps its model to its end."""
         return {"deviating": aim["deviating"]}
 
@@ -276,7 +275,7 @@ class FailingOnly:
     def taps(self) -> Mapping[str, Tap]:
         return self.guide.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         return self.guide.choose(rows, rng)
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -345,13 +344,13 @@ class Strategies:
     def taps(self) -> Mapping[str, Tap]:
         return self.units.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         if not self.cycle:
             return self._named(self._shared_out(rows, rng))
         turn = self._turn(rows)
         return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
         """A list that goes on stays with its strategy."""
         if not self.cycle:
             return self.choose(rows, rng)
@@ -384,16 +383,15 @@ class Strategies:
     def _board(self, rows: Int[Tensor, " m"]) -> Board:
         self.values = _grown(self.values, rows, torch.nan)
         heavy, crossing = self.facts.heavy.to(rows.device), self.facts.crossing.to(rows.device)
-        return Board(self.hits.of(rows), heavy, self.values[rows], self.facts.threshold, crossing)
+        hits, values = self.hits.of(rows), self.values[rows]
+        return Board(rows, hits, heavy, values, self.facts.threshold, crossing)
 
-    def _shared_out(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         board, each = self._board(rows), self.count // len(self.strategies)
         picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
         return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
 
-    def _in_turn(
-        self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: torch.Generator
-    ) -> Aim:
+    def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Aim:
         """Every strategy picks for every row, and each row takes the pick whose turn it is."""
         board = self._board(rows)
         picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
@@ -443,14 +441,11 @@ class Strongest:
     def walks(self) -> int:
         return len(self.groups)
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         """A group drawn at random, where no walk was named."""
-        walk = torch.randint(len(self.groups), (len(rows),), generator=rng, device=rng.device).to(
-            rows.device
-        )
-        return self.follow(rows, {"walk": walk}, rng)
+        return self.follow(rows, {"walk": rng.integers(rows, len(self.groups))}, rng)
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
         if "walk" not in aim:
             return {f"{self.name}/unit": aim[f"{self.name}/unit"]}
         self._grow(rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, NonFinite
+from hardcase.randomness import Rng
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model
@@ -84,7 +84,7 @@ class Outputs:
         new = memory.distance(frame.logits.cpu()) > self.threshold
         return (new & frame.logits.cpu().isfinite().all(1)).to(frame.device).float()
 
-    def choose(self, count: int, rng: torch.Generator, memory: Kept) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Kept) -> dict[str, Tensor]:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:

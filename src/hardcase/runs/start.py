@@ -57,12 +57,7 @@ def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
     place = {name: i for i, name in enumerate(images.id)}
     own = torch.tensor([place[name] for name in chosen["seed"].to_pylist()])
     stored = torch.tensor(chosen["code"].to_pylist(), device=campaign.subject.device)
-    seeds = enter(
-        campaign,
-        images.take(own),
-        0,
-        stream(campaign.seed, "paths", device=campaign.subject.device),
-    )
+    seeds = enter(campaign, images.take(own))
     start, change = _line(campaign.method, seeds, stored)
 
     def painted(share: float) -> UInt8[Tensor, "t c h w"]:

@@ -221,7 +221,6 @@ def run_task(
             campaign,
             task.images,
             task.limits,
-            number=task.number,
             first=task.first,
             guides=guides,
             stop=stop,

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.searches.interpolation import Partners
-from hardcase.tensors import chunks, flat, per_row
+from hardcase.tensors import chunks, flat, per_row, tiled
 from hardcase.types import Look, Seeds, State
 
 # --- The smallest share of near partners that reaches each other class, then what of the change can be taken back.
@@ -35,7 +36,7 @@ class Bisection:
         """The most that one class of one seed can cost, for codes of this shape."""
         return self._sharing + len(self._plan(_places(shape)))
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         near = nearest(self.partners, seeds, self.rounds)  # n k rounds
         n, k = near.shape[:2]
         blank = torch.zeros(n, k, device=seeds.z.device)
@@ -46,7 +47,7 @@ class Bisection:
             "turn": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows, turn = look.live.nonzero().squeeze(1), int(state["turn"])
         plan = self._plan(state["rank"].shape[2])
         sharing = turn < self._sharing
@@ -132,7 +133,7 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
         rows = (label == c).nonzero().squeeze(1)
         codes = flat(partners.take(rows))
         ranked: Float[Tensor, "n r"] = (
-            torch.cdist(flat(seeds.z), codes) if len(rows) else flat(seeds.z)[:, :0]
+            _apart(flat(seeds.z), codes) if len(rows) else flat(seeds.z)[:, :0]
         )
         best = rows[ranked.argsort(dim=1, stable=True)[:, :count]]
         near[:, c, : best.shape[1]] = torch.where((seeds.y == c)[:, None], -1, best)
@@ -224,13 +225,18 @@ def _ranked(
     distance = torch.full((len(z), kinds), torch.inf, device=z.device)
     for c in sorted(set(label.tolist())):
         members = (label == c).nonzero().squeeze(1)
-        apart = torch.cdist(z, flat(codes.take(members)))
+        apart = _apart(z, flat(codes.take(members)))
         near, order = apart.topk(min(count, len(members)), dim=1, largest=False)
         distance[:, c] = near[:, 0]
         rows[:, c] = members[
             order[:, torch.arange(count, device=z.device).clamp_max(order.shape[1] - 1)]
         ]
     return rows, distance
+
+
+def _apart(z: Float[Tensor, "n d"], codes: Float[Tensor, "c d"]) -> Float[Tensor, "n c"]:
+    """Distances by one matrix product, on whole tiles: a seed's do not depend on its neighbours."""
+    return tiled(lambda rows: torch.cdist(rows, codes, compute_mode="use_mm_for_euclid_dist"), z)
 
 
 def _at(values: Tensor, column: Int[Tensor, "n c"]) -> Tensor:
@@ -271,7 +277,7 @@ class Crossing:
     apart: bool = False
     toward: int | None = None
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         z = flat(seeds.z)
         ways, (low, high) = self._ways(seeds, rng)
         n, c = ways.goal.shape
@@ -288,7 +294,7 @@ class Crossing:
             "turn": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         turn, lanes = int(state["turn"]), state["goal"].shape[1]
         race = (len(self.cuts) + 1) * lanes * (1 + self.halvings)
         if turn < race:
@@ -304,7 +310,7 @@ class Crossing:
             look.retire(look.live.nonzero().squeeze(1))
         return {**state, "turn": state["turn"] + 1}
 
-    def _ways(self, seeds: Seeds, rng: torch.Generator) -> tuple[Directions, tuple[Tensor, Tensor]]:
+    def _ways(self, seeds: Seeds, rng: Rng) -> tuple[Directions, tuple[Tensor, Tensor]]:
         """Directions to walk in, and the least and greatest value of each coordinate."""
         if self.codes is not None:
             ways = directions(
@@ -316,10 +322,8 @@ class Crossing:
             )
             return ways, span(self.codes, seeds)
         z = flat(seeds.z)
-        drawn = (
-            torch.randn(len(z), self.classes, z.shape[1], generator=rng, device=z.device)
-            - z[:, None]
-        )
+        rows = torch.arange(len(z), device=z.device)
+        drawn = rng.normal(rows, (self.classes, z.shape[1])) - z[:, None]
         goal = torch.zeros(drawn.shape[:2], dtype=torch.int64, device=z.device)
         return Directions(goal, drawn, drawn), (z.clamp_max(-WIDE), z.clamp_min(WIDE))
 
@@ -357,9 +361,9 @@ class Crossing:
         near = torch.where(state["open"] & ~hit, share, state["near"])
         return {**state, "near": near, "end": torch.where(hit, share, state["end"])}
 
-    def _shorten(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def _shorten(self, state: State, look: Look, rng: Rng) -> State:
         """Leave some coordinates out, let the others grow to a little less than the length so far."""
-        kept = torch.rand(state["best"].shape, generator=rng, device=rng.device) > 0.1
+        kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
         offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
         state, hit = self._try(state, look, tracks, offset[tracks])
@@ -416,18 +420,18 @@ class Exits:
     cuts: tuple[float, ...] = (0.1, 0.3, 1.0)
     answers: bool = False
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         z = flat(seeds.z)
         row = torch.arange(len(z), device=z.device).repeat_interleave(self.walks)
         blank = z.new_zeros(len(row))
         return {
             "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64), "row": row,
             "seed": z.clone(), "label": seeds.y.clone(), "near": blank, "end": blank + 1,
-            "far": self._toward(seeds, rng) if self.classes and self.codes else self._far(z, len(row), rng),
+            "far": self._toward(seeds, rng) if self.classes and self.codes else self._far(z, rng),
             "entered": torch.full_like(row, -1), "turn": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         turn = int(state["turn"])
         share = state["end"] if turn == 0 else (state["near"] + state["end"]) / 2
         open_ = look.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
@@ -448,15 +452,17 @@ class Exits:
             "turn": state["turn"] + 1,
         }
 
-    def _far(self, z: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    def _far(self, z: Float[Tensor, "n d"], rng: Rng) -> Float[Tensor, "w d"]:
+        """The far ends of all walks, seed after seed, as seen from their seeds."""
+        rows = torch.arange(len(z), device=z.device)
         if self.codes is None:
-            return self.reach * torch.randn(count, z.shape[1], generator=rng, device=z.device)
+            return self.reach * rng.normal(rows, (self.walks, z.shape[1])).flatten(0, 1)
         known = min(LIMIT, len(self.codes.label))
-        rows = torch.randint(known, (2, count), generator=rng, device=z.device)
-        one, two = (flat(self.codes.take(some)) for some in rows)
+        drawn = rng.integers(rows, known, (2, self.walks))
+        one, two = (flat(self.codes.take(some.flatten())) for some in drawn.unbind(1))
         return self.reach / 2**0.5 * (one - two)
 
-    def _toward(self, seeds: Seeds, rng: torch.Generator) -> Tensor:
+    def _toward(self, seeds: Seeds, rng: Rng) -> Tensor:
         assert self.codes is not None
         ways, (low, high) = (
             directions(self.codes, seeds, classes=self.classes, neighbours=50),
@@ -471,14 +477,15 @@ class Exits:
             % len(self.cuts)
         )[:, None]
         cut = sum(largest(step, share) * (turn == i) for i, share in enumerate(self.cuts))
-        some = torch.rand(step.shape, generator=rng, device=rng.device) < 0.7
+        rows = torch.arange(len(seeds), device=step.device)
+        some = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7
         seed, low, high = (
             value.repeat_interleave(self.walks, 0) for value in (flat(seeds.z), low, high)
         )
         far = seed + scaled(cut * some, step.abs().sum(1) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
-        stray = torch.arange(len(far), device=far.device) % 4 == 3
-        return torch.where(stray[:, None], self._far(flat(seeds.z), len(far), rng), far)
+        stray = torch.arange(len(far), device=far.device) % self.walks % 4 == 3
+        return torch.where(stray[:, None], self._far(flat(seeds.z), rng), far)
 
 
 def lengths(state: State) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.tensors import per_row
 from hardcase.types import Look, Seeds, State
 
@@ -25,7 +26,7 @@ class CarliniWagner:
     weight: float = 1.0
     confidence: float = 0.0
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         blank, ones = torch.zeros_like(seeds.z), torch.ones(len(seeds), device=seeds.z.device)
         return {
             "seed": seeds.z.clone(), "z": seeds.z.clone(), "mean": blank, "square": blank.clone(),
@@ -33,7 +34,7 @@ class CarliniWagner:
             "hit": torch.zeros_like(seeds.y, dtype=torch.bool), "step": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows, count = look.live.nonzero().squeeze(1), int(state["step"])
         feedback, slope = look.gradient(state["z"][rows], rows)
         pull = (feedback.score < self.confidence) & feedback.looked

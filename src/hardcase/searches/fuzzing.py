@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.randomness import Rng
 from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Look, Seeds, State
 
@@ -26,15 +27,11 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (`rng` is for noise)."""
+    """`levels` are what it may draw from; `apply` changes pictures by one level each (seeds' rows and `rng` are for noise)."""
 
     name: str
     levels: tuple[float, ...]
-    apply: Callable[[Tensor, Tensor, torch.Generator], Tensor]
-
-    def draw(self, count: int, rng: torch.Generator) -> Float[Tensor, " m"]:
-        number = torch.randint(len(self.levels), (count,), generator=rng, device=rng.device)
-        return torch.tensor(self.levels, device=rng.device)[number]
+    apply: Callable[[Tensor, Tensor, Tensor, Rng], Tensor]
 
 
 def mutate(
@@ -42,18 +39,19 @@ def mutate(
     operator: Int[Tensor, " m"],
     level: Level,
     operators: Sequence[Operator],
-    rng: torch.Generator,
+    rows: Int[Tensor, " m"],
+    rng: Rng,
 ) -> Picture:
-    """Each picture changed by its operator at its level."""
+    """Each picture (of the seed in `rows`) changed by its operator at its level."""
     changed = x.clone()
     for number, one in enumerate(operators):
-        rows = (operator == number).nonzero().squeeze(1)
-        if len(rows):
-            changed[rows] = to_grid(one.apply(x[rows], level[rows], rng))
+        own = (operator == number).nonzero().squeeze(1)
+        if len(own):
+            changed[own] = to_grid(one.apply(x[own], level[own], rows[own], rng))
     return changed
 
 
-def translate(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def translate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Down and to the right by the same number of pixels, black filling in."""
     height, width = x.shape[2:]
     return _warp(
@@ -69,35 +67,35 @@ def translate(x: Picture, level: Level, rng: torch.Generator) -> Picture:
     )
 
 
-def scale(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def scale(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Larger or smaller about the centre."""
     return _warp(
         x, [1 / level, 0 * level, 0 * level, 0 * level, 1 / level, 0 * level], mode="bicubic"
     )
 
 
-def shear(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def shear(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Rows shifted in proportion to their height in the picture."""
     return _warp(x, [1 + 0 * level, level, 0 * level, 0 * level, 1 + 0 * level, 0 * level])
 
 
-def rotate(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Turned about the centre, by degrees."""
     angle, stretch = level * (math.pi / 180), x.shape[2] / x.shape[3]
     cos, sin = angle.cos(), angle.sin()
     return _warp(x, [cos, -sin * stretch, 0 * level, sin / stretch, cos, 0 * level])
 
 
-def contrast(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def contrast(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     return x * per_row(level, x)
 
 
-def brightness(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def brightness(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Every pixel up or down by so many grey levels."""
     return x + per_row(level / 255, x)
 
 
-def blur(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def blur(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Nine kinds: box 3, 4, 5; Gaussian 3, 5, 7; median 3, 5; bilateral."""
     kinds = (
         _box(3),
@@ -118,22 +116,20 @@ def blur(x: Picture, level: Level, rng: torch.Generator) -> Picture:
     return changed
 
 
-def pixels(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """So many values, drawn at random (one may be drawn twice), get any new value."""
     values, most = x.flatten(1), int(level.max())
-    place = torch.randint(values.shape[1], (len(x), most), generator=rng, device=rng.device).to(
-        x.device
-    )
-    new = torch.randint(256, place.shape, generator=rng, device=rng.device).to(x.device) / 255
+    place = rng.integers(rows, values.shape[1], (most,))
+    new = rng.integers(rows, 256, (most,)) / 255
     asked = torch.arange(most, device=x.device) < level[:, None]
     place = torch.where(asked, place, place[:, :1])
     return values.scatter(1, place, torch.where(asked, new, new[:, :1])).reshape(x.shape)
 
 
-def noise(x: Picture, level: Level, rng: torch.Generator) -> Picture:
+def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Gaussian (5 % of the range), salt and pepper (0.4 % of the values), or speckle (10 % of each value)."""
-    normal = torch.randn(x.shape, generator=rng, device=rng.device).to(x.device)
-    place = torch.rand(x.shape, generator=rng, device=rng.device).to(x.device)
+    normal = rng.normal(rows, x.shape[1:])
+    place = rng.uniform(rows, x.shape[1:])
     salted = torch.where(place < 0.002, 1.0, torch.where(place > 0.998, 0.0, x))
     kind = per_row(level, x)
     return torch.where(
@@ -217,12 +213,12 @@ ENTRY = "entry/"
 
 @runtime_checkable
 class Mutator(Protocol):
-    """Makes a child of each parent. `columns` are what it wants to know of a parent, row by row."""
+    """Makes a child of each parent, `rows` being the parents' seeds. `columns` are what it wants to know of a parent, row by row."""
 
     def start(self, z: Tensor) -> State: ...
 
     def __call__(
-        self, z: Tensor, columns: Mapping[str, Tensor], rng: torch.Generator
+        self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]: ...
 
 
@@ -236,9 +232,9 @@ class WhiteNoise:
         return {}
 
     def __call__(
-        self, z: Tensor, columns: Mapping[str, Tensor], rng: torch.Generator
+        self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
-        noise = torch.randn(z.shape, generator=rng, device=rng.device).to(z.device)
+        noise = rng.normal(rows, z.shape[1:])
         return z + self.sigma * noise, {}, torch.ones(len(z), dtype=torch.bool, device=z.device)
 
 
@@ -267,37 +263,36 @@ class Metamorphic:
         }
 
     def __call__(
-        self, z: Tensor, columns: Mapping[str, Tensor], rng: torch.Generator
+        self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
         child, made = z.clone(), {name: value.clone() for name, value in columns.items()}
         open_ = torch.ones(len(z), dtype=torch.bool, device=z.device)
         for _ in range(self.tries):
-            rows = open_.nonzero().squeeze(1)
-            if not len(rows):
+            left = open_.nonzero().squeeze(1)
+            if not len(left):
                 break
-            before = {name: value[rows] for name, value in columns.items()}
-            new, after, good = self._try(z[rows], before, rng)
-            kept = rows[good]
+            before = {name: value[left] for name, value in columns.items()}
+            new, after, good = self._try(z[left], before, rows[left], rng)
+            kept = left[good]
             child[kept], open_[kept] = new[good], False
             for name, value in after.items():
                 made[name][kept] = value[good]
         return child, made, ~open_
 
     def _try(
-        self, z: Tensor, columns: State, rng: torch.Generator
+        self, z: Tensor, columns: State, rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
         """One change of each picture, and whether it is accepted."""
         operators = (*self.affine, *self.pixel)
         first = columns["turned"].long() * len(self.affine)
-        drawn = torch.rand(len(z), generator=rng, device=rng.device).to(z.device)
-        chosen = first + (drawn * (len(operators) - first)).long()
-        level = self._levels(operators, chosen, rng)
+        chosen = first + rng.integers(rows, len(operators) - first)
+        level = _levels(operators, chosen, rows, rng)
         turning = chosen < len(self.affine)
-        new = mutate(z, chosen, level, operators, rng)
+        new = mutate(z, chosen, level, operators, rows, rng)
         old_reference = columns["reference"]
         reference = old_reference.clone()
         reference[turning] = mutate(
-            old_reference[turning], chosen[turning], level[turning], operators, rng
+            old_reference[turning], chosen[turning], level[turning], operators, rows[turning], rng
         )
         changed, largest = _differences(old_reference, torch.where(_wide(turning, z), z, new))
         good = turning | self._small(
@@ -311,12 +306,6 @@ class Metamorphic:
         }
         return new, after, good
 
-    def _levels(
-        self, operators: tuple[Operator, ...], chosen: Int[Tensor, " m"], rng: torch.Generator
-    ) -> Tensor:
-        drawn = torch.stack([one.draw(len(chosen), rng) for one in operators]).to(chosen.device)
-        return drawn.gather(0, chosen[None]).squeeze(0)
-
     def _small(self, changed: Tensor, largest: Tensor, like: Tensor) -> Bool[Tensor, " m"]:
         values = like[0].numel() if len(like) else 0
         return (changed < int(self.alpha * values)) | (largest < int(self.beta * 255))
@@ -329,10 +318,10 @@ class Fuzzing:
     mutator: Mutator
     children: int = 20
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         return {"seed": seeds.z.clone(), "begun": torch.zeros(1, dtype=torch.bool)}
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows = look.live.nonzero().squeeze(1)
         if not bool(state["begun"]):
             seed = state["seed"][rows]
@@ -347,8 +336,8 @@ class Fuzzing:
             for name, value in parents.items()
             if name.startswith(ENTRY)
         }
-        z, made, good = self.mutator(parents["corpus/z"], columns, rng)
         many = rows.repeat_interleave(self.children)
+        z, made, good = self.mutator(parents["corpus/z"], columns, many, rng)
         look(
             z[good],
             many[good],
@@ -357,6 +346,16 @@ class Fuzzing:
         if not bool(good.any()):
             look.retire(rows)
         return state
+
+
+def _levels(
+    operators: Sequence[Operator], chosen: Int[Tensor, " m"], rows: Int[Tensor, " m"], rng: Rng
+) -> Float[Tensor, " m"]:
+    """A level of the operator chosen for each row, drawn evenly."""
+    count = torch.tensor([len(one.levels) for one in operators], device=chosen.device)
+    first = count.cumsum(0) - count
+    table = torch.tensor([x for one in operators for x in one.levels], device=chosen.device)
+    return table[first[chosen] + rng.integers(rows, count[chosen])]
 
 
 def _entries(columns: Mapping[str, Tensor]) -> State:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.types import Look, Seeds, State
 
 # --- SINVAD's genetic algorithm: crossover, mutation where a code differs from its seed, and a mask that resets the rest.
@@ -34,7 +35,7 @@ class Genetic:
     generations: int = 500
     tolerance: float = 0.0
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         device, n = seeds.z.device, len(seeds)
         return {
             "seed": seeds.z.flatten(1).clone(),
@@ -46,7 +47,7 @@ class Genetic:
             "shape": torch.tensor(seeds.z.shape[1:]),
         }
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows = look.live.nonzero().squeeze(1)
         first = int(state["generation"]) == 0
         children = self._start(state, rows, rng) if first else self._breed(state, rows, rng)
@@ -63,29 +64,20 @@ class Genetic:
         }
         return self._cool({**state, "generation": state["generation"] + 1}, look, rows, first=first)
 
-    def _start(
-        self, state: State, rows: Int[Tensor, " r"], rng: torch.Generator
-    ) -> Float[Tensor, "r p d"]:
+    def _start(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r p d"]:
         seed = state["seed"][rows][:, None]
-        return seed + self.spread * torch.randn(
-            len(rows), self.population, seed.shape[2], generator=rng, device=seed.device
-        )
+        return seed + self.spread * rng.normal(rows, (self.population, seed.shape[2]))
 
-    def _breed(
-        self, state: State, rows: Int[Tensor, " r"], rng: torch.Generator
-    ) -> Float[Tensor, "r c d"]:
+    def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         elite, seed = state["z"][rows], state["seed"][rows][:, None]
-        shape = (len(rows), self.population - self.elite)
-        one, two = _pairs(shape, self.elite, rng)
-        cut = torch.randint(elite.shape[2], shape, generator=rng, device=elite.device)[..., None]
+        shape = (self.population - self.elite,)
+        one, two = _pairs(rows, shape, self.elite, rng)
+        cut = rng.integers(rows, elite.shape[2], shape)[..., None]
         left = torch.arange(elite.shape[2], device=elite.device) < cut
         child = torch.where(left, _gather(elite, one), _gather(elite, two))
-        noise = (
-            torch.randn(child.shape, generator=rng, device=child.device)
-            * state["size"][rows][:, None, None]
-        )
+        noise = rng.normal(rows, child.shape[1:]) * state["size"][rows][:, None, None]
         child = torch.where(child != seed, child + noise, child)
-        back = torch.rand(child.shape, generator=rng, device=child.device) < self.reset
+        back = rng.uniform(rows, child.shape[1:]) < self.reset
         return torch.where(back, seed, child)
 
     def _select(
@@ -110,10 +102,12 @@ class Genetic:
         }
 
 
-def _pairs(shape: tuple[int, int], count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _pairs(
+    rows: Int[Tensor, " r"], shape: tuple[int], count: int, rng: Rng
+) -> tuple[Int[Tensor, "r c"], Int[Tensor, "r c"]]:
     """Two distinct parents out of `count`, uniformly, for each child."""
-    one = torch.randint(count, shape, generator=rng, device=rng.device)
-    step = torch.randint(1, count, shape, generator=rng, device=rng.device)
+    one = rng.integers(rows, count, shape)
+    step = 1 + rng.integers(rows, count - 1, shape)
     return one, (one + step) % count
 
 
@@ -140,17 +134,17 @@ class PixelGenetic:
     reach: float = 32 / 255
     generations: int = 40
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         z = seeds.z.flatten(1)
         start = z[:, None].repeat(1, self.population, 1)
         return {
-            "z": self._mutate(start, self.first, rng),
+            "z": self._mutate(start, torch.arange(len(z), device=z.device), self.first, rng),
             "score": torch.full((len(z), self.population), -torch.inf, device=z.device),
             "generation": torch.zeros(1, dtype=torch.int64),
             "shape": torch.tensor(seeds.z.shape[1:]),
         }
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows = look.live.nonzero().squeeze(1)
         born = int(state["generation"]) == 0
         children = state["z"][rows] if born else self._breed(state, rows, rng)
@@ -168,26 +162,26 @@ class PixelGenetic:
             "generation": state["generation"] + 1,
         }
 
-    def _breed(
-        self, state: State, rows: Int[Tensor, " r"], rng: torch.Generator
-    ) -> Float[Tensor, "r c d"]:
+    def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         z, score = state["z"][rows], state["score"][rows]
-        one, two = (_take(z, self._winners(score, rng)) for _ in range(2))
-        left = torch.rand(one.shape, generator=rng, device=one.device) < 0.5
-        return self._mutate(torch.where(left, one, two), self.rate, rng)
+        one, two = (_take(z, self._winners(score, rows, rng)) for _ in range(2))
+        left = rng.uniform(rows, one.shape[1:]) < 0.5
+        return self._mutate(torch.where(left, one, two), rows, self.rate, rng)
 
-    def _winners(self, score: Float[Tensor, "r p"], rng: torch.Generator) -> Int[Tensor, "r c"]:
+    def _winners(
+        self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
+    ) -> Int[Tensor, "r c"]:
         """For every place but one, the best of a few individuals drawn at random; ties go to the first drawn."""
-        shape = (len(score), self.population - 1, self.tournament)
-        drawn = torch.randint(self.population, shape, generator=rng, device=score.device)
-        best = score[:, None].expand(-1, shape[1], -1).gather(2, drawn).argmax(2, keepdim=True)
+        shape = (self.population - 1, self.tournament)
+        drawn = rng.integers(rows, self.population, shape)
+        best = score[:, None].expand(-1, shape[0], -1).gather(2, drawn).argmax(2, keepdim=True)
         return drawn.gather(2, best).squeeze(2)
 
     def _mutate(
-        self, z: Float[Tensor, "r c d"], rate: float, rng: torch.Generator
+        self, z: Float[Tensor, "r c d"], rows: Int[Tensor, " r"], rate: float, rng: Rng
     ) -> Float[Tensor, "r c d"]:
-        hit = torch.rand(z.shape, generator=rng, device=z.device) < rate
-        move = (2 * torch.rand(z.shape, generator=rng, device=z.device) - 1) * self.reach
+        hit = rng.uniform(rows, z.shape[1:]) < rate
+        move = (2 * rng.uniform(rows, z.shape[1:]) - 1) * self.reach
         return torch.where(hit, z + move, z)
 
     def _survivor(

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.tensors import flat, per_row
 from hardcase.types import Aim, Look, Seeds, State
 
@@ -28,7 +29,7 @@ class AdamAscent:
     second: float = 0.999
     retreat: int = 0
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         blank, none = torch.zeros_like(seeds.z), torch.zeros(len(seeds), device=seeds.z.device)
         return {
             "z": seeds.z.clone(),
@@ -41,7 +42,7 @@ class AdamAscent:
             "step": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         back = state["high"].isfinite()
         state = self._climb(state, look, (look.live & ~back).nonzero().squeeze(1))
         return self._halve(state, look, (look.live & back).nonzero().squeeze(1))
@@ -110,7 +111,8 @@ def keep(state: State, rows: Int[Tensor, " m"], aim: Aim, count: int) -> State:
 # --- Walks along the gradient of the score.
 
 Direction = Callable[[Tensor], Tensor]
-Shape = Callable[[Tensor, torch.Generator], Tensor]
+Shape = Callable[[Tensor, Tensor, Rng], Tensor]
+"""From the moves, the seeds they belong to and random numbers: what is left of each move."""
 
 
 def sign(slope: Tensor) -> Tensor:
@@ -138,14 +140,11 @@ class Square:
 
     size: int
 
-    def __call__(self, move: Tensor, rng: torch.Generator) -> Tensor:
+    def __call__(self, move: Tensor, rows: Int[Tensor, " m"], rng: Rng) -> Tensor:
         inside = torch.ones(1, dtype=torch.bool, device=move.device)
         for axis in (2, 3):
             room = max(1, move.shape[axis] - self.size + 1)
-            first = per_row(
-                torch.randint(room, (len(move),), generator=rng, device=rng.device).to(move.device),
-                move,
-            )
+            first = per_row(rng.integers(rows, room), move)
             place = torch.arange(move.shape[axis], device=move.device).reshape(
                 -1, *[1] * (3 - axis)
             )
@@ -154,7 +153,7 @@ class Square:
         return -(inside & darker).to(move.dtype).expand_as(move)
 
 
-def free(move: Tensor, rng: torch.Generator) -> Tensor:
+def free(move: Tensor, rows: Int[Tensor, " m"], rng: Rng) -> Tensor:
     """Any move."""
     return move
 
@@ -173,17 +172,18 @@ class GradientAscent:
     renew: int = 0
     shape: Shape = free
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
-        noise = torch.rand(seeds.z.shape, generator=rng, device=seeds.z.device) * 2 - 1
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        rows = torch.arange(len(seeds), device=seeds.z.device)
+        noise = rng.uniform(rows, seeds.z.shape[1:]) * 2 - 1
         return {"z": seeds.z + self.jitter * noise, "step": torch.zeros(1, dtype=torch.int64)}
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows, count = look.live.nonzero().squeeze(1), int(state["step"])
         if count == 0 or (self.renew and count % self.renew == 0):
             asked = look.choose(rows, held(state, rows) if count else None)
             state = keep(state, rows, asked, len(state["z"]))
         feedback, slope = look.gradient(state["z"][rows], rows, held(state, rows))
-        move = self.shape(self.direction(slope), rng)
+        move = self.shape(self.direction(slope), rows, rng)
         z = state["z"].index_copy(0, rows, feedback.z + self.stride * move)
         return {**state, "z": z, "step": state["step"] + 1}
 
@@ -206,7 +206,7 @@ class Fan:
     width: int = 16
     stop: bool = True
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         width, count = min(self.width, self.walks), torch.zeros(1, dtype=torch.int64)
         return {
             "seed": seeds.z.clone(),
@@ -216,7 +216,7 @@ class Fan:
             "step": count,
         }
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         if int(state["wave"]) < 0:
             rows = look.live.nonzero().squeeze(1)
             look(state["seed"][rows], rows, {"row": rows})

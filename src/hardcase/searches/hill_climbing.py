@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.tensors import flat
 from hardcase.types import Look, Seeds, State
 
@@ -27,24 +28,23 @@ class HillClimbing:
     adapt: Literal["accepted", "halved", "never"] = "accepted"
     start: Literal["seed", "prior"] = "seed"
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         z = flat(seeds.z)
-        drawn = torch.randn(z.shape, generator=rng, device=z.device)
+        start = z.clone()
+        if self.start == "prior":
+            start = rng.normal(torch.arange(len(z), device=z.device), z.shape[1:])
         blank = z.new_zeros(len(z))
         return {
             "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
-            "z": z.clone() if self.start == "seed" else drawn,
+            "z": start,
             "score": blank - torch.inf, "stride": blank + self.stride, "kept": blank.clone(), "moved": blank.clone(),
             "turn": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows, turn, width = look.live.nonzero().squeeze(1), int(state["turn"]), state["z"].shape[1]
         z = state["z"][rows]
-        move = (
-            torch.randn(len(state["z"]), generator=rng, device=z.device)[rows]
-            * state["stride"][rows]
-        )
+        move = rng.normal(rows) * state["stride"][rows]
         if turn:
             place = torch.zeros(width, dtype=torch.bool, device=z.device)
             place[(turn - 1) % width] = True

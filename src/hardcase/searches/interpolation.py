@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.types import Look, Seeds, State
 
 
@@ -33,10 +34,10 @@ class Interpolation:
     mix: float
     width: int = 64
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         return {"z": seeds.z.clone(), "y": seeds.y.clone(), "next": torch.zeros_like(seeds.y)}
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         rows = look.live.nonzero().squeeze(1)
         place = state["next"][rows][:, None] + torch.arange(self.width, device=rows.device)  # r w
         partner, there = _others(self.partners, state["y"][rows], place)

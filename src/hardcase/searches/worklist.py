@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.randomness import Rng
 from hardcase.searches import gradient
 from hardcase.searches.gradient import Direction, raw
 from hardcase.tensors import flat, per_row
@@ -39,7 +40,7 @@ class Worklist:
     peek: bool = False
     decay: Literal["none", "entries", "seeds"] = "none"
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+    def init(self, seeds: Seeds, rng: Rng) -> State:
         count = torch.zeros(len(seeds), dtype=torch.int64, device=seeds.z.device)
         return {
             "seed": seeds.z.clone(),
@@ -55,7 +56,7 @@ class Worklist:
             "phase": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+    def step(self, state: State, look: Look, rng: Rng) -> State:
         """One look at every live seed's candidate: with its gradient until the walk has made its steps, then without."""
         phase = int(state["phase"])
         if phase == 0:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.tensors import flat, pad_rows, per_row
 from hardcase.types import Seeds
 
@@ -77,7 +77,7 @@ class Activations:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return torch.zeros(len(x), sum(place.width for place in self.places), device=x.device), {
             "class": y.clone()

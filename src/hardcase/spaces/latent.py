@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.randomness import Rng
 from hardcase.tensors import chunks, flat, from_bytes, pad_rows, tiled
 from hardcase.types import Images, Seeds
 
@@ -107,7 +108,7 @@ class Latent:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
@@ -139,7 +140,7 @@ class Labelled:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return self.vae.encode(pad_rows(x), pad_rows(y))[0][: len(x)], {}
 
@@ -179,7 +180,7 @@ class Grid:
     keeps_code: bool = True
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(self.vqvae.encode, x), {}
 

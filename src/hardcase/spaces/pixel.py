@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.randomness import Rng
 from hardcase.tensors import flat, per_row
 from hardcase.types import Seeds
 
@@ -28,7 +29,7 @@ class Unclipped:
     keeps_code: bool = False
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return x.clone(), {}
 
@@ -51,7 +52,7 @@ class Light:
     keeps_code: bool = False
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return x.clone(), {}
 
@@ -79,17 +80,15 @@ class Occlusion:
     keeps_code: bool = False
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         _fits(self.size, self.place, x)
-        corner = _corners(x, self.size, 1, rng)[:, 0]
-        if self.place is not None:
+        if self.place is None:
+            corner = _corners(x, self.size, 1, rng)[:, 0]
+        else:
             corner = torch.tensor(self.place, device=x.device).expand(len(x), 2)
-        return x.clone(), {
-            "box": torch.cat(
-                [corner, torch.tensor(self.size, device=x.device).expand(len(x), 2)], 1
-            )
-        }
+        size = torch.tensor(self.size, device=x.device).expand(len(x), 2)
+        return x.clone(), {"box": torch.cat([corner, size], 1)}
 
     def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
@@ -113,7 +112,7 @@ class Blackout:
     keeps_code: bool = False
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         _fits((self.size, self.size), None, x)
         return x.clone(), {"squares": _corners(x, (self.size, self.size), self.count, rng)}
@@ -130,15 +129,11 @@ class Blackout:
         return flat(z - origin.x).square().sum(1).sqrt()
 
 
-def _corners(
-    x: Tensor, size: tuple[int, int], count: int, rng: torch.Generator
-) -> Int[Tensor, "n k 2"]:
+def _corners(x: Tensor, size: tuple[int, int], count: int, rng: Rng) -> Int[Tensor, "n k 2"]:
     """Top left corners of `count` random rectangles that lie inside the picture."""
     room = (x.shape[2] - size[0] + 1, x.shape[3] - size[1] + 1)
-    drawn = [
-        torch.randint(side, (len(x), count), generator=rng, device=rng.device) for side in room
-    ]
-    return torch.stack(drawn, 2).to(x.device)
+    rows = torch.arange(len(x), device=x.device)
+    return torch.stack([rng.integers(rows, side, (count,)) for side in room], 2)
 
 
 def _inside(
@@ -209,7 +204,7 @@ class Pixels:
     keeps_code: bool = False
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return x.clone(), {}
 

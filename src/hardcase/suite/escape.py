@@ -77,9 +77,9 @@ def measure(
     """Walks from all usable `images`, counted by class; also the walks themselves and the seeds they started from."""
     seeds, kinds = usable(subject, images), len(images.classes)
     parts, spent = [_nowhere()], 0
-    for number, rows in enumerate(chunks(len(seeds), SHARD)):
+    for rows in chunks(len(seeds), SHARD):
         some = seeds.take(torch.arange(len(seeds))[rows])
-        state, queries = walk(subject, method, some, seed=seed, number=number)
+        state, queries = walk(subject, method, some, seed=seed)
         parts.append(_walks(state, rows.start))
         spent += int(queries.sum())
     parts[0] = replace(parts[0], code=parts[-1].code[:0])

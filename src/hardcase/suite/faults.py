@@ -28,7 +28,7 @@ from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.oracles import Confident
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.semantics import FEATURES, measured
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Conditional, Grid, Labelled, Library, collect
@@ -424,7 +424,8 @@ def _partners(space: Space, here: Lab) -> Library:
     unknown = here.train.y.new_zeros(1)
 
     def encode(x: Tensor) -> Tensor:
-        return space.encode(x, unknown.expand(len(x)).to(x.device), torch.Generator(x.device))[0]
+        rng = Rng.numbered(0, "partners", len(x), device=x.device)
+        return space.encode(x, unknown.expand(len(x)).to(x.device), rng)[0]
 
     return collect(here.train, encode, device=torch.device(here.device))
 

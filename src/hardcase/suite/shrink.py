@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.oracles import MARGIN
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, read_images, to_parquet
@@ -121,7 +121,8 @@ def _bisect(
 def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
     """Where the search of every test began."""
     x, y = from_bytes(tests.seed_x.to(device)), tests.expected.to(device)
-    z, context = space.encode(x, y, stream(0, "shrink", device=device))
+    keys = keys_of(tests.table["seed"].to_pylist()).to(device)
+    z, context = space.encode(x, y, Rng(0, "space", keys))
     known: dict[str, Tensor] = {}
     if seeds is not None and seeds.context:
         rows = {name: i for i, name in enumerate(seeds.id)}

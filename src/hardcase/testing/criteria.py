@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng
 from hardcase.types import Criterion, Objective, Probe, State
 
 Make = Callable[[], Criterion]
@@ -67,7 +67,7 @@ def check_pull(
     `look` shows images to the criterion's network; it is given the images and their row numbers in `x`.
     """
     criterion, rows = make(), torch.arange(len(x))
-    aim, pull = criterion.choose(rows, stream(0, "aim")), objective(criterion)
+    aim, pull = criterion.choose(rows, Rng.numbered(0, "aim", len(rows))), objective(criterion)
     x = x.clone().requires_grad_()
     score = pull(replace(look(x, rows), aim=aim))
     assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
@@ -188,7 +188,7 @@ def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
 def _chooses(make: Make, probe: Probe) -> None:
     state, rows = torch.get_rng_state(), torch.arange(5)
     criterion = make()
-    one, two = (criterion.choose(rows, stream(3, "choose")) for _ in range(2))
+    one, two = (criterion.choose(rows, Rng.numbered(3, "choose", len(rows))) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state()), "choosing moved the global random state"
     for name, value in one.items():
         assert len(value) == len(rows), f"aim {name} has {len(value)} rows, not {len(rows)}"

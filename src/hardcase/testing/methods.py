@@ -1,18 +1,22 @@
-"""The laws every method must pass. Each `check_*` raises AssertionError with what it saw."""
+"""The laws every method must pass. Each `check_*` raises AssertionError with what it saw and what to look at."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from time import monotonic
 
 import torch
 from safetensors.torch import load, save
+from torch import Tensor
 
 from hardcase import tensors
-from hardcase.campaign.loop import run_shard
-from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
-from hardcase.tensors import digest_tensors, from_bytes
+from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
+from hardcase.randomness import Rng
+from hardcase.tensors import digest_tensors, flat, from_bytes
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import (
     KINDS,
@@ -32,6 +36,33 @@ Make = Callable[[], Method]
 Some = Callable[[int], Images]
 """Toy images, so many of them; methods that make their own seeds bring their own."""
 
+SECONDS = 120.0
+"""How long one search of a few toy seeds may take."""
+STEPS = 50_000
+"""How many steps it may take."""
+IDLE = 1000
+"""How many steps in a row may go by without a query."""
+
+
+def check_method(
+    theirs: Method | Make, peers: tuple[Model, ...] = (), some: Some = toy_images
+) -> None:
+    """All laws of a method, on images and a subject small enough to know every answer.
+
+    Args:
+        theirs: The method, or what builds it afresh: a recipe without arguments that are not optional.
+        peers: Second networks, for methods that compare; they must name the toy's four classes.
+        some: So many images; for methods that need other seeds than the toy images of 8x8 pixels.
+
+    Raises:
+        AssertionError: With the law that is broken, and what to look at.
+
+    >>> from hardcase.methods import fgsm
+    >>> check_method(fgsm)
+    """
+    for check in CHECKS:
+        check((lambda: theirs) if isinstance(theirs, Method) else theirs, peers, some)
+
 
 def search(
     method: Method,
@@ -43,7 +74,7 @@ def search(
     batch: int = 256,
     seed: int = 0,
 ) -> Shard:
-    """One shard of the toy world searched with `method`."""
+    """One shard of the toy world searched with `method`; a search that does not end is an AssertionError."""
     campaign = Campaign(
         subject=subject or toy_subject(),
         method=method,
@@ -53,7 +84,36 @@ def search(
         keep=parse_keep(method.keep),
     )
     bounds = limits(overlay(budget or Budget(), method.budget), len(images))
-    return run_shard(campaign, images, bounds, guides=(*method.guides,))
+    return run_shard(campaign, images, bounds, guides=method.guides, stop=_Patience())
+
+
+class _Patience:
+    """Asked before each step: raises when a search takes too long, so that a law ends."""
+
+    def __init__(self) -> None:
+        self.began = monotonic()
+        self.steps = 0
+        self.idle = 0
+        self.queries = 0
+
+    def __call__(self, counts: Counts) -> bool:
+        queries = int(counts.queries.sum())
+        self.idle = self.idle + 1 if queries == self.queries else 0
+        self.queries = queries
+        self.steps += 1
+        spent = monotonic() - self.began
+        so_far = f"{self.steps - 1} steps, {queries} queries and {spent:.0f} s"
+        assert self.idle <= IDLE, (
+            f"the search still goes on after {so_far}, but its last {IDLE} steps asked nothing: "
+            "look.retire seeds that have nothing left to try"
+        )
+        ends = self.steps <= STEPS and spent <= SECONDS
+        assert ends, (
+            f"the search of {len(counts.queries)} toy seeds still goes on after {so_far}: bound it by "
+            "Method.budget, look.retire seeds that are done, and see that it keeps the best candidates "
+            "(higher scores are better), not the worst"
+        )
+        return False
 
 
 def check_finds_failures(
@@ -62,7 +122,8 @@ def check_finds_failures(
     found = search(make(), images=some(5), peers=peers).findings
     seeds = len(set(found.seed.tolist()))
     assert seeds >= 3, (
-        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find"
+        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find: "
+        "look at the sign of the step, at the stride, and at which candidates are kept"
     )
 
 
@@ -83,7 +144,7 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     )
     left, label = probe.logits.argmax(1) != origin.y, found.kind == KINDS.index("label")
     assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), (
-        "a stored finding no longer fails"
+        "a stored finding no longer fails: does the oracle read anything but the 8-bit image's answers?"
     )
     assert torch.equal(label, left), (
         "a finding is called a label failure where the subject keeps the label, or the reverse"
@@ -92,8 +153,45 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
         "a stored label is not the picture's"
     )
     assert torch.equal(found.expected, origin.y), (
-        "a finding was judged against another seed's label"
+        "a finding was judged against another seed's label: are `rows` those of the candidates?"
     )
+
+
+def check_distances(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+    """The stored distance is that of the stored image (or code) from the data set's own seed, and the space allows it."""
+    method, images = make(), some(5)
+    found = search(method, images=images, peers=peers).findings
+    origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
+    z = _codes(method, found, origin)
+    slack = _rounding(method, z)
+    again = method.space.distance(z, origin)
+    worst = float((again - found.distance).abs().amax()) if len(found) else 0.0
+    assert worst <= slack, (
+        f"a stored distance is off by {worst:.3g} from that between the stored image and the data set's own "
+        "seed: were seeds edited in place, or does the distance not measure from its `origin`?"
+    )
+    out = flat(method.space.project(z, origin) - z).norm(dim=1)
+    worst = float(out.amax()) if len(found) else 0.0
+    assert worst <= slack, (
+        f"a finding lies {worst:.3g} outside of what its space allows around the data set's own seed: were "
+        "seeds edited in place, or does `project` not end inside?"
+    )
+
+
+def check_neighbours(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+    """Without guides, a seed's findings are the same beside other seeds, in another order and alone."""
+    images = some(5)
+    if make().guides:
+        return
+    whole = search(make(), images=images, peers=peers).findings
+    for order in ([4, 2, 0], [1]):
+        part = search(make(), images=images.take(torch.tensor(order)), peers=peers).findings
+        for place, seed in enumerate(order):
+            one, two = (_of(found, row) for found, row in ((part, place), (whole, seed)))
+            assert _same(one, two), (
+                f"seed {seed} has other findings beside seeds {order} than beside all five: draw by "
+                "rng.normal(rows, shape) with the rows of the candidates, and let no row see another"
+            )
 
 
 def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
@@ -102,23 +200,25 @@ def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = 
         search(make(), images=some(5), peers=peers, batch=batch).findings
         for batch in (256, 256, 16)
     )
-    assert _same(one, two), "two runs with one seed differ"
-    assert _same(one, small), "findings depend on the batch size"
+    assert _same(one, two), (
+        "two runs with one seed differ: is there randomness that does not come from `rng`, or memory "
+        "that outlives a run?"
+    )
+    assert _same(one, small), "findings depend on the batch size: does a row see its neighbours?"
 
 
 def check_changes_nothing(
     make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
 ) -> None:
     """Global randomness, seeds, weights, training flags and hooks are as before, also after an exception."""
-    subject, images = toy_subject(), some(5)
+    subject, images, method = toy_subject(), some(5), make()
     before = _surroundings(subject, images)
-    search(make(), images=images, subject=subject, peers=peers)
-    assert _surroundings(subject, images) == before, "a run changed what does not belong to it"
+    watched = replace(method, search=_Watching(method.search))
+    search(watched, images=images, subject=subject, peers=peers)
+    _unchanged(before, _surroundings(subject, images), "a run")
     with suppress(RuntimeError):
         search(make(), images=images, subject=Counting(subject, raise_after=1), peers=peers)
-    assert _surroundings(subject, images) == before, (
-        "a run that failed changed what does not belong to it"
-    )
+    _unchanged(before, _surroundings(subject, images), "a run that failed")
 
 
 def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
@@ -134,7 +234,8 @@ def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_ima
             f"{counts.gradients.tolist()} gradients under {budget}"
         )
         assert subject.rows == int(counts.queries.sum()), (
-            f"{subject.rows} rows asked, {int(counts.queries.sum())} counted"
+            f"{subject.rows} rows asked, {int(counts.queries.sum())} counted: does a part ask the subject "
+            "by another way than `look`?"
         )
 
 
@@ -142,8 +243,12 @@ def check_seed_counts(make: Make, peers: tuple[Model, ...] = (), some: Some = to
     """One seed or five, of mixed labels: each is searched, and only listed seeds have findings."""
     for count in (1, 5):
         shard = search(make(), images=some(count), peers=peers)
-        assert bool((shard.counts.queries > 0).all()), "a seed was never looked at"
-        assert set(shard.findings.seed.tolist()) <= set(range(count))
+        assert bool((shard.counts.queries > 0).all()), (
+            f"of {count} seeds, {int((shard.counts.queries == 0).sum())} were never looked at"
+        )
+        assert set(shard.findings.seed.tolist()) <= set(range(count)), (
+            "a finding names a seed that does not exist"
+        )
 
 
 def check_black_box(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
@@ -161,18 +266,23 @@ def check_black_box(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_
 def check_resumable_state(
     make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
 ) -> None:
-    """The search's state survives being saved and loaded at every step."""
+    """The search's state and its random numbers survive being saved and loaded at every step."""
     method = make()
     plain = search(make(), images=some(5), peers=peers).findings
     saved = search(
         replace(method, search=_Saving(method.search)), images=some(5), peers=peers
     ).findings
-    assert _same(plain, saved), "findings change when the state is saved and loaded between steps"
+    assert _same(plain, saved), (
+        "findings change when the state is saved and loaded between steps: what a search remembers "
+        "belongs in its state, not in itself"
+    )
 
 
 CHECKS = (
     check_finds_failures,
     check_findings_fail,
+    check_distances,
+    check_neighbours,
     check_deterministic,
     check_changes_nothing,
     check_budget,
@@ -182,34 +292,100 @@ CHECKS = (
 )
 
 
-def check_method(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
-    """All laws of a method that `make` builds afresh for images of the toy world."""
-    for check in CHECKS:
-        check(make, peers, some)
-
-
-@dataclass(frozen=True, slots=True)
 class _Saving:
-    search: Search
+    """A search that goes through a file between any two steps, and its random numbers with it."""
 
-    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
-        return self.search.init(seeds, rng)
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.rng: Rng | None = None
 
-    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
-        return self.search.step(
-            load(save({k: v.contiguous() for k, v in state.items()})), look, rng
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        state = self.search.init(seeds, rng)
+        self.rng = rng
+        return state
+
+    def step(self, state: State, look: Look, rng: Rng) -> State:
+        for name, value in state.items():
+            assert isinstance(value, Tensor), (
+                f"the state's {name!r} is of type {type(value).__name__}: a state is a dict of tensors, so that it "
+                f"can be saved at any step; keep torch.tensor({value!r}) instead"
+            )
+        self.rng = pickle.loads(pickle.dumps(self.rng))
+        assert self.rng is not None
+        loaded = load(save({name: value.contiguous() for name, value in state.items()}))
+        return self.search.step(loaded, look, self.rng)
+
+
+class _Watching:
+    """A search whose seeds are compared with what they were, before and after all it does."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.seeds: Seeds | None = None
+        self.before = ""
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        self.seeds = seeds
+        self.before = _digest(seeds)
+        state = self.search.init(seeds, rng)
+        self._compare("init")
+        return state
+
+    def step(self, state: State, look: Look, rng: Rng) -> State:
+        state = self.search.step(state, look, rng)
+        self._compare("step")
+        return state
+
+    def _compare(self, where: str) -> None:
+        assert self.seeds is None or _digest(self.seeds) == self.before, (
+            f"the search's {where} edited its seeds in place: clone what the state keeps of them, and write "
+            "z + move, not z.add_(move)"
         )
+
+
+def _codes(method: Method, found: Findings, origin: Seeds) -> Tensor:
+    """The findings' codes: as stored, or the stored images where the space keeps none."""
+    if method.space.keeps_code:
+        return found.code.reshape(-1, *origin.z.shape[1:])
+    return from_bytes(found.x)
+
+
+def _rounding(method: Method, z: Tensor) -> float:
+    """How far rounding to 8 bits may move an image; a code is stored as it is."""
+    return 1e-3 if method.space.keeps_code else 1e-4 + 0.5 / 255 * flat(z).shape[1] ** 0.5
+
+
+def _of(found: Findings, seed: int) -> Findings:
+    """The findings of one seed, without its number."""
+    own = found.take((found.seed == seed).nonzero().squeeze(1))
+    return replace(own, seed=torch.zeros_like(own.seed))
 
 
 def _same(one: Findings, two: Findings) -> bool:
     return all(torch.equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(Findings))
 
 
-def _surroundings(subject: torch.nn.Module, images: Images) -> tuple[object, ...]:
-    modules = list(subject.modules())
-    hooks = sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in modules
+def _digest(seeds: Seeds) -> str:
+    return digest_tensors(
+        {"z": seeds.z, "x": seeds.x, "y": seeds.y, "id": seeds.id, **seeds.context}
     )
-    flags = tuple(module.training for module in modules)
-    state = torch.get_rng_state().numpy().tobytes()
-    return state, digest_tensors(subject.state_dict()), hooks, flags, images.hash
+
+
+def _unchanged(before: dict[str, object], after: dict[str, object], who: str) -> None:
+    moved = [name for name in before if before[name] != after[name]]
+    assert not moved, f"{who} changed what does not belong to it: {', '.join(moved)}"
+
+
+def _surroundings(subject: torch.nn.Module, images: Images) -> dict[str, object]:
+    """What a run must leave as it was, by name."""
+    modules = list(subject.modules())
+    return {
+        "the global random state": torch.get_rng_state().numpy().tobytes(),
+        "the subject's weights": digest_tensors(subject.state_dict()),
+        "the subject's hooks": sum(
+            len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
+            for m in modules
+        ),
+        "the subject's training flags": tuple(module.training for module in modules),
+        "the images": images.hash,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images
 from hardcase.types import Images, Seeds, Space
@@ -15,7 +15,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     images = toy_images() if images is None else images
     x, y = from_bytes(images.x), images.y
     given = x.clone()
-    z, context = space.encode(x, y, stream(0, "check"))
+    z, context = space.encode(x, y, Rng.numbered(0, "check", len(x)))
     seeds = Seeds(z, x, y, torch.arange(len(y)), context)
     back = space.decode(space.project(z, seeds), seeds)
     assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"
