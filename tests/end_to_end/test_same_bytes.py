@@ -1,4 +1,5 @@
-"""Findings do not depend on the batch, the threads or the processes: shown with LeNet-5 and the VAE, not with a toy."""
+"""Findings do not depend on the batch, the threads, the processes or the other seeds: shown with LeNet-5 and the VAE, not with
+a toy."""
 
 import pytest
 import torch
@@ -25,8 +26,9 @@ def parts(folder):
     return [path.read_bytes() for path in sorted((folder / "findings").glob("part-*.parquet"))]
 
 
-def run(world, out, name, **how):
+def run(world, out, name, rows=None, **how):
     subject, space, codes, seeds = world
+    seeds = seeds if rows is None else seeds.take(torch.tensor(rows))
     methods = {
         "sinvad": lambda: sinvad(space=space, partners=codes, shorten=6, closing=4),
         "sinvad@paper": lambda: sinvad_paper(
@@ -41,10 +43,8 @@ def run(world, out, name, **how):
         method=method,
         seed=7,
         out=out,
-        shard=8,
-        rounds=2,
         allow_low_accuracy=True,
-        **how,
+        **{"shard": 8, "rounds": 2, **how},
     )
 
 
@@ -64,6 +64,29 @@ def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tm
     assert parts(tmp_path / "a") == parts(tmp_path / "b"), "another batch size"
     assert parts(tmp_path / "a") == parts(tmp_path / "c"), "another number of threads"
     assert parts(tmp_path / "a") == parts(tmp_path / "d"), "two processes"
+
+
+def of_each_seed(run):
+    """All that is stored of each seed's findings, in order."""
+    rows = run.findings.to_pylist()
+    return {
+        name: [row for row in rows if row["seed"] == name] for name in {row["seed"] for row in rows}
+    }
+
+
+@pytest.mark.parametrize("name", ["sinvad", "sinvad@paper", "pgd"])
+def test_a_seed_has_the_same_findings_in_any_shard_order_and_company(world, tmp_path, name):
+    whole = of_each_seed(run(world, tmp_path / "whole", name))
+    assert len(whole) > 5, "nothing to compare"
+    small = run(world, tmp_path / "small", name, shard=5)
+    assert of_each_seed(small) == whole, "another shard size"
+    rows = list(range(20, 3, -2))
+    ids = {world[3].id[row] for row in rows}
+    some = run(world, tmp_path / "some", name, rows=rows)
+    assert of_each_seed(some) == {seed: whole[seed] for seed in ids & set(whole)}, "some, reversed"
+    lone = next(row for row in range(24) if world[3].id[row] in whole)
+    alone = run(world, tmp_path / "alone", name, rows=[lone])
+    assert of_each_seed(alone) == {world[3].id[lone]: whole[world[3].id[lone]]}, "alone"
 
 
 def test_a_findings_limit_stops_at_the_end_of_a_round(world, tmp_path):
