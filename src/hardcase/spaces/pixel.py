@@ -45,7 +45,8 @@ class Unclipped:
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """The whole picture evenly brighter or darker, by at most `most`. The code may leave [0, 1]; pictures are clipped."""
+    """The whole picture evenly brighter or darker, by at most `most`. The code may leave [0, 1]; pictures are clipped, and
+    distance is how much brighter or darker the picture is on average."""
 
     most: float = 1.0
     name: str = "light"
@@ -63,7 +64,7 @@ class Light:
         return origin.z + per_row(self._shift(z, origin), z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return self._shift(z, origin).abs()
+        return flat(z.clamp(0, 1) - origin.x).mean(1).abs()
 
     def _shift(self, z: Tensor, origin: Seeds) -> Float[Tensor, " m"]:
         return flat(z - origin.z).mean(1).clamp(-self.most, self.most)
