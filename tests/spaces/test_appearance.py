@@ -7,7 +7,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import PARTS, Appearance, appearance
 from hardcase.spaces.geometry import Camera, Warp
@@ -49,7 +49,7 @@ def test_spaces_obey_the_laws(name):
 def test_code_zero_is_the_image_itself(name, shape):
     x = photographs(2, shape)
     space = appearance(name, shape=shape)
-    z, context = space.encode(x, torch.zeros(2).long(), stream(0))
+    z, context = space.encode(x, torch.zeros(2).long(), Rng.numbered(0, "space", 2))
     assert z.shape == (2, space.size)
     assert not z.any()
     assert context == {}
@@ -316,7 +316,7 @@ def test_unknown_names_are_answered_with_those_that_exist():
 def test_images_of_another_shape_are_refused():
     with pytest.raises(Problem, match=r"\(3, 32, 32\), not \(3, 28, 28\)"):
         appearance("camera", shape=(3, 32, 32)).encode(
-            photographs(1, (3, 28, 28)), torch.zeros(1).long(), stream(0)
+            photographs(1, (3, 28, 28)), torch.zeros(1).long(), Rng.numbered(0, "space", 1)
         )
     with pytest.raises(Problem, match="2 channels"):
         appearance("camera", shape=(2, 32, 32))

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.randomness import Rng
 from hardcase.spaces.coordinates import Coordinate, Geometry, Group, Optics, Part, Shape
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
@@ -102,7 +103,7 @@ class Appearance:
         return len(self.coordinates)
 
     def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         self._check(x)
         return torch.zeros(len(x), self.size, device=x.device, dtype=x.dtype), {}
