@@ -75,7 +75,7 @@ DEFECTS = (
         "spaces/pixel.py",
         "return self.ball.pull(z, origin.z).clamp(0, 1)",
         "return self.ball.pull(z, z).clamp(0, 1)",
-        "tests/contracts/test_methods.py -k pgd",
+        "tests/spaces/test_pixel.py",
     ),
     Defect(
         "a shard-dependent stream",
