@@ -21,3 +21,12 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def fresh_registry(monkeypatch):
+    """What a test registers is forgotten after it."""
+    from hardcase import registry
+
+    known = {kind: registry.parts(kind) for kind in registry.ROOMS}
+    monkeypatch.setattr(registry, "_parts", known)

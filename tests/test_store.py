@@ -9,7 +9,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.tables import findings_table, read_images, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, read_images, seeds_table, to_parquet
 from hardcase.types import Findings
 
 IDS = ["data/1", "data/2"]
@@ -45,7 +45,7 @@ def seed_rows(status):
     zeros = [0] * len(IDS)
     columns = {
         "id": IDS, "label": [1, 2], "predicted": [1, 2], "confidence": [0.5, 0.75], "status": status,
-        **dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), zeros),
+        **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
     }  # fmt: skip
     return seeds_table(columns, some().x)
 

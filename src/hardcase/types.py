@@ -209,8 +209,13 @@ class Findings:
     distance: Float[Tensor, " t"]
     queries: Int[Tensor, " t"]
     code: Float[Tensor, "t d"]
-    witnessed: Bool[Tensor, " t"]
-    witness_margin: Float[Tensor, " t"]
+    witnessed: Bool[Tensor, " w"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    witness_margin: Float[Tensor, " w"] = field(default_factory=lambda: torch.zeros(0))
+
+    def __post_init__(self) -> None:
+        if len(self.witnessed) != len(self.seed):  # nobody was asked
+            object.__setattr__(self, "witnessed", torch.zeros_like(self.seed, dtype=torch.bool))
+            object.__setattr__(self, "witness_margin", torch.full_like(self.confidence, torch.inf))
 
     def __len__(self) -> int:
         return len(self.seed)

@@ -12,7 +12,7 @@ OWN = """
 import torch
 from torch import nn
 
-from hardcase import Images
+from hardcase import Images, Verdicts
 from hardcase.criteria import select
 from hardcase.criteria.neuron import Activated
 from hardcase.registry import criterion, data
@@ -46,8 +46,8 @@ def loud(anatomy, *, threshold: float = 0.2):
     "Outputs that are loud for some input."
     return Activated(select(anatomy, "dense", "unit"), threshold)
 
-def strict(x, expected):
-    return {"valid": [True] * len(x), "label_kept": [False] * len(x)}
+def strict(findings):
+    return Verdicts(valid=[True] * len(findings), label_kept=[False] * len(findings))
 """
 
 

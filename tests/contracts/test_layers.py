@@ -9,7 +9,7 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue legacy objectives "
+    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
     "oracles statistics campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics",
@@ -19,7 +19,7 @@ LAYERS = {
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
 UPWARD = {
-    "judges -> runs": "a judge reads and writes the verdicts of a run folder",
+    "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
     "methods -> suite": "profiles of a network",

@@ -13,7 +13,7 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import findings_table, read_images, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, read_images, seeds_table, to_parquet
 from hardcase.suite.export import class_folders, export
 from hardcase.types import Findings
 
@@ -26,9 +26,7 @@ def made(folder, *, classes=ANIMALS, channels=1, count=7):
     x = torch.randint(0, 256, (count, channels, 8, 6), generator=rng, dtype=torch.uint8)
     zeros = torch.zeros(count, dtype=torch.int64)
     names = [f"s/{i}" for i in range(count)]
-    columns = dict.fromkeys(
-        ("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count
-    )
+    columns = dict.fromkeys(("looked", "failing", *SPENDING), [1] * count)
     columns |= {"id": names, "label": y.tolist(), "predicted": y.tolist(), "confidence": [0.9] * count, "status": ["done"] * count}  # fmt: skip
     found = Findings(
         seed=torch.arange(count), x=255 - x, kind=zeros, expected=y, predicted=y + 1, peer_predicted=zeros[:, None][:, :0],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Card = dict[str, Any]
     Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
     from hardcase.judges.judge import PanelJudge
+    from hardcase.types import Judge
 
 TRAINING = ("seed", "device", "offline", *o.WATCHED)
 
@@ -261,9 +262,11 @@ def judge(
         ),
     ] = None,
     which: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--judge", metavar="DIR", help="A trained judge; by default that of the run's data."
+            "--judge",
+            metavar="DIR|FILE.py:NAME",
+            help="A trained judge, or one of your own; by default that of the run's data.",
         ),
     ] = None,
     data: Annotated[
@@ -293,32 +296,41 @@ def judge(
         judges = [_judge(run, which, data, asked) for run in runs] or [
             _judge(None, which, data or "mnist5k", asked)
         ]
+    measured = None
     if calibrate is not None:
-        judges = [calibrate_on(judges[0], calibrate, device=place)] * len(judges)
+        fitted = calibrate_on(_trained(judges[0]), calibrate, device=place)
+        judges = [fitted] * len(judges)
+        measured = fitted.calibration
         if not flags.quiet and not flags.json:
-            _tell_calibration(judges[0])
+            _tell_calibration(fitted)
     judged = [judge_run(run, one) for run, one in zip(runs, judges)]
     if flags.json:
         records = [{"folder": str(run.folder), **run.record} for run in judged]
-        as_json(records or judges[0].calibration)
+        as_json(records or measured)
     elif judged:
         tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
 
 
-def _judge(
-    run: Run | None, which: Path | None, data: str | None, asked: dict[str, Any]
-) -> PanelJudge:
+def _judge(run: Run | None, which: str | None, data: str | None, asked: dict[str, Any]) -> Judge:
     from hardcase.judges import teach
     from hardcase.runs import verdicts
 
     if which is not None:
-        return teach.read(which)
+        return verdicts.named(which, asked["device"])
     if run is None or data is not None:
         split = "test" if run is None else run.record.get("split", "test")
         return teach.for_data(
             data or "mnist5k", learn_from="train" if split == "test" else "test", **asked
         )
     return verdicts.for_run(run, **asked)
+
+
+def _trained(judge: Judge) -> PanelJudge:
+    from hardcase.judges.judge import PanelJudge
+
+    if not isinstance(judge, PanelJudge):
+        raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
+    return judge
 
 
 def _tell_calibration(judge: PanelJudge) -> None:

@@ -12,32 +12,27 @@ from hardcase.types import Budget, Method
 
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
 CITE = (
-    """@inproceedings{pei2017deepxplore,
-  title = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
-  author = {Pei, Kexin and Cao, Yinzhi and Yang, Junfeng and Jana, Suman},
-  booktitle = {SOSP},
-  year = {2017},
-}""",
+    "pei2017deepxplore",
     """@inproceedings{song2018unrestricted,
   title = {Constructing Unrestricted Adversarial Examples with Generative Models},
   author = {Song, Yang and Shu, Rui and Kushman, Nate and Ermon, Stefano},
   booktitle = {NeurIPS},
   year = {2018},
-  note = {arXiv:1805.07894},
+  note = {arXiv:1805.07894}
 }""",
     """@inproceedings{xiao2018spatially,
   title = {Spatially Transformed Adversarial Examples},
   author = {Xiao, Chaowei and Zhu, Jun-Yan and Li, Bo and He, Warren and Liu, Mingyan and Song, Dawn},
   booktitle = {ICLR},
   year = {2018},
-  note = {arXiv:1801.02612},
+  note = {arXiv:1801.02612}
 }""",
 )
 SMALL = 64
 """Up to this side an image is a small one: figures bend, and light hardly matters."""
 
 
-@method("natural", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "light"})
+@method("natural", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "warp*light"})
 def natural(
     shape: tuple[int, int, int],
     *,
@@ -62,7 +57,6 @@ def natural(
         retreat: Halvings of the way back toward the seed.
     """
     return Method(
-        name="natural",
         space=_space(space, shape),
         search=AdamAscent(stride=stride, retreat=retreat),
         objective=Margin(),
@@ -73,7 +67,9 @@ def natural(
     )
 
 
-@method("natural-blackbox", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "light"})
+@method(
+    "natural-blackbox", paper=PAPER, cite=CITE, witnesses="default", toy={"space": "warp*light"}
+)
 def natural_blackbox(
     shape: tuple[int, int, int],
     *,
@@ -96,7 +92,6 @@ def natural_blackbox(
         retreat: Halvings of the way back toward the seed.
     """
     return Method(
-        name="natural-blackbox",
         space=_space(space, shape),
         search=Evolution(pairs=pairs, spread=spread, retreat=retreat),
         objective=Margin(),

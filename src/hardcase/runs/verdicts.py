@@ -231,12 +231,15 @@ def _judge_of(
     """The judge that `by` is or names."""
     if by is None:
         return for_run(run, device=device, progress=progress)
-    if not isinstance(by, str | Path):
-        return by
-    if str(by).rpartition(":")[0].endswith(".py"):
-        made: Judge = resolve("judge", str(by)).make
+    return named(str(by), device) if isinstance(by, str | Path) else by
+
+
+def named(spec: str, device: torch.device | str = "cpu") -> Judge:
+    """A judge by its name: ``file.py:name``, or the folder of a trained panel."""
+    if spec.rpartition(":")[0].endswith(".py"):
+        made: Judge = resolve("judge", spec).make
         return made
-    panel = read(Path(by))
+    panel = read(Path(spec))
     panel.panel.to(device)
     return panel
 

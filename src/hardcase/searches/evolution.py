@@ -15,7 +15,9 @@ from hardcase.types import Feedback, Look, Seeds, State
 
 
 @search(
-    "evolution", paper="Salimans et al., 2017, arXiv 1703.03864; antithetic pairs, ranked scores"
+    "evolution",
+    needs="label",
+    paper="Salimans et al., 2017, arXiv 1703.03864; antithetic pairs, ranked scores",
 )
 @dataclass(frozen=True, slots=True)
 class Evolution:

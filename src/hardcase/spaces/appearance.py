@@ -26,6 +26,7 @@ from hardcase.spaces.coordinates import Coordinate, Geometry, Group, Optics, Par
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
 from hardcase.spaces.sensor import Sensor
+from hardcase.tensors import tiled
 from hardcase.types import Seeds
 
 PARTS: Mapping[str, type[Part]] = {
@@ -111,7 +112,10 @@ class Appearance:
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         self._check(origin.x)
-        seed = origin.x.detach()
+        return tiled(self._rendered, z, origin.x.detach())
+
+    def _rendered(self, z: Tensor, seed: Tensor) -> Tensor:
+        """Images of whole tiles of rows: the last bits of a vectorised function depend on its place."""
         values = self._by_part(self.values(z))
         x = self._moved(seed, values)
         for part in sorted(self.parts, key=lambda part: part.stage):

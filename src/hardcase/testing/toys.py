@@ -205,6 +205,7 @@ class World:
             "subject": lambda: self.subject,
             "peers": lambda: self.peers(part),
             "profile": lambda: Profiles(from_bytes(self.images(1).x), lambda: self.profiled),
+            "shape": lambda: tuple(self.images(1).x.shape[1:]),
         }
         made = part(**{name: able[name]() for name in part.given if name in able}, **options)
         assert isinstance(made, Method), f"{part.name} made a {type(made).__name__}"
