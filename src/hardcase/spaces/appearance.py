@@ -25,6 +25,7 @@ from hardcase.spaces.coordinates import Coordinate, Geometry, Group, Optics, Par
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
 from hardcase.spaces.sensor import Sensor
+from hardcase.tensors import pad_rows
 from hardcase.types import Seeds
 
 PARTS: Mapping[str, type[Part]] = {
@@ -110,13 +111,13 @@ class Appearance:
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         self._check(origin.x)
-        seed = origin.x.detach()
-        values = self._by_part(self.values(z))
+        seed = pad_rows(origin.x.detach())  # whole tiles: no row's bits depend on its neighbours
+        values = self._by_part(self.values(pad_rows(z)))
         x = self._moved(seed, values)
         for part in sorted(self.parts, key=lambda part: part.stage):
             if isinstance(part, Optics):
                 x = part.render(x, values[part.name], seed)
-        return x
+        return x[: len(z)]
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         low = torch.tensor([c.low for c in self.coordinates], device=z.device, dtype=z.dtype)
