@@ -209,8 +209,8 @@ class Findings:
     distance: Float[Tensor, " t"]
     queries: Int[Tensor, " t"]
     code: Float[Tensor, "t d"]
-    witnessed: Bool[Tensor, " w"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
-    witness_margin: Float[Tensor, " w"] = field(default_factory=lambda: torch.zeros(0))
+    witnessed: Bool[Tensor, " v"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    witness_margin: Float[Tensor, " v"] = field(default_factory=lambda: torch.zeros(0))
 
     def __post_init__(self) -> None:
         if len(self.witnessed) != len(self.seed):  # nobody was asked

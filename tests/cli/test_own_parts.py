@@ -52,7 +52,7 @@ def strict(findings):
 
 
 @pytest.fixture(autouse=True)
-def world(tmp_path, monkeypatch):
+def world(tmp_path, monkeypatch, fresh_registry):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("own.py").write_text(OWN)
