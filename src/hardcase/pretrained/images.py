@@ -364,11 +364,6 @@ def _table(path: Path, sizing: Sizing, classes: Sequence[str], name: str, split:
 
 def _folder(spec: str, sizing: Sizing, split: str) -> Stream:
     """``folder:PATH?resize=224&crop=center``: class folders, or ``labels=prefix`` for names such as ``7_photo.png``."""
-    from hardcase.data.folder import (
-        _labels_by_folder,
-        _prefix,
-    )  # read as folders are read without a size
-
     text, _, query = spec.removeprefix("folder:").partition("?")
     options = dict(word.partition("=")[::2] for word in query.split("&") if word)
     own = Sizing.of({key: value for key, value in options.items() if key in ("resize", "crop")})
