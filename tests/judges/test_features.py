@@ -88,7 +88,9 @@ def clouds(count=300, seed=0, classes=3):
     return x, y
 
 
-@pytest.mark.parametrize("fitting", [logistic, mahalanobis, nearest], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "fitting", [logistic, mahalanobis, nearest], ids=lambda each: each.__name__
+)
 def test_every_probe_tells_clouds_apart_that_it_has_not_seen(fitting):
     probe = fitting(*clouds(), 3)
     x, y = clouds(seed=1)
@@ -161,7 +163,9 @@ def test_handling_alone_does_not_make_a_picture_unlike():
 
 def test_compression_keeps_much_at_high_quality_and_little_at_low():
     x = scenes(4)
-    gaps = [(compressed(x, torch.full((4, 1, 1, 1), q)) - x).abs().mean() for q in (95.0, 50.0, 5.0)]
+    gaps = [
+        (compressed(x, torch.full((4, 1, 1, 1), q)) - x).abs().mean() for q in (95.0, 50.0, 5.0)
+    ]
     assert gaps[0] < 0.01
     assert gaps[0] < gaps[1] < gaps[2]
     assert compressed(x[:, :, :50, :45], torch.full((4, 1, 1, 1), 50.0)).shape == (4, 3, 50, 45)
@@ -177,7 +181,9 @@ def test_compression_is_near_to_a_real_file():
     file = io.BytesIO()
     Image.fromarray((grey * 255).round().to(torch.uint8).numpy()).save(file, "JPEG", quality=50)
     real = torch.from_numpy(np.array(Image.open(file))) / 255
-    ours = compressed(((grey * 255).round() / 255)[None, None], torch.full((1, 1, 1, 1), 50.0))[0, 0]
+    ours = compressed(((grey * 255).round() / 255)[None, None], torch.full((1, 1, 1, 1), 50.0))[
+        0, 0
+    ]
     assert (ours - real).abs().mean() < 0.004
 
 
@@ -259,7 +265,9 @@ def test_rows_do_not_depend_on_their_batch(world):
     together = panel.ask(from_bytes(test.x), test.y)
     alone = panel.ask(from_bytes(test.x), test.y, batch=3)
     for name in ("classifiers", "neighbours", "something", "nearness", "likeness"):
-        torch.testing.assert_close(getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_no_images_no_signals(world):
@@ -356,7 +364,9 @@ def test_the_examination_tells_good_from_bad_and_rules_learn_it(world):
         assert set(truth.tolist()) == {-1, 0, 1}
     signals = panel.ask(exam.x, exam.expected)
     known = exam.label_kept >= 0
-    rule = learned({"classifiers": 1.0, "neighbours": 0.5}, signals[known], exam.label_kept[known] > 0)
+    rule = learned(
+        {"classifiers": 1.0, "neighbours": 0.5}, signals[known], exam.label_kept[known] > 0
+    )
     assert float(auroc(rule.evidence(signals[known]), exam.label_kept[known] > 0)) > 0.85
 
 
@@ -367,3 +377,11 @@ def test_a_panel_is_moved_with_its_encoders(world):
     assert panel.encoders[0].subject.mean.dtype == torch.float64
     panel.float()
     assert panel.encoders[0].subject.mean.dtype == torch.float32
+
+
+def test_a_map_whose_mean_is_the_layer_before_the_head_is_read_once():
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
+    )  # fmt: skip
+    assert depths(Subject(net), torch.rand(1, 3, 32, 32), count=3) == ("1", "2", "6")

@@ -50,7 +50,9 @@ def test_the_card_says_what_a_judge_must(made):
 
 def test_a_second_one_is_read_and_says_the_same(made, monkeypatch):
     own, train, test, (panel, card, _) = made
-    monkeypatch.setattr(Encoder, "ask", lambda *_, **__: pytest.fail("features were computed again"))
+    monkeypatch.setattr(
+        Encoder, "ask", lambda *_, **__: pytest.fail("features were computed again")
+    )
     again, same, _ = photo_panel([own], train, test)
     assert same == card
     x = from_bytes(test.x)

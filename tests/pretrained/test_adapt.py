@@ -8,7 +8,14 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.pretrained.adapt import Adapted, adapted, from_model_file, logits_of, module_of, own_names
+from hardcase.pretrained.adapt import (
+    Adapted,
+    adapted,
+    from_model_file,
+    logits_of,
+    module_of,
+    own_names,
+)
 from hardcase.subject import Subject
 from hardcase.types import Model
 

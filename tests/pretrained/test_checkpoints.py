@@ -9,7 +9,9 @@ from hardcase.pretrained.checkpoints import fit_state, read_state, state_of
 
 
 def net(classes=3):
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, classes))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, classes)
+    )
 
 
 def weights():
@@ -36,7 +38,15 @@ def same(module):
         {"state_dict": {**prefixed("model."), "loss.weight": torch.ones(3)}},
         {"checkpoint": 1, "model": {"state_dict": prefixed("backbone.inner.")}},
     ],
-    ids=["plain", "data parallel", "compiled", "word", "lightning", "lightning with loss", "nested"],
+    ids=[
+        "plain",
+        "data parallel",
+        "compiled",
+        "word",
+        "lightning",
+        "lightning with loss",
+        "nested",
+    ],
 )
 def test_weights_are_found_and_fit(content):
     module = net()
@@ -70,7 +80,9 @@ def test_another_number_of_classes_is_named():
 
 def test_missing_weights_are_counted_not_listed():
     with pytest.raises(Problem, match=r"lacks 2 of the network's 9 weights") as caught:
-        fit_state(net(), {name: value for name, value in weights().items() if not name.startswith("3")})
+        fit_state(
+            net(), {name: value for name, value in weights().items() if not name.startswith("3")}
+        )
     assert len(str(caught.value).splitlines()) <= 3
 
 
@@ -95,6 +107,10 @@ def test_a_whole_network_is_not_unpickled(tmp_path):
 def test_damaged_and_empty_files_are_told(tmp_path):
     (tmp_path / "a.pt").write_bytes(b"hello")
     torch.save({"epoch": 3}, tmp_path / "b.pt")
-    for name, words in (("a.pt", "cannot be read|can run code"), ("b.pt", "no weights"), ("c.pt", "no weights file")):
+    for name, words in (
+        ("a.pt", "cannot be read|can run code"),
+        ("b.pt", "no weights"),
+        ("c.pt", "no weights file"),
+    ):
         with pytest.raises(Problem, match=words):
             read_state(tmp_path / name)

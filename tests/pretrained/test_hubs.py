@@ -55,7 +55,11 @@ class HuggingFace(nn.Module):
     ("text", "mean", "std", "size", "resize"),
     [
         (
-            {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}},
+            {
+                "image_mean": [0.5] * 3,
+                "image_std": [0.5] * 3,
+                "size": {"height": 224, "width": 224},
+            },
             0.5,
             0.5,
             224,
@@ -73,10 +77,21 @@ class HuggingFace(nn.Module):
             224,
             256,
         ),
-        ({"do_normalize": False, "image_mean": [0.4] * 3, "image_std": [0.2] * 3, "size": 96}, 0.0, 1.0, 96, 96),
+        (
+            {"do_normalize": False, "image_mean": [0.4] * 3, "image_std": [0.2] * 3, "size": 96},
+            0.0,
+            1.0,
+            96,
+            96,
+        ),
         ({"do_normalize": False, "do_rescale": False, "size": 96}, 0.0, 1 / 255, 96, 96),
         (
-            {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3, "size": [96, 96]},
+            {
+                "rescale_factor": 1 / 127.5,
+                "image_mean": [1.0] * 3,
+                "image_std": [1.0] * 3,
+                "size": [96, 96],
+            },
             0.5,
             0.5,
             96,
@@ -127,7 +142,10 @@ def test_a_name_becomes_a_network(fake_timm):
 
 
 def test_own_weights_decide_the_number_of_classes(fake_timm, tmp_path):
-    torch.save({"state_dict": {f"module.{k}": v + 1 for k, v in net(7).state_dict().items()}}, tmp_path / "own.pt")
+    torch.save(
+        {"state_dict": {f"module.{k}": v + 1 for k, v in net(7).state_dict().items()}},
+        tmp_path / "own.pt",
+    )
     hub = hubs.from_hub("timm:tiny", weights=str(tmp_path / "own.pt"), offline=True)
     assert torch.equal(hub.net[1].weight, net(7)[1].weight + 1)
     assert "removed the prefix 'module.'" in hub.note
@@ -156,7 +174,9 @@ def test_a_missing_library_names_the_install(monkeypatch):
 def test_a_real_timm_network(monkeypatch):
     timm = pytest.importorskip("timm", exc_type=Exception)
     created = timm.create_model
-    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **more: created(name, **more))
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, pretrained, **more: created(name, **more)
+    )
     hub = hubs.from_hub("timm:mobilenetv3_small_050")
     assert hub.mean == pytest.approx((0.485, 0.456, 0.406), abs=0.02)
     model = adapted(hub.net, mean=hub.mean, std=hub.std)

@@ -100,7 +100,9 @@ def test_images_of_hardcase_stay_as_they_are():
 
 def test_a_hugging_face_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
-    features = datasets.Features({"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])})
+    features = datasets.Features(
+        {"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])}
+    )
     data = datasets.Dataset.from_dict({"img": PICTURES, "fine_label": LABELS}, features=features)
     images = images_of(data)
     assert torch.equal(images.x, EXPECTED)
@@ -162,7 +164,10 @@ def test_a_csv_of_paths_and_labels(tmp_path):
     images = images_of(table(tmp_path / "photos.csv", rows), resize=8, crop=8)
     assert images.x.shape == (2, 3, 8, 8)
     assert images.classes == ("cat", "dog")
-    numbered = [{"file": "cat/a.png", "class": "1", "split": "test"}, {"file": "dog/c.png", "class": "0", "split": "train"}]
+    numbered = [
+        {"file": "cat/a.png", "class": "1", "split": "test"},
+        {"file": "dog/c.png", "class": "0", "split": "train"},
+    ]
     images = images_of(str(table(tmp_path / "more.csv", numbered)), resize=8)
     assert images.y.tolist() == [1]
 
@@ -194,7 +199,9 @@ def counted():
         return PIXELS[row % len(PIXELS)]
 
     y = torch.arange(1000) % 4
-    return Stream(picture, torch.arange(1000), y, ("a", "b", "c", "d"), 3, lambda row: f"s/{row:04d}"), read
+    return Stream(
+        picture, torch.arange(1000), y, ("a", "b", "c", "d"), 3, lambda row: f"s/{row:04d}"
+    ), read
 
 
 def test_a_stream_decodes_only_what_is_asked_for():
@@ -226,3 +233,23 @@ def test_grey_pictures_in_a_colour_stream_are_given_three_channels():
     pictures = [PIXELS[0], PIXELS[1][:, :, 0]]
     stream = Stream(pictures.__getitem__, torch.arange(2), torch.tensor([0, 1]), ("a", "b"), 3)
     assert stream.take(torch.tensor([1])).images().x.shape == (1, 3, 8, 8)
+
+
+def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
+    from hardcase.pretrained.readers import read_csv, read_sized_folder
+
+    photo_folder(tmp_path / "photos")
+    sized = read_sized_folder(tmp_path / "photos", {"resize": "8", "crop": "center"}, "test")
+    assert (sized.x.shape, sized.divided) == ((3, 3, 8, 8), False)
+    rows = [
+        {"path": "photos/cat/a.png", "label": "0", "split": "train"},
+        {"path": "photos/dog/c.png", "label": "1", "split": "test"},
+        {"path": "photos/cat/b.jpg", "label": "0", "split": "test"},
+    ]
+    path = table(tmp_path / "photos.csv", rows)
+    assert [len(read_csv(path, {"resize": "8"}, part).y) for part in ("train", "test", "all")] == [
+        1,
+        2,
+        3,
+    ]
+    assert read_csv(path, {"resize": "8"}, "test").divided

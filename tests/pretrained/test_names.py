@@ -79,7 +79,9 @@ def table(tmp_path, monkeypatch):
     (tmp_path / "imagenet_synsets.txt").write_text("\n".join(numbers))
     lines = [f"{number}\t{word}" for number, word in zip(numbers, words)]
     (tmp_path / "imagenet_synset_to_lemma.txt").write_text("\n".join(lines))
-    files = {name: tmp_path / name for name in ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")}
+    files = {
+        name: tmp_path / name for name in ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")
+    }
     monkeypatch.setattr(synsets, "_installed", lambda: files)
     return files
 

@@ -39,7 +39,9 @@ def test_every_layer_of_the_networks_fires_once():
     assert len(fired) == len(set(fired))
 
 
-@pytest.mark.parametrize(("size", "kernel", "stride"), [(7, 3, 2), (8, 3, 2), (9, 5, 2), (8, 5, 1), (1, 3, 2)])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride"), [(7, 3, 2), (8, 3, 2), (9, 5, 2), (8, 5, 1), (1, 3, 2)]
+)
 def test_same_padding_is_tensorflows(size, kernel, stride):
     conv = lite.SameConv2d(1, 1, kernel, stride, bias=False)
     nn.init.ones_(conv.weight)
@@ -64,7 +66,9 @@ def test_a_package_of_other_names_fills_lite(tmp_path):
         key = f"_blocks.{blocks.index(block)}.{inner[rest]}" if block in blocks else outer[head]
         theirs[f"{key}.{leaf}"] = value + 1
     torch.save(theirs, tmp_path / "weights.pth")
-    state = lite.from_package({"weights.pth": tmp_path / "weights.pth"}, {"number": 0, "classes": 4})
+    state = lite.from_package(
+        {"weights.pth": tmp_path / "weights.pth"}, {"number": 0, "classes": 4}
+    )
     assert state.keys() == net.state_dict().keys()
     assert all(torch.equal(state[name], value + 1) for name, value in net.state_dict().items())
 
@@ -85,9 +89,12 @@ def distance(tmp_path_factory):
     rng = np.random.default_rng(0)
     net = lpips.Lpips("alexnet")
     convs = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d)]
-    kernels = [rng.normal(0, 0.05, layer.weight.permute(2, 3, 1, 0).shape).astype("f4") for layer in convs]
+    kernels = [
+        rng.normal(0, 0.05, layer.weight.permute(2, 3, 1, 0).shape).astype("f4") for layer in convs
+    ]
     backbone = {
-        f"Conv_{i}": {"kernel": kernel, "bias": np.zeros(kernel.shape[3], "f4")} for i, kernel in enumerate(kernels)
+        f"Conv_{i}": {"kernel": kernel, "bias": np.zeros(kernel.shape[3], "f4")}
+        for i, kernel in enumerate(kernels)
     }
     heads = {
         f"NetLinLayer_{i}": {"Conv_0": {"kernel": rng.random((1, 1, len(head), 1)).astype("f4")}}
@@ -122,7 +129,9 @@ class Harm:
 
 
 @pytest.mark.parametrize(
-    "content", [Harm(), {"a": Harm()}, {"a": np.array([Harm()], dtype=object)}], ids=["bare", "inside", "object array"]
+    "content",
+    [Harm(), {"a": Harm()}, {"a": np.array([Harm()], dtype=object)}],
+    ids=["bare", "inside", "object array"],
 )
 def test_a_pickle_that_calls_anything_is_refused(content, tmp_path, capsys):
     path = tmp_path / "x.ckpt"

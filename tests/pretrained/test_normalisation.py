@@ -32,7 +32,9 @@ def photographs(count=60):
     return (COLOURS[y][:, :, None, None] + noise).clamp(0, 1), y
 
 
-@pytest.mark.parametrize("wanted", ["none (images in 0..1)", "ImageNet", "to -1..1", "images in 0..255"])
+@pytest.mark.parametrize(
+    "wanted", ["none (images in 0..1)", "ImageNet", "to -1..1", "images in 0..255"]
+)
 def test_the_right_one_is_found(wanted):
     found = guess(Picky(wanted).eval(), *photographs())
     assert (found.name, found.swapped) == (wanted, False)

@@ -122,7 +122,7 @@ def encoder(
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
         >>> encoder(Subject(net), torch.rand(1, 3, 8, 8)).layers
-        ('1', '3')
+        ('3',)
     """
     return Encoder(net, depths(net, x, count=count), lineage, spec or net.name)
 
@@ -135,19 +135,21 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
     body = fired[: heads[-1]] if heads and heads[-1] else fired
     if not body:
         raise Problem(f"{net.name} has no layer whose output could be read as features.")
-    last = {size: name for name, _, size in body if size}
-    before = body[-1][0]
-    names = [name for name in last.values() if name != before]
-    chosen = [*names[-(count - 1) :], before] if count > 1 else [before]
-    order = [name for name, _, _ in body]
-    return tuple(sorted(set(chosen), key=order.index))
+    *_, (before, _, shape) = body
+    last = {row[2][1:]: row for row in body if len(row[2]) == 3}
+    maps = [name for name, _, size in last.values() if name != before]
+    if maps and len(shape) == 1 and [*last.values()][-1][2][0] == shape[0]:
+        maps = maps[:-1]  # the mean over the last map is what stands before the head
+    chosen = {*(maps[-(count - 1) :] if count > 1 else []), before}
+    return tuple(name for name, _, _ in body if name in chosen)
 
 
 Fired = tuple[str, nn.Module, tuple[int, ...]]
+"""Name, module, and the shape of its output for one image, of which maps of one pixel count as rows."""
 
 
 def _fired(net: Subject, x: Tensor) -> list[Fired]:
-    """Name, module and size (of a map larger than one pixel; else nothing) of every layer in the order they ran."""
+    """Every layer with a tensor of its own as output, in the order in which they ran first."""
     fired = list[Fired]()
 
     def hook(name: str) -> Callable[[nn.Module, object, object], None]:
@@ -157,8 +159,10 @@ def _fired(net: Subject, x: Tensor) -> list[Fired]:
                 and output.ndim >= 2
                 and name not in [row[0] for row in fired]
             ):
-                size = tuple(output.shape[2:]) if output.ndim == 4 and output.shape[2] > 1 else ()
-                fired.append((name, module, size))
+                pixel = output.ndim == 4 and output.shape[2:].numel() == 1
+                fired.append(
+                    (name, module, tuple(output.shape[1:2] if pixel else output.shape[1:]))
+                )
 
         return note
 

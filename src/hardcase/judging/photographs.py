@@ -120,7 +120,10 @@ def _config(
 ) -> dict[str, Any]:
     channels, height, width = train.x.shape[1:]
     if height != width:
-        raise Problem(f"a judge takes square images; these are {width}×{height}.", fix="?resize=224&crop=center")
+        raise Problem(
+            f"a judge takes square images; these are {width}×{height}.",
+            fix="?resize=224&crop=center",
+        )
     return {
         "channels": channels,
         "size": height,

@@ -105,4 +105,7 @@ def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
         return x
     if x.shape[1] == 1:
         return np.repeat(x, channels, axis=1)
-    raise Problem(f"there are colour pictures in a grey set, from {names[0]} on.")
+    raise Problem(
+        f"there are colour pictures in a grey set, near {names[0]}.",
+        fix="save all of them in colour, or all in grey",
+    )
