@@ -11,7 +11,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 import benchmarks
 from benchmarks.figures import collect
-from hardcase.memory import keep_freed
+from hardcase.environment import keep_freed
 
 
 def main() -> None:

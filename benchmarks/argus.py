@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure, seconds
-from hardcase import data, generators, zoo
-from hardcase.campaign import Campaign, limits, parse_keep, run_shard
+from hardcase import data, generators
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits, parse_keep
 from hardcase.methods.argus import argus
-from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vqvae import Grid
-from hardcase.subject import Subject
+from hardcase.models import zoo
+from hardcase.models.subject import Subject
+from hardcase.spaces.latent import Grid, Library, collect
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.types import Images
 
@@ -29,8 +30,12 @@ PARTNERS, ORIGINALS, WHOLE = 3_000, 10, 300_000
 def figures() -> Iterator[Figure]:
     device = os.environ.get("HARDCASE_DEVICE", "cpu")
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
-    subject = Subject(zoo.trained("lenet5", train, test, device=device)[0], name="lenet5", device=device)
-    space = Grid(generators.trained("vqvae", train, test, device=device)[0])
+    subject = Subject(
+        zoo.trained_classifier("lenet5", train, test, device=device)[0],
+        name="lenet5",
+        device=device,
+    )
+    space = Grid(generators.trained_generator("vqvae", train, test, device=device)[0])
     codes = collect(train, space.vqvae.encode, device=torch.device(device))
     images = test.sample(count=ORIGINALS, seed=0)
     shares, times = [], []
@@ -62,7 +67,9 @@ def _bare(subject: Subject, space: Grid, codes: Library, images: Images) -> list
     z = space.vqvae.encode(from_bytes(images.x.to(subject.device)))
     wrong = []
     for start in range(0, PARTNERS, 64):
-        partner = torch.stack([codes.by_class[int(y)][start : start + 64] for y in images.y]).to(subject.device)
+        partner = torch.stack([codes.by_class[int(y)][start : start + 64] for y in images.y]).to(
+            subject.device
+        )
         code = 0.7 * z[:, None] + 0.3 * codes.take(partner)
         x = to_grid(space.vqvae.decode(code.flatten(0, 1)))
         wrong.append(subject(x).logits.argmax(1).cpu())

@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure, seconds
-from hardcase import data, generators, zoo
-from hardcase.campaign import Campaign, limits, run_shard
+from hardcase import data, generators
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits
 from hardcase.experiments.world import library
-from hardcase.methods import pgd, sinvad, sinvad_paper
-from hardcase.spaces.vae import Latent
-from hardcase.subject import Subject
+from hardcase.methods import pgd, sinvad
+from hardcase.methods.sinvad import sinvad_paper
+from hardcase.models import zoo
+from hardcase.models.subject import Subject
+from hardcase.spaces.latent import Latent
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Images, Method
 
@@ -32,7 +35,12 @@ class Bare:
     def __init__(self, subject: Subject, space: Latent | None) -> None:
         self.subject, self.space = subject, space
         self.calls: list[tuple[int, bool]] = []
-        self.name, self.hash, self.offers, self.device = subject.name, subject.hash, subject.offers, subject.device
+        self.name, self.hash, self.offers, self.device = (
+            subject.name,
+            subject.hash,
+            subject.offers,
+            subject.device,
+        )
 
     def __call__(self, x: Tensor, taps: object = None) -> Answer:
         self.calls.append((len(x), x.requires_grad))
@@ -56,9 +64,9 @@ class Bare:
 
 def figures() -> Iterator[Figure]:
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
-    lenet = Subject(zoo.trained("lenet5", train, test)[0], name="lenet5")
-    cnn = Subject(zoo.trained("sinvad-cnn", train, test)[0], name="sinvad-cnn")
-    space = Latent(generators.trained("vae", train, test)[0])
+    lenet = Subject(zoo.trained_classifier("lenet5", train, test)[0], name="lenet5")
+    cnn = Subject(zoo.trained_classifier("sinvad-cnn", train, test)[0], name="sinvad-cnn")
+    space = Latent(generators.trained_generator("vae", train, test)[0])
     ours = sinvad(space=space, partners=library(space, train, "cpu"))
     yield _share("sinvad", cnn, ours, space, seeds=512)
     yield _share("sinvad-lenet5", lenet, ours, space, seeds=512)
@@ -68,7 +76,9 @@ def figures() -> Iterator[Figure]:
     yield memory()
 
 
-def _share(name: str, subject: Subject, method: Method, space: Latent | None, seeds: int = 64) -> Figure:
+def _share(
+    name: str, subject: Subject, method: Method, space: Latent | None, seeds: int = 64
+) -> Figure:
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     shares = []
     for _ in range(3):
@@ -94,10 +104,20 @@ def start_up() -> Iterator[Figure]:
         "start-import": ["-c", "import hardcase"],
     }.items():
         times = [
-            seconds(lambda c=command: subprocess.run([sys.executable, *c], capture_output=True, check=True))
+            seconds(
+                lambda c=command: subprocess.run(
+                    [sys.executable, *c], capture_output=True, check=True
+                )
+            )
             for _ in range(5)
         ]
-        yield Figure(name=name, value=statistics.median(times), unit="s", against="a fresh process", command=COMMAND)
+        yield Figure(
+            name=name,
+            value=statistics.median(times),
+            unit="s",
+            against="a fresh process",
+            command=COMMAND,
+        )
 
 
 def memory() -> Figure:
@@ -109,4 +129,6 @@ def memory() -> Figure:
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    return Figure(name="memory-sinvad-1000", value=peak, unit="GB", against="a limit of 4 GB", command=COMMAND)
+    return Figure(
+        name="memory-sinvad-1000", value=peak, unit="GB", against="a limit of 4 GB", command=COMMAND
+    )

@@ -28,11 +28,15 @@ class Figure:
 
 def collect(figures: Iterable[Figure]) -> None:
     """Print each figure as it comes and merge them into results.json, newest value of a name."""
-    known = {row["name"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.is_file() else {}
+    known = (
+        {row["name"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.is_file() else {}
+    )
     for figure in figures:
         print(figure, flush=True)
         known[figure.name] = asdict(figure)
-        RESULTS.write_text(json.dumps(sorted(known.values(), key=lambda row: row["name"]), indent=2) + "\n")
+        RESULTS.write_text(
+            json.dumps(sorted(known.values(), key=lambda row: row["name"]), indent=2) + "\n"
+        )
 
 
 def seconds(work: Callable[[], object]) -> float:

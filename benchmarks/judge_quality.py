@@ -23,16 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardcase.judges import changes, lessons
-from hardcase.judges.calibration import calibrate
-from hardcase.judges.lessons import Shares
-from hardcase.judges.made import examination
-from hardcase.judges.members import PANEL, Seat
-from hardcase.judges.neighbours import Neighbours
-from hardcase.judges.panel import MEANINGS, Panel, per_class
-from hardcase.judges.people import People, read_people
-from hardcase.judges.scoring import auroc
-from hardcase.judging.schooling import GENTLE, Schooling, made_rules, parts, teach
+from hardcase.judges import synthetic
+from hardcase.judges import teach as lessons
+from hardcase.judges.calibration import People, calibrate, read_people
+from hardcase.judges.panel import MEANINGS, PANEL, Neighbours, Panel, Seat, per_class
+from hardcase.judges.rules import auroc
+from hardcase.judges.synthetic import examination
+from hardcase.judges.teach import GENTLE, Schooling, Shares, made_rules, parts, teach
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import own_randomness
@@ -87,13 +84,21 @@ def accuracy(panel: Panel, test: Images, device: str) -> float:
 
 
 def quality(
-    people: People, train: Images, test: Images, schooling: Schooling, seed: int, device: str, out: Path
+    people: People,
+    train: Images,
+    test: Images,
+    schooling: Schooling,
+    seed: int,
+    device: str,
+    out: Path,
 ) -> dict[str, Any]:
     panel, card, held_out = taught(train, schooling, seed=seed, device=device)
     rules = made_rules(panel, held_out, seed=seed, device=device)
     signals = panel.ask(from_bytes(people.x.to(device)), people.expected.to(device))
     found = calibrate(signals, people, rules, stream(seed, "calibration"))
-    exam = examination(held_out, panel.density, stream(seed, "judge", "examination", device=device), device)
+    exam = examination(
+        held_out, panel.density, stream(seed, "judge", "examination", device=device), device
+    )
     told = panel.ask(exam.x, exam.expected)
     kept = {f"people/{name}": getattr(signals, name) for name in MEANINGS} | {
         f"exam/{name}": getattr(told, name) for name in MEANINGS
@@ -101,7 +106,10 @@ def quality(
     kept |= {"exam_valid": exam.valid, "exam_label_kept": exam.label_kept}
     np.savez(out / "signals.npz", **{name: value.cpu().numpy() for name, value in kept.items()})
     singles = {
-        name: {truth: _auroc(getattr(signals, name).cpu(), getattr(people, truth)) for truth in ("label_kept", "valid")}
+        name: {
+            truth: _auroc(getattr(signals, name).cpu(), getattr(people, truth))
+            for truth in ("label_kept", "valid")
+        }
         for name in MEANINGS
     }
     rules_used = {name: rule.to_card() for name, rule in found.rules.items()}
@@ -117,19 +125,35 @@ def _auroc(score: Tensor, truth: Tensor) -> float:
 
 
 def sweep(
-    people: People, train: Images, test: Images, base: Schooling, device: str, names: list[str], out: Path
+    people: People,
+    train: Images,
+    test: Images,
+    base: Schooling,
+    device: str,
+    names: list[str],
+    out: Path,
 ) -> None:
     """Every variant as a panel of one; what it says of the rated images, plainly and as a mean over gently bent ones."""
     kept: dict[str, Any] = {}
     x = from_bytes(people.x.to(device))
     for name in names or list(SWEEP):
         how = dict(SWEEP[name])
-        seed, epochs, count = how.pop("seed", 10), how.pop("epochs", base.members.epochs), how.pop("images", None)
+        seed, epochs, count = (
+            how.pop("seed", 10),
+            how.pop("epochs", base.members.epochs),
+            how.pop("images", None),
+        )
         shares = Shares(**{key: how.pop(key) for key in ("blended", "ruined") if key in how})
         factor, touched = how.pop("bend", 1.0), how.pop("retouch", True)
-        usual = changes.Bend(**{key: value * factor for key, value in asdict(changes.USUAL).items() if key != "cells"})
-        lessons.bend = partial(changes.bend, how=usual)
-        lessons.retouch = changes.retouch if touched else lambda images, rng: images.clamp(0, 1)
+        usual = synthetic.Bend(
+            **{
+                key: value * factor
+                for key, value in asdict(synthetic.USUAL).items()
+                if key != "cells"
+            }
+        )
+        lessons.bend = partial(synthetic.bend, how=usual)
+        lessons.retouch = synthetic.retouch if touched else lambda images, rng: images.clamp(0, 1)
         schooling = replace(
             base,
             places=(Seat(**{"view": "plain", **how}),),
@@ -137,7 +161,12 @@ def sweep(
             members=replace(base.members, epochs=epochs),
         )
         started = time.monotonic()
-        panel, _, _ = taught(train.sample(count=count, seed=0) if count else train, schooling, seed=seed, device=device)
+        panel, _, _ = taught(
+            train.sample(count=count, seed=0) if count else train,
+            schooling,
+            seed=seed,
+            device=device,
+        )
         spoken, distances, bent = _said(panel, x, device)
         own = spoken.gather(1, people.expected[:, None]).squeeze(1)
         something = spoken[:, :-1].logsumexp(1) - spoken[:, -1]
@@ -146,7 +175,11 @@ def sweep(
             f"label kept {_auroc(own, people.label_kept):.3f}  valid {_auroc(something, people.valid):.3f}",
             flush=True,
         )
-        kept |= {f"{name}/spoken": spoken.numpy(), f"{name}/distances": distances.numpy(), f"{name}/bent": bent.numpy()}
+        kept |= {
+            f"{name}/spoken": spoken.numpy(),
+            f"{name}/distances": distances.numpy(),
+            f"{name}/bent": bent.numpy(),
+        }
         kept[f"{name}/likeness"] = panel.density.likeness(x).detach().cpu().numpy()
         np.savez(out / "sweep.npz", **kept)
 
@@ -156,7 +189,9 @@ def _said(panel: Panel, x: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor]
     spoken, features = panel.opinions(x)
     distances = Neighbours(panel.references, panel.counts).distances(features)
     rng = stream(0, "bent", device=device)
-    bent = torch.stack([panel.opinions(changes.bend(x, rng, GENTLE))[0][0] for _ in range(8)]).mean(0)
+    bent = torch.stack(
+        [panel.opinions(synthetic.bend(x, rng, GENTLE))[0][0] for _ in range(8)]
+    ).mean(0)
     return spoken[0].cpu(), distances.cpu(), bent.cpu()
 
 
@@ -166,7 +201,15 @@ def share(names: list[str], given: argparse.Namespace) -> None:
     same += [] if given.epochs is None else ["--epochs", str(given.epochs)]
     started = [
         subprocess.Popen(
-            [sys.executable, __file__, *same, "--out", f"{given.out}/{i}", "--sweep", *names[i :: given.workers]]
+            [
+                sys.executable,
+                __file__,
+                *same,
+                "--out",
+                f"{given.out}/{i}",
+                "--sweep",
+                *names[i :: given.workers],
+            ]
         )
         for i in range(min(given.workers, len(names)))
     ]
@@ -175,7 +218,9 @@ def share(names: list[str], given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="carry/data/mnist-*.npz")
     parser.add_argument("--people", default="carry/human_labels_mnist.npz")
     parser.add_argument("--device", default="cpu")
@@ -185,7 +230,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="learn from so many images only")
     parser.add_argument("--out", default=".")
     parser.add_argument("--sweep", nargs="*", help="names of variants; none for all")
-    parser.add_argument("--workers", type=int, default=1, help="processes that share the variants of a sweep")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that share the variants of a sweep"
+    )
     given = parser.parse_args()
     if given.sweep is not None and given.workers > 1:
         share(given.sweep or list(SWEEP), given)
@@ -194,7 +241,10 @@ def main() -> None:
     train, test = images(path, "train"), images(path, "test")
     train = train.sample(count=given.images, seed=0) if given.images else train
     people = read_people(
-        np.load(given.people), where=given.people, shape=tuple(train.x.shape[1:]), classes=len(train.classes)
+        np.load(given.people),
+        where=given.people,
+        shape=tuple(train.x.shape[1:]),
+        classes=len(train.classes),
     )
     base = Schooling(places=PANEL)
     if given.epochs or given.steps is not None:

@@ -11,9 +11,11 @@ import torch
 
 import hardcase as hc
 from benchmarks.figures import Figure, seconds
-from hardcase import data, recipes, report, zoo
-from hardcase.judging import choosing
-from hardcase.judging.verdicts import judge_run
+from hardcase import context, data
+from hardcase.judges import verdicts
+from hardcase.judges.verdicts import judge_run
+from hardcase.models import zoo
+from hardcase.report import page
 
 COMMAND = "python -m benchmarks judging"
 SEEDS = 1000
@@ -21,38 +23,58 @@ SEEDS = 1000
 
 def figures(seeds: int = SEEDS) -> Iterator[Figure]:
     train, test = (data.load("mnist5k", split=split) for split in ("train", "test"))
-    subject = hc.Subject(zoo.trained("lenet5", train, test)[0], classes=test.classes, name="zoo:lenet5")
+    subject = hc.Subject(
+        zoo.trained_classifier("lenet5", train, test)[0], classes=test.classes, name="zoo:lenet5"
+    )
     images, threads = test.sample(count=seeds, seed=0), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as home:
-            method = recipes.build(
-                "sinvad", {}, recipes.equipped("sinvad", recipes.Bench(subject=subject, images=images))
+            method = context.build_method(
+                "sinvad",
+                {},
+                context.equipped("sinvad", context.Bench(subject=subject, images=images)),
             )
             yield from _judged(subject, images, method, Path(home) / "sinvad")
-            yield from _reported(subject, images.first(seeds * 7 // 10), method, Path(home) / "many")
+            yield from _reported(
+                subject, images.first(seeds * 7 // 10), method, Path(home) / "many"
+            )
     finally:
         torch.set_num_threads(threads)
 
 
-def _judged(subject: hc.Subject, images: hc.Images, method: hc.Method, folder: Path) -> Iterator[Figure]:
+def _judged(
+    subject: hc.Subject, images: hc.Images, method: hc.Method, folder: Path
+) -> Iterator[Figure]:
     """A default campaign, then what its judge needs from its findings to the verdicts on disk, groups included."""
     begun = perf_counter()
     run = hc.run(subject, images, out=folder, method=method)
     searched = perf_counter() - begun
-    judge = choosing.for_run(run)
+    judge = verdicts.for_run(run)
     spent = min(seconds(lambda: judge_run(run, judge)) for _ in range(3))
     each = f"{len(run)} findings of 28 x 28 pixels, one thread, groups and files included; a limit of 1 ms"
-    yield Figure(name="judge-per-finding", value=1000 * spent / len(run), unit="ms", against=each, command=COMMAND)
+    yield Figure(
+        name="judge-per-finding",
+        value=1000 * spent / len(run),
+        unit="ms",
+        against=each,
+        command=COMMAND,
+    )
     whole = f"a default SINVAD campaign of {len(images)} seeds, {searched:.1f} s, generator not counted; a limit of 0.1"
     yield Figure(
-        name="judge-share-sinvad", value=spent / searched, unit="of the campaign's time", against=whole, command=COMMAND
+        name="judge-share-sinvad",
+        value=spent / searched,
+        unit="of the campaign's time",
+        against=whole,
+        command=COMMAND,
     )
 
 
-def _reported(subject: hc.Subject, images: hc.Images, method: hc.Method, folder: Path) -> Iterator[Figure]:
+def _reported(
+    subject: hc.Subject, images: hc.Images, method: hc.Method, folder: Path
+) -> Iterator[Figure]:
     """Every failing candidate kept, some tens of each seed."""
     run = hc.run(subject, images, out=folder, method=method, keep="all")
-    spent = seconds(lambda: report.write([run], run.folder))
+    spent = seconds(lambda: page.write([run], run.folder))
     told = f"a report of {len(run):,} findings; a limit of 20 s for 10,000"
     yield Figure(name="report-many", value=spent, unit="s", against=told, command=COMMAND)

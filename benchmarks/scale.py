@@ -19,36 +19,39 @@ import numpy as np
 import torch
 
 from benchmarks.figures import Figure, seconds
-from hardcase import data, generators, running, zoo
-from hardcase.campaign import Campaign
-from hardcase.distribute import working
+from hardcase import data, generators
+from hardcase.campaign.record import Campaign
 from hardcase.experiments.world import library
-from hardcase.methods import fgsm, pgd, sinvad, sinvad_paper
+from hardcase.methods import fgsm, pgd, sinvad
+from hardcase.methods.sinvad import sinvad_paper
+from hardcase.models import zoo
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.spaces.vae import Latent
-from hardcase.store import Packed, Store, findings_table, spent_table, summarise, to_parquet
-from hardcase.subject import Subject
+from hardcase.runs import start, workers
+from hardcase.runs.folder import Packed, Store
+from hardcase.runs.tables import findings_table, spent_table, summarise, to_parquet
+from hardcase.spaces.latent import Latent
 from hardcase.types import Findings
 
 COMMAND = "python -m benchmarks scale"
 MODEL = """
-from hardcase.zoo import build
+from hardcase.models.zoo import build_classifier
 def make():
-    return build("lenet5", channels=1, size=28, classes=10)
+    return build_classifier("lenet5", channels=1, size=28, classes=10)
 """
 GOES_ON = """
 import torch
 from time import perf_counter
 start = perf_counter()
 import os, sys
-from hardcase.cli import main
-from hardcase.running import logbook
-opened = logbook.Logbook.open
+from hardcase.cli.main import main
+from hardcase.runs import progress
+opened = progress.Logbook.open
 def told(book):
     opened(book)
     print(perf_counter() - start, flush=True)
     os._exit(0)
-logbook.Logbook.open = told
+progress.Logbook.open = told
 main(["resume", sys.argv[1], "--quiet"])
 """
 
@@ -65,19 +68,23 @@ def figures(size: float = 1.0) -> Iterator[Figure]:
 def campaign(name: str, generations: int = 60) -> Campaign:
     """A campaign on digits, built here or in a worker."""
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
-    subject = Subject(zoo.trained("lenet5", train, test)[0], name="lenet5")
+    subject = Subject(zoo.trained_classifier("lenet5", train, test)[0], name="lenet5")
     if name in ("pgd", "fgsm"):
-        return Campaign(subject=subject, method=pgd(epsilon=0.1) if name == "pgd" else fgsm(epsilon=0.2))
-    space = Latent(generators.trained("vae", train, test)[0])
+        return Campaign(
+            subject=subject, method=pgd(epsilon=0.1) if name == "pgd" else fgsm(epsilon=0.2)
+        )
+    space = Latent(generators.trained_generator("vae", train, test)[0])
     if name == "sinvad":
-        return Campaign(subject=subject, method=sinvad(space=space, partners=library(space, train, "cpu")))
+        return Campaign(
+            subject=subject, method=sinvad(space=space, partners=library(space, train, "cpu"))
+        )
     return Campaign(subject=subject, method=sinvad_paper(space=space, generations=generations))
 
 
-def _plan(name: str, seeds: int, **how: Any) -> running.Plan:
+def _plan(name: str, seeds: int, **how: Any) -> start.Plan:
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     generations = how.pop("generations", 60)
-    return running.Plan(source=partial(campaign, name, generations), images=images, **how)
+    return start.Plan(source=partial(campaign, name, generations), images=images, **how)
 
 
 def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
@@ -94,9 +101,9 @@ def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
         yield Figure(name=name, value=value, unit="times as fast", against=against, command=COMMAND)
 
 
-def _timed(plan: running.Plan) -> float:
+def _timed(plan: start.Plan) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        return seconds(lambda: running.start(plan, Path(folder) / "run"))
+        return seconds(lambda: start.start(plan, Path(folder) / "run"))
 
 
 def _going_on(seeds: int, each: int = 100) -> Iterator[Figure]:
@@ -104,7 +111,10 @@ def _going_on(seeds: int, each: int = 100) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as home:
         folder = _large_run(Path(home), seeds, each)
         command = [sys.executable, "-c", GOES_ON, str(folder)]
-        times = [float(subprocess.run(command, check=True, capture_output=True, cwd=home).stdout) for _ in range(5)]
+        times = [
+            float(subprocess.run(command, check=True, capture_output=True, cwd=home).stdout)
+            for _ in range(5)
+        ]
         size = sum(path.stat().st_size for path in (folder / "findings").iterdir())
     stored = (seeds - 32) * each
     yield Figure(
@@ -126,11 +136,13 @@ def _going_on(seeds: int, each: int = 100) -> Iterator[Figure]:
 def _large_run(home: Path, seeds: int, each: int) -> Path:
     """A run of which all shards but the last are stored, made of one real shard and copies of a drawn one."""
     (home / "model.py").write_text(MODEL)
-    from hardcase.models import from_file
+    from hardcase.models.load import from_file
 
     x = torch.randint(0, 256, (seeds, 1, 28, 28), generator=stream(0, "images"), dtype=torch.uint8)
     y = Subject(from_file(home / "model.py", "make"), name="net")(x.float() / 255).logits.argmax(1)
-    np.savez(home / "set.npz", images=x.numpy(), labels=y.numpy(), classes=np.array(list("0123456789")))
+    np.savez(
+        home / "set.npz", images=x.numpy(), labels=y.numpy(), classes=np.array(list("0123456789"))
+    )
     words = [
         "--model",
         "model.py:make",
@@ -173,7 +185,11 @@ def _drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
     )
     names = [f"seed/{i:05d}" for i in range(seeds)]
     zeros = [each] * seeds
-    columns = {"id": names, "status": ["done"] * seeds, **dict.fromkeys(("looked", "failing", "queries"), zeros)}
+    columns = {
+        "id": names,
+        "status": ["done"] * seeds,
+        **dict.fromkeys(("looked", "failing", "queries"), zeros),
+    }
     spent = spent_table({**columns, "gradients": zeros, "peer_queries": [0] * seeds})
     ids = [names[i] for i in (whole // each).tolist()]
     return findings_table(found, x, ids, method="pgd", oracle="label"), spent
@@ -183,10 +199,14 @@ def _storing(name: str, seeds: int) -> Iterator[Figure]:
     """The share of packing and writing in a campaign, and what a finding costs; the middle one of five runs."""
     plan = _plan(name, seeds)
     plan.source()
-    results = sorted((_stored(plan) for _ in range(5)), key=lambda result: sum(result[0].values()) / result[1])
+    results = sorted(
+        (_stored(plan) for _ in range(5)), key=lambda result: sum(result[0].values()) / result[1]
+    )
     spent, whole, findings, size = results[2]
     if name == "fgsm":
-        against = f"packing and writing {findings} 28 x 28 findings of a one-shot method; a limit of 50"
+        against = (
+            f"packing and writing {findings} 28 x 28 findings of a one-shot method; a limit of 50"
+        )
         yield Figure(
             name="store-per-finding",
             value=1e6 * (spent["_packed"] + spent["put"]) / max(findings, 1),
@@ -209,10 +229,10 @@ def _storing(name: str, seeds: int) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _stored(plan: running.Plan) -> tuple[dict[str, float], float, int, int]:
+def _stored(plan: start.Plan) -> tuple[dict[str, float], float, int, int]:
     """Seconds of storing (once a run: settling), seconds in all, findings, bytes of their files."""
     with tempfile.TemporaryDirectory() as folder, _clock() as clock:
-        whole = seconds(lambda: running.start(plan, Path(folder) / "run"))
+        whole = seconds(lambda: start.start(plan, Path(folder) / "run"))
         store = Store(Path(folder) / "run")
         size = sum(path.stat().st_size for path in (store.folder / "findings").iterdir())
         return clock, whole, len(store.findings()), size
@@ -234,6 +254,6 @@ def _clock() -> Iterator[dict[str, float]]:
         return timing
 
     with ExitStack() as stack:
-        for place, name in ((working, "_packed"), (Store, "put"), (Store, "settle")):
+        for place, name in ((workers, "_packed"), (Store, "put"), (Store, "settle")):
             stack.enter_context(patch.object(place, name, timed(name, getattr(place, name))))
         yield spent

@@ -21,7 +21,7 @@ from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import Searched, search, usable
 from hardcase.experiments.world import World, world
 from hardcase.methods.sinvad import sinvad, sinvad_paper
-from hardcase.spaces.vae import Latent
+from hardcase.spaces.latent import Latent
 from hardcase.types import Answer, Model, Tap
 
 COMMAND = "python -m benchmarks sinvad"
@@ -37,16 +37,27 @@ def figures() -> Iterator[Figure]:
     ours = search(here.subject, method, seeds, shard=SEEDS)
     theirs = search(here.subject, sinvad_paper(space=here.space), seeds.first(SERIAL), shard=1)
     kind = "" if device == "cpu" else f"-{device}"
-    yield _figure(f"sinvad-image{kind}", 1000 * _each(ours), "ms", f"a boundary image, {ours.success:.0%} success")
+    yield _figure(
+        f"sinvad-image{kind}",
+        1000 * _each(ours),
+        "ms",
+        f"a boundary image, {ours.success:.0%} success",
+    )
     yield _figure(
         f"sinvad-speedup{kind}", _each(theirs) / _each(ours), "times faster",
         f"the genetic search one image at a time, {1000 * _each(theirs):.0f} ms an image found",
     )  # fmt: skip
     yield _figure(
-        f"sinvad-published{kind}", PUBLISHED / _each(ours), "times faster", f"the published {PUBLISHED} s an image"
+        f"sinvad-published{kind}",
+        PUBLISHED / _each(ours),
+        "times faster",
+        f"the published {PUBLISHED} s an image",
     )
     yield _figure(
-        f"sinvad-inside{kind}", _inside(here), "of the time", "spent inside decoder and classifier by the search"
+        f"sinvad-inside{kind}",
+        _inside(here),
+        "of the time",
+        "spent inside decoder and classifier by the search",
     )
 
 

@@ -19,16 +19,17 @@ import torch
 from torch import Tensor
 
 from benchmarks.figures import Figure, seconds
-from hardcase import data, zoo
-from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
+from hardcase import data
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.experiments.searching import usable
 from hardcase.methods.adapt import adapt, deepxplore_adapt, dlfuzz_adapt
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
-from hardcase.methods.neurons import adapt_neurons
+from hardcase.methods.neurons import Profiles, adapt_neurons
 from hardcase.methods.pgd import cw, fgsm, pgd
-from hardcase.methods.watching import Profiles
-from hardcase.subject import Subject
+from hardcase.models import zoo
+from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Budget, Images, Method, Probe
 
@@ -38,7 +39,10 @@ THEIRS = {"adapt": 490, "deepxplore": 290, "dlfuzz": 210}
 
 def figures() -> Iterator[Figure]:
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
-    nets = [Subject(zoo.trained(f"lenet{i}", train, test)[0], name=f"lenet{i}") for i in (5, 1, 4)]
+    nets = [
+        Subject(zoo.trained_classifier(f"lenet{i}", train, test)[0], name=f"lenet{i}")
+        for i in (5, 1, 4)
+    ]
     subject, peers = nets[0], tuple(nets[1:])
     profile = Profiles(from_bytes(test.x[:1]), lambda: train)
     seeds = usable(subject, test)
@@ -56,19 +60,29 @@ def figures() -> Iterator[Figure]:
 def per_minute(subject: Subject, profile: Profiles, seeds: Images) -> Iterator[Figure]:
     """Ten seeds for a minute as ADAPT's tutorial has it, and 200 at once as a campaign would."""
     units = adapt_neurons(profile, subject)
-    recipes: dict[str, Callable[..., Method]] = {"adapt": adapt, "deepxplore": deepxplore_adapt, "dlfuzz": dlfuzz_adapt}
+    recipes: dict[str, Callable[..., Method]] = {
+        "adapt": adapt,
+        "deepxplore": deepxplore_adapt,
+        "dlfuzz": dlfuzz_adapt,
+    }
     for name, recipe in recipes.items():
         method = replace(recipe(subject=subject, profile=profile, gradients=10**6), keep="1")
         against = f"{THEIRS[name]} of ADAPT's own code"
         rate, _ = _minute(subject, method, seeds.sample(count=200, seed=0), units, limit=20.0)
         yield _figure(f"{name}-adversarial-per-minute", rate, "a minute, 200 seeds", against)
         rate, covered = _minute(subject, method, seeds.first(10), units)
-        yield _figure(f"{name}-adversarial-per-minute-ten-seeds", rate, "a minute, ten seeds", against)
+        yield _figure(
+            f"{name}-adversarial-per-minute-ten-seeds", rate, "a minute, ten seeds", against
+        )
         if name == "adapt":
-            yield _figure("adapt-union-coverage", covered, "NC(0.5) of ten seeds", "0.71 of ADAPT's own code")
+            yield _figure(
+                "adapt-union-coverage", covered, "NC(0.5) of ten seeds", "0.71 of ADAPT's own code"
+            )
 
 
-def _minute(subject: Subject, method: Method, seeds: Images, units: object, limit: float = 60.0) -> tuple[float, float]:
+def _minute(
+    subject: Subject, method: Method, seeds: Images, units: object, limit: float = 60.0
+) -> tuple[float, float]:
     watched = _Union(units)
     campaign = Campaign(subject=subject, method=method, keep=parse_keep("1"), criteria=(watched,))
     begun = perf_counter()
@@ -76,7 +90,9 @@ def _minute(subject: Subject, method: Method, seeds: Images, units: object, limi
         campaign, seeds, limits(method.budget, len(seeds)), guides=(*method.guides, watched),
         stop=lambda counts: perf_counter() - begun > limit,
     )  # fmt: skip
-    return int(shard.counts.failing.sum()) / (perf_counter() - begun) * 60, float(watched.shared[0].float().mean())
+    return int(shard.counts.failing.sum()) / (perf_counter() - begun) * 60, float(
+        watched.shared[0].float().mean()
+    )
 
 
 class _Union:
@@ -85,7 +101,10 @@ class _Union:
     name = "union"
 
     def __init__(self, units: object, shared: list[Tensor] | None = None) -> None:
-        self.units, self.shared = units, shared if shared is not None else [torch.zeros(units.count, dtype=torch.bool)]  # type: ignore[attr-defined]
+        self.units, self.shared = (
+            units,
+            shared if shared is not None else [torch.zeros(units.count, dtype=torch.bool)],
+        )  # type: ignore[attr-defined]
 
     taps = property(lambda self: self.units.taps)
 
@@ -113,28 +132,50 @@ class Counted:
 
     def __init__(self, model: Subject) -> None:
         self.model, self.calls = model, list[tuple[int, bool]]()
-        self.name, self.hash, self.offers, self.device = model.name, model.hash, model.offers, model.device
+        self.name, self.hash, self.offers, self.device = (
+            model.name,
+            model.hash,
+            model.offers,
+            model.device,
+        )
 
     def __call__(self, x: Tensor, taps: object = None) -> Answer:
         self.calls.append((len(x), x.requires_grad))
         return self.model(x, taps)  # type: ignore[arg-type]
 
 
-def share(name: str, subject: Subject, peers: tuple[Subject, ...], method: Method, seeds: Images) -> Iterator[Figure]:
+def share(
+    name: str, subject: Subject, peers: tuple[Subject, ...], method: Method, seeds: Images
+) -> Iterator[Figure]:
     """How much of a campaign's time its networks take, forward and backward, and tests found a second."""
     shares, rates = [], []
     for _ in range(3):
         counted = Counted(subject)
-        campaign = Campaign(subject=counted, method=method, peers=peers, keep=parse_keep(method.keep), batch=512)
+        campaign = Campaign(
+            subject=counted, method=method, peers=peers, keep=parse_keep(method.keep), batch=512
+        )
         begun = perf_counter()
-        shard = run_shard(campaign, seeds, limits(overlay(Budget(), method.budget), len(seeds)), guides=method.guides)
+        shard = run_shard(
+            campaign,
+            seeds,
+            limits(overlay(Budget(), method.budget), len(seeds)),
+            guides=method.guides,
+        )
         whole = perf_counter() - begun
         shares.append(seconds(lambda c=counted: _bare(c.calls, (subject, *peers), seeds)) / whole)
         rates.append(int(shard.counts.failing.sum()) / whole)
     yield _figure(
-        f"{name}-model-share", statistics.median(shares), "of the campaign's time", "forward and backward, bare"
+        f"{name}-model-share",
+        statistics.median(shares),
+        "of the campaign's time",
+        "forward and backward, bare",
     )
-    yield _figure(f"{name}-tests-per-second", statistics.median(rates), "failing candidates a second", "equal settings")
+    yield _figure(
+        f"{name}-tests-per-second",
+        statistics.median(rates),
+        "failing candidates a second",
+        "equal settings",
+    )
 
 
 def _bare(calls: list[tuple[int, bool]], models: tuple[Subject, ...], seeds: Images) -> None:
@@ -164,14 +205,20 @@ def attacks(subject: Subject, seeds: Images, theirs: tuple[object, object]) -> I
     yield from _smallest(subject, seeds, x, y, theirs)
 
 
-def _steps(subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tuple[object, object]) -> Iterator[Figure]:
+def _steps(
+    subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tuple[object, object]
+) -> Iterator[Figure]:
     """PGD and FGSM: the same steps, and the time to the same success."""
     torchattacks, foolbox = theirs
     model = foolbox.PyTorchModel(subject.net, bounds=(0, 1))  # type: ignore[attr-defined]
     rivals: dict[str, dict[str, Callable[[], Tensor]]] = {
         "pgd": {
-            "torchattacks": lambda: torchattacks.PGD(subject.net, eps=0.3, alpha=0.01875, steps=40)(x, y),  # type: ignore[attr-defined]
-            "foolbox": lambda: foolbox.attacks.LinfPGD(abs_stepsize=0.01875, steps=40)(model, x, y, epsilons=0.3)[1],  # type: ignore[attr-defined]
+            "torchattacks": lambda: torchattacks.PGD(subject.net, eps=0.3, alpha=0.01875, steps=40)(
+                x, y
+            ),  # type: ignore[attr-defined]
+            "foolbox": lambda: foolbox.attacks.LinfPGD(abs_stepsize=0.01875, steps=40)(
+                model, x, y, epsilons=0.3
+            )[1],  # type: ignore[attr-defined]
         },
         "fgsm": {
             "torchattacks": lambda: torchattacks.FGSM(subject.net, eps=0.3)(x, y),  # type: ignore[attr-defined]
@@ -186,17 +233,31 @@ def _steps(subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tuple[
                 found = attack()
                 other.append(perf_counter() - begun)
                 hits = float((subject(found.clamp(0, 1)).logits.argmax(1) != y).float().mean())
-                every.append(seconds(lambda m=method: _attack(subject, replace(m, until="budget"), seeds)))
+                every.append(
+                    seconds(lambda m=method: _attack(subject, replace(m, until="budget"), seeds))
+                )
                 first.append(seconds(lambda m=method: _attack(subject, m, seeds)))
             pace = statistics.median(other) / statistics.median(every)
-            yield _figure(f"{name}-step-rate-{rival}", pace, "of theirs", f"{rival}, every seed to the last step")
+            yield _figure(
+                f"{name}-step-rate-{rival}",
+                pace,
+                "of theirs",
+                f"{rival}, every seed to the last step",
+            )
             if name == "pgd":
                 ours = _attack(subject, method, seeds)[0]
                 text = f"{rival}: success {hits:.1%}, ours {ours:.1%}"
-                yield _figure(f"{name}-speedup-{rival}", statistics.median(other) / statistics.median(first), "x", text)
+                yield _figure(
+                    f"{name}-speedup-{rival}",
+                    statistics.median(other) / statistics.median(first),
+                    "x",
+                    text,
+                )
 
 
-def _smallest(subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tuple[object, object]) -> Iterator[Figure]:
+def _smallest(
+    subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tuple[object, object]
+) -> Iterator[Figure]:
     """C&W: success, and the change where both succeed."""
     torchattacks, foolbox = theirs
     success, ours = _attack(subject, cw(), seeds)
@@ -204,16 +265,18 @@ def _smallest(subject: Subject, seeds: Images, x: Tensor, y: Tensor, theirs: tup
     model = foolbox.PyTorchModel(subject.net, bounds=(0, 1))  # type: ignore[attr-defined]
     found = {
         "torchattacks": torchattacks.CW(subject.net)(x, y),  # type: ignore[attr-defined]
-        "foolbox": foolbox.attacks.L2CarliniWagnerAttack(binary_search_steps=6, steps=60)(model, x, y, epsilons=None)[
-            1
-        ],  # type: ignore[attr-defined]
+        "foolbox": foolbox.attacks.L2CarliniWagnerAttack(binary_search_steps=6, steps=60)(
+            model, x, y, epsilons=None
+        )[1],  # type: ignore[attr-defined]
     }
     for rival, images in found.items():
         failing = (subject(images).logits.argmax(1) != y) & (images.flatten(1).amax(1) > 0)
         both = failing & ours.isfinite()
         length = (images - x).flatten(1).norm(dim=1)
         text = f"{rival}: success {float(failing.float().mean()):.1%}"
-        yield _figure(f"cw-length-{rival}", float((ours[both] / length[both]).median()), "of theirs", text)
+        yield _figure(
+            f"cw-length-{rival}", float((ours[both] / length[both]).median()), "of theirs", text
+        )
 
 
 def _attack(subject: Subject, method: Method, seeds: Images) -> tuple[float, Tensor]:

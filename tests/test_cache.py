@@ -8,7 +8,9 @@ from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem
 
 
-def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_where_the_variable_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.setenv("HARDCASE_CACHE", "relative")
@@ -57,7 +59,9 @@ def test_a_full_disk_is_a_problem_and_leaves_nothing(tmp_path: Path) -> None:
         temporary.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(Problem, match=r"cannot write .*file.bin: No space left on device") as caught:
+    with pytest.raises(
+        Problem, match=r"cannot write .*file.bin: No space left on device"
+    ) as caught:
         write_atomically(tmp_path / "file.bin", full)
     assert "HARDCASE_CACHE" in caught.value.fix
     assert not list(tmp_path.iterdir())

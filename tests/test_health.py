@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.health import check
-from hardcase.subject import Subject
+from hardcase.models.health import check
+from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
 
@@ -34,7 +34,9 @@ def test_a_healthy_subject():
 
 
 def test_chance_accuracy_says_normalisation_or_class_order():
-    with pytest.raises(Problem, match=r"gets 0.0 % of the 40 seeds right; chance is 25 %") as caught:
+    with pytest.raises(
+        Problem, match=r"gets 0.0 % of the 40 seeds right; chance is 25 %"
+    ) as caught:
         checked(lambda logits: -logits)
     assert "normalisation is missing or the class order differs" in str(caught.value)
     assert "--allow-low-accuracy" in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 LOOP = """
 import resource, sys
 import torch
-from hardcase.memory import keep_freed
+from hardcase.environment import keep_freed
 if sys.argv[1] == "kept":
     assert keep_freed()
 for _ in range(10):
@@ -24,12 +24,18 @@ PAGES = 20 * 40 * 2**20 // 4096
 
 
 def faults(how):
-    done = subprocess.run([sys.executable, "-c", LOOP, how], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP, how], capture_output=True, text=True, check=True
+    )
     return int(done.stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or resource.getpagesize() != 4096, reason="counts pages of Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux" or resource.getpagesize() != 4096, reason="counts pages of Linux"
+)
 def test_freed_memory_is_kept():
     if faults("as it comes") < 0.9 * PAGES:
-        pytest.skip("this system keeps large blocks, or gives them in larger pages, without being asked")
+        pytest.skip(
+            "this system keeps large blocks, or gives them in larger pages, without being asked"
+        )
     assert faults("kept") < 0.5 * PAGES

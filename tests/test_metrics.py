@@ -5,15 +5,24 @@ import math
 import pytest
 import torch
 
-from hardcase.metrics import PerSeed, error_rate, label_diversity, mse, per_seed, ssim, success_rate
 from hardcase.randomness import stream
+from hardcase.statistics import (
+    PerSeed,
+    error_rate,
+    label_diversity,
+    mse,
+    per_seed,
+    ssim,
+    success_rate,
+)
 from hardcase.types import KINDS, Findings
 
 
 def test_mse_and_ssim_of_each_pair():
     x, y = (torch.rand(3, 1, 16, 16, generator=stream(seed)) for seed in (1, 2))
     expected = [
-        sum((a - b) ** 2 for a, b in zip(p.flatten().tolist(), q.flatten().tolist())) / 256 for p, q in zip(x, y)
+        sum((a - b) ** 2 for a, b in zip(p.flatten().tolist(), q.flatten().tolist())) / 256
+        for p, q in zip(x, y)
     ]
     assert mse(x, y).tolist() == pytest.approx(expected, rel=1e-4)
     assert ssim(x, x).tolist() == pytest.approx([1, 1, 1])
@@ -55,6 +64,10 @@ def test_seeds_are_measured_by_label_failures_only():
     assert measured.mse[0] == pytest.approx(0.04)
     assert math.isnan(measured.mse[1])
     assert math.isnan(measured.ssim[1])
-    assert (measured.ld.tolist(), measured.er.tolist(), measured.sr.tolist()) == ([2, 0], [0.5, 0], [1, 0])
+    assert (measured.ld.tolist(), measured.er.tolist(), measured.sr.tolist()) == (
+        [2, 0],
+        [0.5, 0],
+        [1, 0],
+    )
     both = PerSeed.join([measured, measured.take(torch.tensor([False, True]))])
     assert both.er.tolist() == [0.5, 0, 0]

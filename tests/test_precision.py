@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import precision
 from hardcase.errors import Problem
+from hardcase.models import quantised
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
 
 IMAGES = torch.rand(40, 1, 8, 8, generator=stream(0, "images"))
 
@@ -25,10 +25,10 @@ SUBJECT = Subject(net(), name="net")
 
 
 def copy(name):
-    return precision.lowered(SUBJECT, name, IMAGES)
+    return quantised.lowered(SUBJECT, name, IMAGES)
 
 
-@pytest.mark.parametrize("name", precision.PRECISIONS)
+@pytest.mark.parametrize("name", quantised.PRECISIONS)
 def test_a_copy_answers_nearly_alike_and_says_what_it_is(name):
     small = copy(name)
     own, other = SUBJECT(IMAGES).logits, small(IMAGES).logits
@@ -39,7 +39,7 @@ def test_a_copy_answers_nearly_alike_and_says_what_it_is(name):
     assert small.hash == copy(name).hash
 
 
-@pytest.mark.parametrize("name", precision.PRECISIONS)
+@pytest.mark.parametrize("name", quantised.PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours(name):
     small = copy(name)
     whole = small(IMAGES).logits
@@ -47,7 +47,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
     assert torch.equal(small(bright).logits[0], whole[0])
 
 
-@pytest.mark.parametrize("name", precision.PRECISIONS)
+@pytest.mark.parametrize("name", quantised.PRECISIONS)
 def test_the_original_stays_as_it_was(name):
     before, hooks = (
         SUBJECT(IMAGES).logits,
@@ -58,20 +58,26 @@ def test_the_original_stays_as_it_was(name):
     assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in SUBJECT.modules()] == hooks
 
 
-@pytest.mark.parametrize("name", precision.PRECISIONS)
+@pytest.mark.parametrize("name", quantised.PRECISIONS)
 def test_gradients_pass_and_do_not_change_the_answer(name):
     small, x = copy(name), IMAGES.clone().requires_grad_()
     logits = small(x).logits
     assert torch.equal(logits.detach(), small(IMAGES).logits)
     (slope,) = torch.autograd.grad(logits.sum(), x)
     (own,) = torch.autograd.grad(SUBJECT(x).logits.sum(), x)
-    assert float(torch.nn.functional.cosine_similarity(slope.flatten(), own.flatten(), dim=0)) > 0.95
+    assert (
+        float(torch.nn.functional.cosine_similarity(slope.flatten(), own.flatten(), dim=0)) > 0.95
+    )
 
 
 def test_half_precision_is_what_casting_gives():
     small = copy("float16").net
     x = (IMAGES[:2]).half().float()
-    conv = nn.functional.conv2d(x, net()[0].weight.half().float(), net()[0].bias.half().float()).half().float()
+    conv = (
+        nn.functional.conv2d(x, net()[0].weight.half().float(), net()[0].bias.half().float())
+        .half()
+        .float()
+    )
     assert torch.equal(small[0](IMAGES[:2]), conv)
 
 
@@ -85,13 +91,18 @@ def test_eight_bit_weights_have_a_scale_for_each_channel():
 
 
 def test_eight_bit_inputs_are_clipped_to_the_calibrated_range():
-    small = precision.int8(net(), IMAGES * 0.5)
-    assert torch.equal(small(torch.full_like(IMAGES[:1], 0.9)), small(torch.full_like(IMAGES[:1], 5.0)))
+    small = quantised.int8(net(), IMAGES * 0.5)
+    assert torch.equal(
+        small(torch.full_like(IMAGES[:1], 0.9)), small(torch.full_like(IMAGES[:1], 5.0))
+    )
 
 
 def test_four_bits_are_coarser_than_eight():
     own = SUBJECT(IMAGES).logits
-    errors = [float((precision.int8(SUBJECT, IMAGES, bits=bits)(IMAGES).logits - own).abs().mean()) for bits in (4, 8)]
+    errors = [
+        float((quantised.int8(SUBJECT, IMAGES, bits=bits)(IMAGES).logits - own).abs().mean())
+        for bits in (4, 8)
+    ]
     assert errors[0] > 4 * errors[1]
 
 
@@ -99,7 +110,7 @@ def test_infinities_and_nan_stay():
     x = IMAGES[:2].clone()
     x[0, 0, 0, 0] = torch.nan
     assert copy("int8")(x).logits[0].isnan().any()
-    large = precision.float16(nn.Linear(2, 1))
+    large = quantised.float16(nn.Linear(2, 1))
     large.weight.data.fill_(6e4)
     assert large(torch.full((1, 2), 6e4)).isinf().all(), "float16 ends at 65504"
 
@@ -111,8 +122,8 @@ def test_copies_travel_to_other_processes():
 
 def test_what_cannot_be_made_is_refused():
     with pytest.raises(Problem, match="nothing to quantise"):
-        precision.int8(nn.Sequential(nn.Flatten()), IMAGES)
+        quantised.int8(nn.Sequential(nn.Flatten()), IMAGES)
     with pytest.raises(Problem, match="no copy"):
-        precision.int8(SUBJECT, IMAGES[:0])
+        quantised.int8(SUBJECT, IMAGES[:0])
     with pytest.raises(Problem, match="no precision 'int4'"):
-        precision.lowered(SUBJECT, "int4", IMAGES)
+        quantised.lowered(SUBJECT, "int4", IMAGES)

@@ -4,14 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import zoo
 from hardcase.errors import Problem
-from hardcase.quantised import fx_int8
+from hardcase.models import zoo
+from hardcase.models.quantised import fx_int8
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
 
 IMAGES = torch.rand(40, 1, 12, 12, generator=stream(0, "images"))
-SUBJECT = Subject(zoo.build("lenet5", channels=1, size=12, classes=4), mean=(0.5,), std=(0.25,), name="net")
+SUBJECT = Subject(
+    zoo.build_classifier("lenet5", channels=1, size=12, classes=4),
+    mean=(0.5,),
+    std=(0.25,),
+    name="net",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,11 @@ def test_the_original_and_torchs_settings_stay_as_they_were():
 class Residual(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.norm, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Linear(3, 5)
+        self.first, self.norm, self.last = (
+            nn.Conv2d(3, 3, 3, padding=1),
+            nn.BatchNorm2d(3),
+            nn.Linear(3, 5),
+        )
 
     def forward(self, x):
         return self.last((x + self.norm(self.first(x))).relu().mean((2, 3)))

@@ -31,7 +31,10 @@ def test_swapping_the_samples_turns_the_sign(a: list[int], b: list[int]) -> None
 def test_welch_agrees_with_scipy() -> None:
     rng = stream(0, "welch")
     a, b = torch.randn(40, generator=rng) * 3, torch.randn(25, generator=rng) + 1
-    ours, theirs = statistics.welch(a, b), reference.ttest_ind(a.numpy(), b.numpy(), equal_var=False)
+    ours, theirs = (
+        statistics.welch(a, b),
+        reference.ttest_ind(a.numpy(), b.numpy(), equal_var=False),
+    )
     assert ours.t == pytest.approx(theirs.statistic, rel=1e-5)
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-4)
     assert ours.freedom == pytest.approx(theirs.df, rel=1e-5)
@@ -77,7 +80,9 @@ def test_same_stream_same_interval() -> None:
     assert statistics.mean(x, rng=stream(3)) == statistics.mean(x, rng=stream(3))
 
 
-@pytest.mark.parametrize(("delta", "word"), [(0.1, "negligible"), (-0.2, "small"), (0.4, "medium"), (-0.98, "large")])
+@pytest.mark.parametrize(
+    ("delta", "word"), [(0.1, "negligible"), (-0.2, "small"), (0.4, "medium"), (-0.98, "large")]
+)
 def test_magnitude(delta: float, word: str) -> None:
     assert statistics.magnitude(delta) == word
 
@@ -126,5 +131,7 @@ def test_mcnemar_is_the_exact_binomial() -> None:
 def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
     corrected = statistics.holm(p)
     assert all(after >= before and after <= 1 for before, after in zip(p, corrected))
-    assert all(corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j])
+    assert all(
+        corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j]
+    )
     assert corrected[p.index(min(p))] == pytest.approx(min(1.0, min(p) * len(p)))

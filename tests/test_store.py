@@ -8,7 +8,8 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, seeds_table, to_parquet
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.tables import findings_table, read_images, seeds_table, to_parquet
 from hardcase.types import Findings
 
 IDS = ["data/1", "data/2"]
@@ -35,7 +36,9 @@ def some(count=2, peers=0, code=3):
 
 
 def table(found, seeds=None):
-    return findings_table(found, found.x if seeds is None else seeds, IDS[: len(found)], method="pgd", oracle="label")
+    return findings_table(
+        found, found.x if seeds is None else seeds, IDS[: len(found)], method="pgd", oracle="label"
+    )
 
 
 def seed_rows(status):
@@ -53,7 +56,9 @@ def store(tmp_path):
 
 
 def packed(found, status=("done", "done"), deltas=None):
-    return Packed(to_parquet(table(found)), to_parquet(seed_rows(list(status))), pack_deltas(deltas or {}))
+    return Packed(
+        to_parquet(table(found)), to_parquet(seed_rows(list(status))), pack_deltas(deltas or {})
+    )
 
 
 def test_what_was_appended_is_read_back(store):
@@ -125,7 +130,9 @@ def test_datasets_sees_pictures(store):
     store.put(0, packed(found))
     store.put(1, packed(some(0)))
     files = str(store.folder / "findings" / "*.parquet")
-    rows = datasets.load_dataset("parquet", data_files=files, cache_dir=str(store.folder / "hf"))["train"]
+    rows = datasets.load_dataset("parquet", data_files=files, cache_dir=str(store.folder / "hf"))[
+        "train"
+    ]
     assert [row["image"].size for row in rows] == [(6, 6), (6, 6)]
     assert rows[0]["image"].getpixel((2, 1)) == int(found.x[0, 0, 1, 2])
 

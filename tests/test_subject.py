@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
 X = torch.rand(5, 1, 8, 8, generator=stream(0))
@@ -36,7 +36,9 @@ def test_the_original_keeps_its_mode_and_its_gradients():
 def test_taps_see_what_the_layer_gave_and_leave_no_hook():
     subject = toy_subject()
     answer = subject(X, {"relu": torch.clone})
-    assert torch.allclose(answer.activations["relu"], subject.net.relu(subject.net.mean(X.flatten(1))))
+    assert torch.allclose(
+        answer.activations["relu"], subject.net.relu(subject.net.mean(X.flatten(1)))
+    )
     assert answer.activations["relu"].shape == (5, 4)
     assert hooks(subject) == 0
 
@@ -54,7 +56,9 @@ def test_hooks_are_removed_when_the_model_or_a_tap_raises():
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("tap", [torch.clone, lambda output: output, lambda output: output.flatten(1)])
+@pytest.mark.parametrize(
+    "tap", [torch.clone, lambda output: output, lambda output: output.flatten(1)]
+)
 def test_an_in_place_layer_does_not_spoil_what_was_kept(tap, mode):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(inplace=True))
     subject = Subject(net)
@@ -96,14 +100,22 @@ def test_probabilities_are_turned_into_logits():
 
 
 def test_the_hash_tells_weights_and_normalisation_apart():
-    plain, shifted, other = Subject(Quarters()), Subject(Quarters(), mean=(0.1,)), Subject(Quarters(3.0))
+    plain, shifted, other = (
+        Subject(Quarters()),
+        Subject(Quarters(), mean=(0.1,)),
+        Subject(Quarters(3.0)),
+    )
     assert plain.hash == Subject(Quarters()).hash
     assert len({plain.hash, shifted.hash, other.hash}) == 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [({"mean": (0.0, 0.0)}, "equal lengths"), ({"std": (0.0,)}, "above 0"), ({"outputs": "labels"}, "labels")],
+    [
+        ({"mean": (0.0, 0.0)}, "equal lengths"),
+        ({"std": (0.0,)}, "above 0"),
+        ({"outputs": "labels"}, "labels"),
+    ],
 )
 def test_bad_arguments(arguments, words):
     with pytest.raises(Problem, match=words):
@@ -118,4 +130,6 @@ def test_a_model_of_the_wrong_shape_of_answer_is_refused():
 def test_one_row_answers_alone_as_among_others():
     subject, images = toy_subject(), toy_images(40)
     x = images.x.float() / 255
-    assert torch.equal(torch.cat([subject(x[i : i + 1]).logits for i in range(40)]), subject(x).logits)
+    assert torch.equal(
+        torch.cat([subject(x[i : i + 1]).logits for i in range(40)]), subject(x).logits
+    )

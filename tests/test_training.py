@@ -10,18 +10,29 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.training import Goal, Recipe, cached, classify, fit, load, own_randomness
-from hardcase.training.cards import folder_of, read_card
-from hardcase.training.goals import geometry, predict
-from hardcase.training.tables import AUGMENTS, OPTIMISERS, SCHEDULES
+from hardcase.training.cards import cached, folder_of, load_card, read_card
+from hardcase.training.loop import (
+    AUGMENTS,
+    OPTIMISERS,
+    SCHEDULES,
+    Goal,
+    classify,
+    fit,
+    geometry,
+    own_randomness,
+    predict,
+)
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
-RECIPE = Recipe(epochs=3, batch=20, lr=1e-2)
+RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)
 
 
 def net(seed=0, dropout=0.3):
     with own_randomness(seed, "test"):
-        return nn.Sequential(nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3)
+        )
 
 
 def fitted(seed=0, recipe=RECIPE, images=None, **options):
@@ -80,7 +91,10 @@ def test_every_image_is_seen_once_an_epoch():
         return classify(3).loss(trained, x, y, noise)
 
     images = bars(60)
-    marked = replace(images, x=images.x.index_put((torch.arange(60), *[torch.tensor(0)] * 3), torch.arange(60).byte()))
+    marked = replace(
+        images,
+        x=images.x.index_put((torch.arange(60), *[torch.tensor(0)] * 3), torch.arange(60).byte()),
+    )
     fit(net(), marked, replace(classify(3), loss=loss), RECIPE, seed=0)
     epochs = torch.cat(seen).reshape(3, 60)
     assert (epochs.sort(1).values == torch.arange(60)).all()
@@ -112,10 +126,19 @@ def test_learning_nothing_is_said_not_hidden(caplog):
     lazy = replace(RECIPE, lr=1e-9)
     assert classify(3).chance == pytest.approx(math.log(3))
     with caplog.at_level(logging.WARNING):
-        history = fit(net(), bars(), replace(classify(3), chance=0.5), lazy, seed=0, progress=told.append)
-    assert [text.split(" the loss")[0] for text in history.warnings] == ["after epoch 1 of 3", "after epoch 3 of 3"]
+        history = fit(
+            net(), bars(), replace(classify(3), chance=0.5), lazy, seed=0, progress=told.append
+        )
+    assert [text.split(" the loss")[0] for text in history.warnings] == [
+        "after epoch 1 of 3",
+        "after epoch 3 of 3",
+    ]
     assert all(text.endswith("ignoring the input costs 0.5") for text in history.warnings)
-    assert [report.warning for report in told if report.warning] == list(history.warnings) == caplog.messages
+    assert (
+        [report.warning for report in told if report.warning]
+        == list(history.warnings)
+        == caplog.messages
+    )
 
 
 def test_a_dead_network_is_refused():
@@ -145,7 +168,7 @@ def test_a_recipe_that_cannot_be_is_refused(change):
 
 
 def test_small_data_gets_more_epochs_and_a_batch_may_be_larger_than_the_data():
-    recipe = Recipe(epochs=10, steps=1000, batch=64, lr=1.0)
+    recipe = TrainingRecipe(epochs=10, steps=1000, batch=64, lr=1.0)
     assert recipe.rounds(4000) == (17, 62)
     assert recipe.rounds(60_000) == (10, 937)
     assert recipe.rounds(10) == (1000, 1)
@@ -177,7 +200,9 @@ def test_every_step_is_taken_at_the_rate_of_its_schedule(monkeypatch):
 
     monkeypatch.setitem(OPTIMISERS, "sgd", lambda parameters, lr, decay: Noting(parameters, lr=lr))
     _, history = fitted(recipe=replace(RECIPE, optimiser="sgd", schedule="cosine", lr=0.1))
-    assert rates == [0.1 * SCHEDULES["cosine"](done / history.steps) for done in range(history.steps)]
+    assert rates == [
+        0.1 * SCHEDULES["cosine"](done / history.steps) for done in range(history.steps)
+    ]
 
 
 def test_stairs_fall_twice():
@@ -198,7 +223,7 @@ def test_a_shift_moves_whole_images_and_a_flip_mirrors_them():
     assert len(places.unique(dim=0)) > 10
     corner = torch.zeros(64, 1, 4, 4)
     corner[:, :, 0, 0] = 1
-    from hardcase.training.tables import flip
+    from hardcase.training.loop import flip
 
     mirrored = flip(corner, rng)
     share = float(mirrored[:, 0, 0, 3].mean())
@@ -238,7 +263,8 @@ def kept(data="d1", measured_on="m1", config=CONFIG, calls=None, train=None):
         config,
         data=data,
         build=lambda config: net(),
-        train=train or (lambda trained: nn.init.constant_(trained[1].bias, 0.5) is None or count("trained")),
+        train=train
+        or (lambda trained: nn.init.constant_(trained[1].bias, 0.5) is None or count("trained")),
         measure=lambda trained: count("measured"),
         measured_on=measured_on,
     )
@@ -360,24 +386,24 @@ def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, spoil, named):
 
 def test_a_folder_without_a_network_is_told_without_asking_to_delete_it(tmp_path):
     with pytest.raises(Problem, match="there is no trained network in") as told:
-        load(tmp_path, lambda config: net(), kind="toy")
+        load_card(tmp_path, lambda config: net(), kind="toy")
     assert told.value.fix == ""
 
 
 def test_weights_of_another_network_are_refused(cache):
     kept()
     with pytest.raises(Problem, match=r"weights\.safetensors cannot be used"):
-        load(only_folder(cache), lambda config: nn.Linear(2, 2), kind="toy")
+        load_card(only_folder(cache), lambda config: nn.Linear(2, 2), kind="toy")
 
 
 def test_a_network_made_from_other_data_or_of_another_kind_is_refused(cache):
     kept()
     folder = only_folder(cache)
-    assert load(folder, lambda config: net(), kind="toy", data="d1")[1]["data"] == "d1"
+    assert load_card(folder, lambda config: net(), kind="toy", data="d1")[1]["data"] == "d1"
     with pytest.raises(Problem, match="trained on other data: its card says d1, asked for is d2"):
-        load(folder, lambda config: net(), kind="toy", data="d2")
+        load_card(folder, lambda config: net(), kind="toy", data="d2")
     with pytest.raises(Problem, match="describes a toy, not a vae"):
-        load(folder, lambda config: net(), kind="vae")
+        load_card(folder, lambda config: net(), kind="vae")
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):

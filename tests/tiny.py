@@ -12,7 +12,9 @@ def bars(count=120, *, size=12, channels=1, classes=3, seed=0, split="train"):
     column = (y * size // classes)[:, None] + torch.arange(max(size // classes - 1, 1))
     x[torch.arange(count)[:, None], :, :, column] += 0.6
     names = tuple(f"{split}-{number}" for number in range(count))
-    return Images((x * 255).to(torch.uint8), y, names, tuple(map(str, range(classes))), "bars", split)
+    return Images(
+        (x * 255).to(torch.uint8), y, names, tuple(map(str, range(classes))), "bars", split
+    )
 
 
 def global_state():

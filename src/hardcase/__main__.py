@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Set the arithmetic before anything computes, then hand over to the command line."""
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
-    from hardcase.cli import main as run
+    from hardcase.cli.main import main as run
 
     code = run()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the code any more

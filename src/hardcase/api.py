@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hardcase import planning, recipes
-from hardcase import running as _running
-from hardcase.campaign import Campaign, parse_keep
+from hardcase import context
+from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import parse, read
 from hardcase.errors import Problem
-from hardcase.health import Health
-from hardcase.health import check as _check
-from hardcase.results import Run
-from hardcase.running import Plan, Watcher
+from hardcase.models.health import Health
+from hardcase.models.health import check as _check
+from hardcase.runs import start
+from hardcase.runs.results import Run
+from hardcase.runs.start import Plan, Watcher
 from hardcase.types import Budget, Images, Method, Model
 
 
@@ -46,11 +46,15 @@ def run(
     or a recipe such as ``hc.methods.sinvad(space=...)``.
     """
     if isinstance(method, str):
-        bench = recipes.Bench(subject=subject, images=seeds, peers=tuple(peers), target=target, generator=generator)
-        bench = recipes.equipped(method, bench, options)
-        peers, method = bench.peers, recipes.build(method, options or {}, bench)
+        bench = context.Bench(
+            subject=subject, images=seeds, peers=tuple(peers), target=target, generator=generator
+        )
+        bench = context.equipped(method, bench, options)
+        peers, method = bench.peers, context.build_method(method, options or {}, bench)
     elif options or generator or target is not None:
-        raise Problem("options, generator and target belong to a method given by name; this one is already built.")
+        raise Problem(
+            "options, generator and target belong to a method given by name; this one is already built."
+        )
     campaign = Campaign(
         subject=subject,
         method=method,
@@ -68,21 +72,22 @@ def run(
         workers=workers,
         cluster=cluster,
         allow_low_accuracy=allow_low_accuracy,
-        config="# This run was started from Python with live objects; resume it with hardcase.running.resume(plan, folder).\n",
+        config="# This run was started from Python with live objects; resume it with hardcase.runs.start.resume(plan, folder).\n",
         about={"keep": keep or method.keep},
     )
-    return _running.start(plan, Path(out), watcher)
+    return start.start(plan, Path(out), watcher)
 
 
 def resume(folder: str | Path, watcher: Watcher | None = None) -> Run:
     """Go on with a run that was started from a configuration (the command line does the same)."""
-    _running.reopen(Path(folder))
+    start.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")
     if not values:
         raise Problem(
-            f"{folder} was started from Python, so its model cannot be found by name.", fix="hc.run with a new out="
+            f"{folder} was started from Python, so its model cannot be found by name.",
+            fix="hc.run with a new out=",
         )
-    return _running.resume(planning.plan(parse(values)), Path(folder), watcher)
+    return start.resume(context.plan(parse(values)), Path(folder), watcher)
 
 
 def check(subject: Model, seeds: Images, *, allow_low_accuracy: bool = False) -> Health:

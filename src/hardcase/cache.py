@@ -34,7 +34,9 @@ def named_path(text: str) -> Path:
         return path
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise Problem(f"{text[:80]!r}{'...' if len(text) > 80 else ''} cannot be opened: {why}.") from error
+        raise Problem(
+            f"{text[:80]!r}{'...' if len(text) > 80 else ''} cannot be opened: {why}."
+        ) from error
     return path
 
 
@@ -42,7 +44,9 @@ def step(name: str, path: Path) -> None:
     """A named moment of writing `path`. It does nothing; tests put a failure in its place and see what is left behind."""
 
 
-def write_atomically(path: Path, content: bytes | Callable[[Path], None], *, flush: bool = True) -> Path:
+def write_atomically(
+    path: Path, content: bytes | Callable[[Path], None], *, flush: bool = True
+) -> Path:
     """Write `content` to `path` so that the file appears whole or not at all; returns `path`.
 
     `content` is the bytes themselves, or a function that writes them to the temporary path it is given

@@ -129,9 +129,14 @@ def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
-            raise Problem(f"--set {setting!r} has no value.", fix="--set key=value, e.g. --set method.population=30")
+            raise Problem(
+                f"--set {setting!r} has no value.",
+                fix="--set key=value, e.g. --set method.population=30",
+            )
         if path.count(".") > DEEPEST:
-            raise Problem(f"--set {path[:40]}... names a setting inside more than {DEEPEST} others.")
+            raise Problem(
+                f"--set {path[:40]}... names a setting inside more than {DEEPEST} others."
+            )
         values = _put(values, path.strip().split("."), _value(text.strip()))
     return values
 
@@ -140,7 +145,10 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
     head, *rest = path
     inner = values.get(head, {})
     inner = {"name": inner} if isinstance(inner, str) and rest else inner
-    return {**values, head: _put(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value}
+    return {
+        **values,
+        head: _put(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
+    }
 
 
 def _value(text: str) -> Any:
@@ -156,7 +164,9 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
     rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
-    return Problem(f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}.")
+    return Problem(
+        f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}."
+    )
 
 
 def _problem(error: ValidationError) -> Problem:
@@ -164,9 +174,13 @@ def _problem(error: ValidationError) -> Problem:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
-        return choice("setting", place, [".".join([*place.split(".")[:-1], name]) for name in section])
+        return choice(
+            "setting", place, [".".join([*place.split(".")[:-1], name]) for name in section]
+        )
     if first["type"] == "missing":
-        return _missing([_place(one["loc"])[1] for one in error.errors() if one["type"] == "missing"])
+        return _missing(
+            [_place(one["loc"])[1] for one in error.errors() if one["type"] == "missing"]
+        )
     return wrong_value(place, error)
 
 
@@ -175,10 +189,14 @@ def _missing(places: Sequence[str]) -> Problem:
     flags = [place.removesuffix(".name") for place in places]
     if len(flags) == 1:
         return Problem(
-            f"{flags[0]} is not given.", fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file"
+            f"{flags[0]} is not given.",
+            fix=f"--{flags[0]} ..., or {flags[0]} = ... in the configuration file",
         )
     told = f"{', '.join(flags[:-1])} and {flags[-1]} are not given."
-    return Problem(told, fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file")
+    return Problem(
+        told,
+        fix=f"{' '.join(f'--{flag} ...' for flag in flags)}, or the same in the configuration file",
+    )
 
 
 def _place(path: Sequence[Any]) -> tuple[list[str], str]:
@@ -193,7 +211,13 @@ def _place(path: Sequence[Any]) -> tuple[list[str], str]:
     return list(model.model_fields), ".".join(names)
 
 
-_RULES = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "tuple": "a list"}
+_RULES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+}
 
 
 def _rule(error: Any) -> str:
@@ -202,7 +226,9 @@ def _rule(error: Any) -> str:
     if error["type"] == "literal_error":
         return str(error["ctx"]["expected"])
     sort = error["type"].partition("_")[0]
-    return _RULES.get(sort, "a section with settings of its own" if sort == "model" else error["msg"].lower())
+    return _RULES.get(
+        sort, "a section with settings of its own" if sort == "model" else error["msg"].lower()
+    )
 
 
 def _without_none(value: Any) -> Any:

@@ -22,4 +22,6 @@ def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem
     from difflib import get_close_matches
 
     near = get_close_matches(given, known, n=1)
-    return Problem(f"there is no {kind} {given!r}.", f"known: {', '.join(known)}", fix=near[0] if near else "")
+    return Problem(
+        f"there is no {kind} {given!r}.", f"known: {', '.join(known)}", fix=near[0] if near else ""
+    )

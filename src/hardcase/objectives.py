@@ -93,7 +93,11 @@ class Competitors:
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         answer = probe.logits.softmax(1) if self.probabilities else probe.logits
         label = probe.origin.y[:, None]
-        others = answer.scatter(1, label, -torch.inf).topk(min(self.k, answer.shape[1] - 1), dim=1).values
+        others = (
+            answer.scatter(1, label, -torch.inf)
+            .topk(min(self.k, answer.shape[1] - 1), dim=1)
+            .values
+        )
         return self.weight * others.sum(1) - answer.gather(1, label).squeeze(1)
 
 
@@ -135,9 +139,14 @@ class NearestSplit:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         label = probe.origin.y[:, None]
-        own, peer = (logits.softmax(1).gather(1, label).squeeze(1) for logits in (probe.logits, probe.peers[0]))
+        own, peer = (
+            logits.softmax(1).gather(1, label).squeeze(1)
+            for logits in (probe.logits, probe.peers[0])
+        )
         distance = flat(probe.z - probe.origin.z).abs().sum(1)
-        return torch.where(own <= 0.5, -distance * (2 + own - peer), torch.full_like(distance, -self.unfit))
+        return torch.where(
+            own <= 0.5, -distance * (2 + own - peer), torch.full_like(distance, -self.unfit)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,9 @@ class Reaches:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         target = torch.full_like(probe.origin.y, self.target)
-        return (margin(probe.logits.softmax(1), target) <= -self.lead) & (probe.origin.y != self.target)
+        return (margin(probe.logits.softmax(1), target) <= -self.lead) & (
+            probe.origin.y != self.target
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,9 @@ class Confident:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         plain = LeavesLabel() if self.target is None else Reaches(self.target)
-        label = probe.origin.y if self.target is None else torch.full_like(probe.origin.y, self.target)
+        label = (
+            probe.origin.y if self.target is None else torch.full_like(probe.origin.y, self.target)
+        )
         lead = margin(probe.logits, label) * (1 if self.target is None else -1)
         return plain(probe) & (lead >= self.confidence)
 

@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from hardcase.results import Run
-    from hardcase.suite.stored import Stored
+    from hardcase.runs.results import Run
+    from hardcase.suite.replay import Stored
     from hardcase.types import Model
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hardcase", "stored tests of an image classifier")
     group.addoption(
-        "--hardcase-model", metavar="MODEL", help="the model that stored tests (run.json files) are shown to"
+        "--hardcase-model",
+        metavar="MODEL",
+        help="the model that stored tests (run.json files) are shown to",
     )
     group.addoption("--hardcase-run", metavar="RUN", help="the run of tests whose mark names none")
     group.addoption(
@@ -41,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "hardcase(run): run once for every stored test of this run (fixture hardcase_test)"
+        "markers",
+        "hardcase(run): run once for every stored test of this run (fixture hardcase_test)",
     )
 
 
@@ -78,7 +81,10 @@ class RunFile(pytest.File):
         from hardcase.suite.replay import replay
 
         run = _run(self.path.parent)
-        return {row["id"]: (row["now"], row["failing"]) for row in replay(run, _model(run, self.config)).rows()}
+        return {
+            row["id"]: (row["now"], row["failing"])
+            for row in replay(run, _model(run, self.config)).rows()
+        }
 
 
 class StoredItem(pytest.Item):
@@ -92,7 +98,9 @@ class StoredItem(pytest.Item):
         assert isinstance(self.parent, RunFile)
         now, failing = self.parent.failing[self.test.id]
         if failing:
-            raise StillFails(f"expected {self.test.classes[self.test.expected]}, answered {self.test.classes[now]}")
+            raise StillFails(
+                f"expected {self.test.classes[self.test.expected]}, answered {self.test.classes[now]}"
+            )
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, StillFails):
@@ -109,7 +117,7 @@ class StillFails(Exception):  # noqa: N818 - what it says
 
 def _run(folder: Path) -> Run:
     from hardcase.errors import Problem
-    from hardcase.results import Run
+    from hardcase.runs.results import Run
 
     try:
         return Run(folder)
@@ -119,7 +127,7 @@ def _run(folder: Path) -> Run:
 
 def _stored(run: Run, config: pytest.Config) -> list[Stored]:
     from hardcase.errors import Problem
-    from hardcase.suite.stored import stored
+    from hardcase.suite.replay import stored
 
     try:
         return stored(run, confirmed=config.getoption("--hardcase-only") == "confirmed")
@@ -129,7 +137,7 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
 
 def _model(run: Run, config: pytest.Config) -> Model:
     from hardcase.config import parse, read
-    from hardcase.planning import subject
+    from hardcase.context import subject
 
     spec = str(config.getoption("--hardcase-model"))
     return subject(parse({**read(run.folder / "config.toml"), "model": spec}), spec)

@@ -1,15 +1,195 @@
-"""Comparing samples: tests, effect sizes, and intervals by resampling. Every function takes plain numbers or tensors."""
+"""Rates with their intervals, the funnel, comparisons of samples, and measures of generated images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.tensors import chunks, flat, from_bytes
+from hardcase.types import KINDS, Findings
+
+# --- The funnel: how many seeds survive each step from "given" to "confirmed", with the denominators said.
+
+STEPS = ("seeds", "usable", "attempted", "failing", "valid", "label_kept", "confirmed", "distinct")
+"""Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None."""
+
+Verdict = Mapping[str, Any]
+
+
+def interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    if total == 0:
+        return 0.0, 1.0
+    share, weight = hits / total, z * z / total
+    centre = (share + weight / 2) / (1 + weight)
+    half = z * math.sqrt(share * (1 - share) / total + weight / (4 * total)) / (1 + weight)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def count(
+    seeds: Sequence[Mapping[str, Any]],
+    findings: Sequence[Mapping[str, Any]],
+    verdicts: Mapping[str, Verdict] | None,
+) -> dict[str, dict[str, int | None]]:
+    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without images).
+
+    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one finding.
+    """
+    usable = [
+        row
+        for row in seeds
+        if row["status"] not in ("skipped: misclassified", "skipped: non-finite")
+    ]
+    attempted = [
+        row for row in usable if row["status"] in ("done", "out of time") and row["looked"] > 0
+    ]
+    failing = [row for row in findings if row["kind"] == "label"]
+    judged = _judged(failing, verdicts)
+    looked = sum(row["looked"] for row in seeds)
+    return {
+        "funnel": {
+            "seeds": len(seeds),
+            "usable": len(usable),
+            "attempted": len(attempted),
+            "failing": len({row["seed"] for row in failing}),
+            **{
+                name: None if rows is None else len({row["seed"] for row in rows})
+                for name, rows in judged.items()
+            },
+            "distinct": None if verdicts is None else _groups(judged["confirmed"] or [], verdicts),
+        },
+        "skipped": _skipped(seeds),
+        "findings": {
+            "looked": looked,
+            "failing": sum(row["failing"] for row in seeds),
+            "kept": len(findings),
+            **{name: None if rows is None else len(rows) for name, rows in judged.items()},
+        },
+    }
+
+
+def _judged(
+    failing: list[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
+) -> dict[str, list[Mapping[str, Any]] | None]:
+    if verdicts is None:
+        return {"valid": None, "label_kept": None, "confirmed": None}
+    known = [(row, verdicts[row["id"]]) for row in failing if row["id"] in verdicts]
+    return {
+        "valid": [row for row, said in known if said["valid"]],
+        "label_kept": [row for row, said in known if said["label_kept"]],
+        "confirmed": [row for row, said in known if said["valid"] and said["label_kept"]],
+    }
+
+
+def _groups(confirmed: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict]) -> int:
+    return len({verdicts[row["id"]].get("group") for row in confirmed} - {None})
+
+
+def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    statuses = [row["status"] for row in seeds]
+    return {
+        "misclassified": statuses.count("skipped: misclassified"),
+        "non_finite": statuses.count("skipped: non-finite"),
+        "reconstruction": statuses.count("skipped: reconstruction"),
+        "out_of_time": statuses.count("out of time"),
+        "waiting": statuses.count("waiting"),
+    }
+
+
+# --- How good a set of generated images is, by the measures of ARGUS: MSE, SSIM, LD, ER, SR.
+#
+# Axes: `n` seeds, `k` classes, `t` images that fail. Distances compare an image with the seed it came from, in [0, 1] units.
+
+
+def mse(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
+    """Mean squared difference of the pixels of each image and its seed."""
+    return flat(x - seed).square().mean(1)
+
+
+def ssim(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
+    """Structural similarity of each image and its seed (Wang et al., 2004): 1 for equal images."""
+    from torchmetrics.functional.image import structural_similarity_index_measure as index
+
+    parts = [
+        index(x[rows], seed[rows], data_range=1.0, reduction="none")
+        for rows in chunks(len(x), 1024)
+    ]
+    return torch.cat([part.reshape(-1) for part in parts]) if parts else x.new_empty(0)
+
+
+def label_diversity(
+    owner: Int[Tensor, " t"], label: Int[Tensor, " t"], seeds: int
+) -> Float[Tensor, " n"]:
+    """LD: how many different wrong labels the failing images of each seed are given."""
+    given = torch.zeros(seeds, int(label.max()) + 1 if len(label) else 1, device=label.device)
+    given[owner, label] = 1
+    return given.sum(1)
+
+
+def error_rate(failing: Int[Tensor, " n"], looked: Int[Tensor, " n"]) -> float:
+    """ER: the share of all generated images that are given another label than their seed's."""
+    return int(failing.sum()) / max(int(looked.sum()), 1)
+
+
+def success_rate(failing: Int[Tensor, " n"], attempted: Bool[Tensor, " n"]) -> float:
+    """SR: the share of attempted seeds with at least one such image."""
+    return int((failing[attempted] > 0).sum()) / max(int(attempted.sum()), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PerSeed:
+    """The measures of each seed. `mse` and `ssim` are means over its kept failing images, NaN where there is none."""
+
+    mse: Float[Tensor, " n"]
+    ssim: Float[Tensor, " n"]
+    ld: Float[Tensor, " n"]
+    er: Float[Tensor, " n"]
+    sr: Float[Tensor, " n"]
+
+    def take(self, rows: Bool[Tensor, " n"]) -> PerSeed:
+        return PerSeed(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    @staticmethod
+    def join(parts: Sequence[PerSeed]) -> PerSeed:
+        return PerSeed(
+            *(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(PerSeed))
+        )
+
+
+def per_seed(
+    findings: Findings,
+    seeds: UInt8[Tensor, "n c h w"],
+    *,
+    failing: Int[Tensor, " n"],
+    looked: Int[Tensor, " n"],
+) -> PerSeed:
+    """The measures of label failures. `failing` and `looked` count the candidates of each seed, whether kept or not."""
+    found = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
+    x, origin = from_bytes(found.x), from_bytes(seeds[found.seed])
+    return PerSeed(
+        _means(mse(x, origin), found.seed, len(seeds)),
+        _means(ssim(x, origin), found.seed, len(seeds)),
+        label_diversity(found.seed, found.predicted, len(seeds)),
+        failing / looked.clamp_min(1),
+        (failing > 0).float(),
+    )
+
+
+def _means(
+    values: Float[Tensor, " t"], owner: Int[Tensor, " t"], seeds: int
+) -> Float[Tensor, " n"]:
+    total = values.new_zeros(seeds).index_add_(0, owner, values)
+    return total / owner.bincount(minlength=seeds)
+
+
+# --- Comparing samples: tests, effect sizes, and intervals by resampling. Every function takes plain numbers or tensors.
 
 Numbers = Sequence[float] | Sequence[int] | Tensor
 Statistic = Callable[..., Tensor]
@@ -50,7 +230,12 @@ def welch(a: Numbers, b: Numbers) -> Welch:
     spread = torch.stack([one.var() / len(one), two.var() / len(two)])
     if float(spread.sum()) == 0:
         same = difference == 0
-        return Welch(difference, 0.0 if same else float("inf"), float(len(one) + len(two) - 2), 1.0 if same else 0.0)
+        return Welch(
+            difference,
+            0.0 if same else float("inf"),
+            float(len(one) + len(two) - 2),
+            1.0 if same else 0.0,
+        )
     sizes = torch.tensor([len(one) - 1.0, len(two) - 1.0], dtype=torch.float64)
     freedom = float(spread.sum().square() / (spread.square() / sizes).sum())
     t = difference / float(spread.sum().sqrt())
@@ -73,7 +258,15 @@ def a12(a: Numbers, b: Numbers) -> float:
 def magnitude(delta: float) -> str:
     """A word for a Cliff's delta, by the thresholds of J. Romano et al., 2006."""
     size = abs(delta)
-    return "negligible" if size < 0.147 else "small" if size < 0.33 else "medium" if size < 0.474 else "large"
+    return (
+        "negligible"
+        if size < 0.147
+        else "small"
+        if size < 0.33
+        else "medium"
+        if size < 0.474
+        else "large"
+    )
 
 
 def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Tensor, "*g"]:
@@ -83,7 +276,9 @@ def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Ten
     return torch.where(scale > 0, (one * two).sum(-1) / scale, torch.nan).clamp(-1, 1)
 
 
-def pearson(x: Numbers, y: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95) -> Interval:
+def pearson(
+    x: Numbers, y: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
+) -> Interval:
     """Pearson's coefficient with a bootstrap interval over the pairs.
 
     With one row per group, the mean over the groups of each group's coefficient, resampled inside the groups.
@@ -109,7 +304,9 @@ def bootstrap(
     groups, count = columns[0].shape
     if any(column.shape != columns[0].shape for column in columns) or count < 2:
         shapes = ", ".join(str(tuple(column.shape)) for column in columns)
-        raise Problem(f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2 values.")
+        raise Problem(
+            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2 values."
+        )
     drawn = torch.randint(count, (repeats, groups, count), generator=rng, device=rng.device).cpu()
     resampled = [column.expand(repeats, -1, -1).gather(2, drawn) for column in columns]
     value, values = statistic(*columns).nanmean(-1), statistic(*resampled).nanmean(-1)
@@ -118,9 +315,13 @@ def bootstrap(
     return Interval(float(value), low, high)
 
 
-def mean(values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95) -> Interval:
+def mean(
+    values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
+) -> Interval:
     """The mean with a bootstrap interval."""
-    return bootstrap(lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level)
+    return bootstrap(
+        lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +350,9 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
 
     one, two = _sample(a, 1), _sample(b, 1)
     if len(one) != len(two):
-        raise Problem(f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of each.")
+        raise Problem(
+            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of each."
+        )
     gap = (one - two)[one != two]
     if not len(gap):
         return Test(0.0, 1.0, 0)
@@ -179,5 +382,7 @@ def holm(p: Sequence[float]) -> list[float]:
 def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
-        raise Problem(f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all finite.")
+        raise Problem(
+            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all finite."
+        )
     return sample

@@ -69,14 +69,18 @@ class Images:
         """The first `count` images, or all if there are fewer."""
         return self.take(torch.arange(len(self))[: _positive("count", count)])
 
-    def sample(self, *, per_class: int | None = None, count: int | None = None, seed: int = 0) -> Images:
+    def sample(
+        self, *, per_class: int | None = None, count: int | None = None, seed: int = 0
+    ) -> Images:
         """A random choice of `per_class` images of every class, or of `count` images with the classes taking turns.
 
         Where there are not enough images, all there are. The images come in random order, the classes mixed; the choice
         follows from ids, labels and seed alone, and a smaller one is the beginning of a larger one.
         """
         if (per_class is None) == (count is None):
-            raise Problem("sample takes either per_class or count.", fix="images.sample(per_class=20, seed=0)")
+            raise Problem(
+                "sample takes either per_class or count.", fix="images.sample(per_class=20, seed=0)"
+            )
         rows, turn = balanced_order(self.y, self.id, seed=seed)
         if per_class is not None:
             return self.take(rows[turn < _positive("per_class", per_class)])
@@ -171,7 +175,9 @@ class Findings:
 
     @staticmethod
     def join(parts: Sequence[Findings]) -> Findings:
-        return Findings(**{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings)})
+        return Findings(
+            **{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Findings)}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +220,9 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer: ...
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer: ...
 
 
 @runtime_checkable
@@ -247,7 +255,9 @@ class Look(Protocol):
 
     def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback: ...
 
-    def gradient(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> tuple[Feedback, Tensor]: ...
+    def gradient(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
+    ) -> tuple[Feedback, Tensor]: ...
 
     def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
         """What guides ask of these rows. `following`: the aim they follow now, where a walk goes on rather than starts."""

@@ -50,7 +50,9 @@ def mlserver(folder, model):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (folder / "runtime.py").write_text(RUNTIME)
-    (folder / "model-settings.json").write_text(json.dumps({"name": "toy", "implementation": "runtime.Toy"}))
+    (folder / "model-settings.json").write_text(
+        json.dumps({"name": "toy", "implementation": "runtime.Toy"})
+    )
     settings = {
         "host": "127.0.0.1",
         "http_port": port,
@@ -73,7 +75,9 @@ def _ready(port, process, log, patience=90.0):
     late = time.monotonic() + patience
     while time.monotonic() < late and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/toy/ready", timeout=1) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/v2/models/toy/ready", timeout=1
+            ) as answer:
                 if answer.status == 200:
                     return
         except OSError:

@@ -20,11 +20,26 @@ from hardcase.testing.toys import SIZE, Quarters
 LENGTH = "Inference-Header-Content-Length"
 
 
-def write_onnx(path, *, batch="n", softmax=False, labels=False, external=False, layout="nchw", shape=None, classes=4):
+def write_onnx(
+    path,
+    *,
+    batch="n",
+    softmax=False,
+    labels=False,
+    external=False,
+    layout="nchw",
+    shape=None,
+    classes=4,
+):
     """The toy network that names the brightest quarter, as an ONNX file."""
     weights = Quarters().mean.weight.detach().numpy().T.astype(np.float32) * 20
     shape = (
-        shape or {"nchw": [batch, 1, SIZE, SIZE], "nhwc": [batch, SIZE, SIZE, 1], "flat": [batch, SIZE * SIZE]}[layout]
+        shape
+        or {
+            "nchw": [batch, 1, SIZE, SIZE],
+            "nhwc": [batch, SIZE, SIZE, 1],
+            "flat": [batch, SIZE * SIZE],
+        }[layout]
     )
     nodes = [
         helper.make_node("Flatten", ["image"], ["flat"], axis=1),
@@ -43,7 +58,11 @@ def write_onnx(path, *, batch="n", softmax=False, labels=False, external=False, 
         [helper.make_tensor_value_info(last, kind, out)], [numpy_helper.from_array(weights, "w")],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    how = {"save_as_external_data": True, "location": f"{path.name}.data", "size_threshold": 0} if external else {}
+    how = (
+        {"save_as_external_data": True, "location": f"{path.name}.data", "size_threshold": 0}
+        if external
+        else {}
+    )
     onnx.save_model(model, str(path), **how)
     return path
 
@@ -76,7 +95,10 @@ class Server:
         self.seen["rows"] += len(x)
         if self.largest is not None and len(x) > self.largest:
             return 413, {}, b"too large"
-        if self.poison is not None and (np.abs(x - self.poison).reshape(len(x), -1).max(1) < 1e-6).any():
+        if (
+            self.poison is not None
+            and (np.abs(x - self.poison).reshape(len(x), -1).max(1) < 1e-6).any()
+        ):
             return self.poisoned(x)
         logits = self.session.run(None, {one["name"]: x})[0]
         return self.packed(logits, binary=bool(length))
@@ -86,11 +108,21 @@ class Server:
 
     def packed(self, array, *, binary):
         kind = "INT64" if array.dtype.kind == "i" else "FP32"
-        out = {"name": self.metadata["outputs"][0]["name"], "datatype": kind, "shape": list(array.shape)}
+        out = {
+            "name": self.metadata["outputs"][0]["name"],
+            "datatype": kind,
+            "shape": list(array.shape),
+        }
         if not binary:
-            return 200, {}, json.dumps({"outputs": [{**out, "data": array.ravel().tolist()}]}).encode()
+            return (
+                200,
+                {},
+                json.dumps({"outputs": [{**out, "data": array.ravel().tolist()}]}).encode(),
+            )
         data = array.tobytes()
-        header = json.dumps({"outputs": [{**out, "parameters": {"binary_data_size": len(data)}}]}).encode()
+        header = json.dumps(
+            {"outputs": [{**out, "parameters": {"binary_data_size": len(data)}}]}
+        ).encode()
         return 200, {LENGTH: str(len(header))}, header + data
 
 
@@ -122,7 +154,11 @@ def handler(server):
             server.seen["metadata"] += 1
             if self.allowed():
                 good = self.path == "/v2/models/toy"
-                self.reply(200 if good else 404, {}, json.dumps(server.metadata).encode() if good else b"no such model")
+                self.reply(
+                    200 if good else 404,
+                    {},
+                    json.dumps(server.metadata).encode() if good else b"no such model",
+                )
 
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -149,20 +185,26 @@ def handler(server):
             if fault == "slow":
                 time.sleep(server.delay)
             if isinstance(fault, int):
-                self.reply(fault, {"Retry-After": "0.05"} if fault == 429 else {}, b"no <b>thanks</b>\n")
+                self.reply(
+                    fault, {"Retry-After": "0.05"} if fault == 429 else {}, b"no <b>thanks</b>\n"
+                )
                 return
             if length and not server.binary:
                 self.reply(500, {}, b"cannot read this")
                 return
             status, headers, content = server.answer(body, length)
             if fault == "shape":
-                status, headers, content = server.packed(np.zeros((1, 2, 2), np.float32), binary=bool(length))
+                status, headers, content = server.packed(
+                    np.zeros((1, 2, 2), np.float32), binary=bool(length)
+                )
             if fault == "garbage":
                 headers, content = {}, b"<html>welcome</html>"
             if fault == "short":
                 headers, content = headers, content[:-5]
             if fault == "nan":
-                status, headers, content = server.packed(np.full((1, 4), np.nan, np.float32), binary=bool(length))
+                status, headers, content = server.packed(
+                    np.full((1, 4), np.nan, np.float32), binary=bool(length)
+                )
             self.reply(status, headers, content)
 
     return Handler
@@ -177,7 +219,9 @@ def serving(path, *, tls=None, **how):
     http.handle_error = lambda *words: None
     if tls is not None:
         http.socket = tls.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{http.server_port}/v2/models/toy/infer"
     try:

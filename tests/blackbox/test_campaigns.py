@@ -10,14 +10,14 @@ from mlserving import mlserver, program
 from serving import serving, write_onnx
 
 from hardcase import api, data, methods
-from hardcase.blackbox import Cached, Http, LabelOnly, Manners, Onnx, Patient
 from hardcase.errors import Problem
-from hardcase.methods.watching import Profiles
+from hardcase.methods.neurons import Profiles
+from hardcase.models.http import Http, Manners
+from hardcase.models.onnx import Onnx
+from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.randomness import stream
-from hardcase.results import Run
-from hardcase.spaces.library import collect
-from hardcase.spaces.vae import Latent
-from hardcase.spaces.vqvae import Grid
+from hardcase.runs.results import Run
+from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
 
@@ -46,7 +46,11 @@ def other(tmp_path_factory):
 
 def recipe(name, subject):
     grid, others = Grid(ToyQuantiser()), toy_images(40, seed=2)
-    partners = collect(others, lambda x: grid.encode(x, others.y[: len(x)], stream(0))[0], device=torch.device("cpu"))
+    partners = collect(
+        others,
+        lambda x: grid.encode(x, others.y[: len(x)], stream(0))[0],
+        device=torch.device("cpu"),
+    )
     latent = Latent(ToyAutoencoder())
     return {
         "sinvad": lambda: methods.sinvad_paper(space=latent, spread=1.5, generations=10),
@@ -65,13 +69,17 @@ def test_methods_work_against_a_server(tmp_path, model, other, name):
     with serving(model) as server:
         subject = Cached(Patient(Http(server.url, 4, (1, SIZE, SIZE), "toy"), piece=32), 10_000)
         peers = (Onnx(other, 4, "other"),) if name in ("tensorfuzz", "diffchaser") else ()
-        run = api.run(subject, SEEDS, method=recipe(name, subject), peers=peers, out=tmp_path / "run", shard=3)
+        run = api.run(
+            subject, SEEDS, method=recipe(name, subject), peers=peers, out=tmp_path / "run", shard=3
+        )
         rows = server.seen["rows"]
     assert run.record["funnel"]["attempted"] == 6
     assert len(run) > 0, "nothing was found"
     assert run.record["totals"]["queries"] > 0
     service = Counter(run.record["service"])
-    assert service["rows"] + service["cached"] == run.record["totals"]["queries"], "every answer is counted once"
+    assert service["rows"] + service["cached"] == run.record["totals"]["queries"], (
+        "every answer is counted once"
+    )
     assert service["rows"] <= rows
     assert service["unanswered"] == 0
 
@@ -89,14 +97,18 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
     """The server fails on pictures with one very bright corner: they are found, counted and kept as non-finite."""
 
     with serving(model) as server:
-        subject = Patient(Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0)), piece=32)
+        subject = Patient(
+            Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0)), piece=32
+        )
         real = server.answer
 
         def answer(body, length):
             x = np.frombuffer(body[int(length) :], "<f4").reshape(-1, SIZE * SIZE)
             return (500, {}, b"too bright") if (x[:, 0] > 0.62).any() else real(body, length)
 
-        method = methods.sinvad_paper(space=Latent(ToyAutoencoder()), spread=1.5, population=20, elite=8, generations=2)
+        method = methods.sinvad_paper(
+            space=Latent(ToyAutoencoder()), spread=1.5, population=20, elite=8, generations=2
+        )
         server.answer = answer
         run = api.run(subject, SEEDS, method=method, out=tmp_path / "run", keep="all")
     assert run.record["service"]["unanswered"] > 0
@@ -123,8 +135,8 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
         done = Run(tmp_path / "run").store.done()
         assert 0 < len(done) < 3
         server.always, server.answer = None, real
-        from hardcase.campaign import Campaign, parse_keep
-        from hardcase.running import Plan, resume
+        from hardcase.campaign.record import Campaign, parse_keep
+        from hardcase.runs.start import Plan, resume
 
         campaign = Campaign(subject=_remote(server), method=method, keep=parse_keep(method.keep))
         again = resume(Plan(source=lambda: campaign, images=SEEDS, shard=2), tmp_path / "run")
@@ -132,7 +144,9 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
 
 
 def _remote(server):
-    return Patient(Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0, timeout=5)), piece=32)
+    return Patient(
+        Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0, timeout=5)), piece=32
+    )
 
 
 def test_label_only_hides_the_scores(tmp_path, model):
@@ -152,25 +166,43 @@ def place(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     images = toy_images(200)
-    np.savez("toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
+    np.savez(
+        "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
     train, test = (data.load("npz:toy.npz", split=split) for split in ("train", "test"))
-    card = generators.trained("vae", train, test, epochs=10)[1]
+    card = generators.trained_generator("vae", train, test, epochs=10)[1]
     return folder_of(card["kind"], card["name"], card["configuration"], card["data"])
 
 
 def command(*words):
-    from hardcase.cli import main
+    from hardcase.cli.main import main
 
     return main([str(word) for word in words])
 
 
 def test_from_the_command_line(place, model, capsys):
-    how = ("--data", "npz:toy.npz", "--method", "sinvad@paper", "--generator", f"vae:{place}", "--seeds", 8)
+    how = (
+        "--data",
+        "npz:toy.npz",
+        "--method",
+        "sinvad@paper",
+        "--generator",
+        f"vae:{place}",
+        "--seeds",
+        8,
+    )
     small = ("--queries", 120, "--progress", "none", "--allow-low-accuracy")
-    assert command("run", "--model", f"onnx:{model}", *how, *small, "--out", "a") == 0, capsys.readouterr().err
+    assert command("run", "--model", f"onnx:{model}", *how, *small, "--out", "a") == 0, (
+        capsys.readouterr().err
+    )
     with serving(model) as server:
         quick = ("--set", "subject.batch=16", "subject.concurrency=2", "subject.timeout=10")
-        assert command("run", "--model", server.url, *how, *small, *quick, "--out", "b") == 0, capsys.readouterr().err
+        assert command("run", "--model", server.url, *how, *small, *quick, "--out", "b") == 0, (
+            capsys.readouterr().err
+        )
     a, b = Run("a"), Run("b")
     assert a.findings["id"].to_pylist() == b.findings["id"].to_pylist()
     assert b.record["service"]["rows"] > 0
@@ -178,7 +210,20 @@ def test_from_the_command_line(place, model, capsys):
 
 
 def test_what_a_black_box_cannot_do_is_told(place, model, capsys):
-    assert command("run", "--model", f"onnx:{model}", "--data", "npz:toy.npz", "--method", "pgd", "--out", "x") == 2
+    assert (
+        command(
+            "run",
+            "--model",
+            f"onnx:{model}",
+            "--data",
+            "npz:toy.npz",
+            "--method",
+            "pgd",
+            "--out",
+            "x",
+        )
+        == 2
+    )
     told = capsys.readouterr().err
     assert 'method "pgd" needs gradients' in told
     assert "methods that work here: sinvad" in told
@@ -189,7 +234,21 @@ def test_what_a_black_box_cannot_do_is_told(place, model, capsys):
 
 def test_offline_means_this_machine_only(place, capsys):
     far = "http://models.example.org/v2/models/toy/infer"
-    assert command("run", "--model", far, "--data", "npz:toy.npz", "--method", "sinvad", "--offline", "--out", "x") == 2
+    assert (
+        command(
+            "run",
+            "--model",
+            far,
+            "--data",
+            "npz:toy.npz",
+            "--method",
+            "sinvad",
+            "--offline",
+            "--out",
+            "x",
+        )
+        == 2
+    )
     assert "--offline forbids" in capsys.readouterr().err
 
 
@@ -197,8 +256,20 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
     secret = "tok-1234567890"
     monkeypatch.setenv("HARDCASE_TOKEN", secret)
     with serving(model, token=secret) as server:
-        words = ("--data", "npz:toy.npz", "--method", "sinvad@paper", "--generator", f"vae:{place}", "--seeds", 4)
-        assert command("run", "--model", server.url, *words, "--queries", 60, "--out", "out", "-v") == 0
+        words = (
+            "--data",
+            "npz:toy.npz",
+            "--method",
+            "sinvad@paper",
+            "--generator",
+            f"vae:{place}",
+            "--seeds",
+            4,
+        )
+        assert (
+            command("run", "--model", server.url, *words, "--queries", 60, "--out", "out", "-v")
+            == 0
+        )
         assert command("report", "out") == 0
     told = capsys.readouterr()
     assert secret not in told.out + told.err
@@ -206,7 +277,9 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.skipif(program() is None, reason="mlserver is not installed; HARDCASE_MLSERVER may name one elsewhere")
+@pytest.mark.skipif(
+    program() is None, reason="mlserver is not installed; HARDCASE_MLSERVER may name one elsewhere"
+)
 def test_mlserver_answers_too(tmp_path, model):
     """MLServer speaks JSON; its binary requests fail, which the subject finds out by itself."""
     folder = tmp_path / "served"

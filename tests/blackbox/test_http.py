@@ -9,9 +9,10 @@ import pytest
 import torch
 from serving import Server, serving, write_onnx
 
-from hardcase import blackbox
-from hardcase.blackbox import Cached, Http, LabelOnly, Manners, Patient
 from hardcase.errors import Problem
+from hardcase.models import http
+from hardcase.models.http import Http, Manners
+from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 
@@ -27,7 +28,9 @@ def model(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     """Back-off is tested by what it asks for, not by waiting."""
-    monkeypatch.setattr("hardcase.blackbox.client.sleep", lambda seconds: time.sleep(min(seconds, 0.01)))
+    monkeypatch.setattr(
+        "hardcase.models.http.sleep", lambda seconds: time.sleep(min(seconds, 0.01))
+    )
 
 
 def pictures(count=20):
@@ -74,12 +77,14 @@ def test_a_slow_answer_is_asked_for_again(model):
 
 def test_the_server_says_how_long_to_wait(model, monkeypatch):
     waits = []
-    monkeypatch.setattr("hardcase.blackbox.client.sleep", waits.append)
+    monkeypatch.setattr("hardcase.models.http.sleep", waits.append)
     with serving(model) as server:
         subject = made(server)
         server.faults.extend([503, 503, 503])
         subject(pictures(2))
-        assert [0.125 <= waits[0] <= 0.25, 0.25 <= waits[1] <= 0.5, 0.5 <= waits[2] <= 1.0] == [True] * 3
+        assert [0.125 <= waits[0] <= 0.25, 0.25 <= waits[1] <= 0.5, 0.5 <= waits[2] <= 1.0] == [
+            True
+        ] * 3
     assert subject.client._pause(0, "7") == 7
     assert subject.client._pause(0, "999999") == 60
     assert subject.client._pause(0, "tomorrow") <= 0.25
@@ -96,7 +101,12 @@ def test_a_server_that_is_down_stops_the_search_and_says_so(model):
 
 def test_a_server_that_was_never_there():
     with pytest.raises(Problem, match="does not answer"):
-        Http("http://127.0.0.1:9/v2/models/toy/infer", 4, IMAGE, manners=Manners(timeout=1, retries=0))
+        Http(
+            "http://127.0.0.1:9/v2/models/toy/infer",
+            4,
+            IMAGE,
+            manners=Manners(timeout=1, retries=0),
+        )
 
 
 def test_an_input_that_breaks_the_server_is_found_and_the_rest_goes_on(model):
@@ -127,7 +137,9 @@ def test_an_input_on_which_the_server_hangs(model, monkeypatch):
         begun = time.monotonic()
         logits = subject(x).logits
         assert logits.isnan().all(1).tolist() == [False, False, True, False, False]
-        assert time.monotonic() - begun < 4, "an answer that never comes is not waited for again and again"
+        assert time.monotonic() - begun < 4, (
+            "an answer that never comes is not waited for again and again"
+        )
 
 
 def test_a_request_that_is_too_large_is_halved(model):
@@ -146,7 +158,10 @@ def test_wrong_shapes_are_told(model):
 
 
 def test_images_of_another_size_are_told(model):
-    with serving(model) as server, pytest.raises(Problem, match="takes inputs of 1 x 8 x 8; the images are 3 x 9 x 9"):
+    with (
+        serving(model) as server,
+        pytest.raises(Problem, match="takes inputs of 1 x 8 x 8; the images are 3 x 9 x 9"),
+    ):
         Http(server.url, 4, (3, 9, 9), manners=QUICK)
 
 
@@ -155,7 +170,9 @@ def test_nan_is_an_answer(model):
         subject = Cached(Patient(made(server)), 10)
         server.faults.append("nan")
         assert subject(pictures(1)).logits.isnan().all()
-        assert not subject(pictures(1)).logits.isnan().any(), "an answer that is no number is not remembered"
+        assert not subject(pictures(1)).logits.isnan().any(), (
+            "an answer that is no number is not remembered"
+        )
         assert subject.tally["unanswered"] == 0
 
 
@@ -179,16 +196,17 @@ def test_many_requests_at_a_time_but_no_more(model):
         right = subject(pictures(24)).logits
         server.most = 0
         server.always, server.delay = "slow", 0.05
-        assert torch.equal(subject(pictures(24)).logits, right), "answers come back in the order of the images"
+        assert torch.equal(subject(pictures(24)).logits, right), (
+            "answers come back in the order of the images"
+        )
         assert server.most == 3
 
 
 def test_the_rate_is_kept(model):
     with serving(model) as server:
         subject = made(server, manners=Manners(batch=1, concurrency=4, rate=50.0))
-        import hardcase.blackbox.client as client
 
-        client.sleep = time.sleep
+        http.sleep = time.sleep
         server.times.clear()
         subject(pictures(11))
         assert server.times[-1] - server.times[0] >= 10 / 50 * 0.8
@@ -207,13 +225,18 @@ def test_a_server_that_names_labels_offers_no_more(tmp_path):
     with serving(write_onnx(tmp_path / "labels.onnx", labels=True)) as server:
         subject = made(server)
         assert subject.offers == "label"
-        assert torch.equal(subject(pictures(9)).logits.argmax(1), toy_subject()(pictures(9)).logits.argmax(1))
+        assert torch.equal(
+            subject(pictures(9)).logits.argmax(1), toy_subject()(pictures(9)).logits.argmax(1)
+        )
 
 
 def test_a_server_with_a_fixed_batch_and_channels_last(tmp_path):
     with serving(write_onnx(tmp_path / "fixed.onnx", batch=4, layout="nhwc")) as server:
         torch.testing.assert_close(
-            made(server)(pictures(10)).logits, toy_subject()(pictures(10)).logits, rtol=1e-5, atol=1e-5
+            made(server)(pictures(10)).logits,
+            toy_subject()(pictures(10)).logits,
+            rtol=1e-5,
+            atol=1e-5,
         )
 
 
@@ -246,7 +269,11 @@ def test_the_token_is_sent_and_told_to_nobody(model, monkeypatch, caplog):
         ("http://host/predict", None, "is not the address of a model"),
         ("ftp://host/v2/models/m/infer", None, "is not the address of a model"),
         ("http://[broken/v2/models/m/infer", None, "is not the address of a model"),
-        ("http://example.org/v2/models/m/infer", "secret", "would travel to example.org unencrypted"),
+        (
+            "http://example.org/v2/models/m/infer",
+            "secret",
+            "would travel to example.org unencrypted",
+        ),
         ("https://example.org/v2/models/m/infer", "two words", "signs that no header can carry"),
     ],
 )
@@ -274,12 +301,18 @@ def test_certificates_are_verified(model, tmp_path):
         pytest.skip(f"no certificate could be made on {datetime.date.today()}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    with serving(model, tls=context) as server, pytest.raises(Problem, match="certificate verify failed"):
+    with (
+        serving(model, tls=context) as server,
+        pytest.raises(Problem, match="certificate verify failed"),
+    ):
         made(server, manners=Manners(timeout=5, retries=0))
 
 
 def test_another_model_behind_the_same_name_has_another_hash(model, tmp_path):
-    with serving(model) as server, serving(write_onnx(tmp_path / "soft.onnx", softmax=True)) as other:
+    with (
+        serving(model) as server,
+        serving(write_onnx(tmp_path / "soft.onnx", softmax=True)) as other,
+    ):
         other.metadata["outputs"] = server.metadata["outputs"]
         assert made(server).hash == made(server).hash != made(other).hash
 
@@ -298,8 +331,17 @@ def test_layers_cannot_be_seen(model):
 
 
 def test_json_answers_may_be_nested_and_hold_nan():
-    wanted = blackbox.http.protocol.Spec("y", "FP32", (None, 2))
+    wanted = http.Spec("y", "FP32", (None, 2))
     body = json.dumps(
-        {"outputs": [{"name": "y", "datatype": "FP32", "shape": [2, 2], "data": [[1, 2], [3, float("nan")]]}]}
+        {
+            "outputs": [
+                {
+                    "name": "y",
+                    "datatype": "FP32",
+                    "shape": [2, 2],
+                    "data": [[1, 2], [3, float("nan")]],
+                }
+            ]
+        }
     )
-    assert str(blackbox.http.protocol.decode({}, body.encode(), wanted).tolist()) == "[[1.0, 2.0], [3.0, nan]]"
+    assert str(http.decode({}, body.encode(), wanted).tolist()) == "[[1.0, 2.0], [3.0, nan]]"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from serving import write_onnx
 
-from hardcase.blackbox import Onnx, Pixels
 from hardcase.errors import Problem
-from hardcase.health import check
+from hardcase.models.health import check
+from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
@@ -17,10 +17,14 @@ def pictures(count=20):
     return from_bytes(toy_images(count).x)
 
 
-@pytest.mark.parametrize("how", [{}, {"batch": 8}, {"layout": "nhwc"}, {"layout": "flat"}, {"external": True}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"batch": 8}, {"layout": "nhwc"}, {"layout": "flat"}, {"external": True}], ids=str
+)
 def test_the_same_answers_as_the_network_itself(tmp_path, how):
     subject = Onnx(write_onnx(tmp_path / "toy.onnx", **how), 4)
-    torch.testing.assert_close(subject(pictures()).logits, toy_subject()(pictures()).logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        subject(pictures()).logits, toy_subject()(pictures()).logits, rtol=1e-5, atol=1e-5
+    )
     assert (subject.offers, subject.device.type) == ("scores", "cpu")
 
 
@@ -34,17 +38,23 @@ def test_normalisation_and_probabilities(tmp_path):
     path = write_onnx(tmp_path / "toy.onnx", softmax=True)
     x = pictures()
     subject = Onnx(path, 4, outputs="probabilities")
-    torch.testing.assert_close(subject(x).logits.softmax(1), toy_subject()(x).logits.softmax(1), rtol=1e-4, atol=1e-5)
-    shifted = Onnx(path, 4, pixels=Pixels(mean=(0.5,), std=(0.25,)), outputs="probabilities")
+    torch.testing.assert_close(
+        subject(x).logits.softmax(1), toy_subject()(x).logits.softmax(1), rtol=1e-4, atol=1e-5
+    )
+    shifted = Onnx(path, 4, pixels=PixelLayout(mean=(0.5,), std=(0.25,)), outputs="probabilities")
     by_hand = ((x - 0.5) / 0.25).flatten(1) @ Quarters().mean.weight.T * 20
-    torch.testing.assert_close(shifted(x).logits.softmax(1), by_hand.softmax(1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        shifted(x).logits.softmax(1), by_hand.softmax(1), rtol=1e-4, atol=1e-5
+    )
     assert shifted.hash != subject.hash
 
 
 def test_labels_alone(tmp_path):
     subject = Onnx(write_onnx(tmp_path / "toy.onnx", labels=True), 4)
     assert subject.offers == "label"
-    assert torch.equal(subject(pictures()).logits.argmax(1), toy_subject()(pictures()).logits.argmax(1))
+    assert torch.equal(
+        subject(pictures()).logits.argmax(1), toy_subject()(pictures()).logits.argmax(1)
+    )
 
 
 def test_the_hash_covers_the_weights_beside_it(tmp_path):

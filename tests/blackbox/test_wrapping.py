@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
-from hardcase.blackbox import LabelOnly, Patient
 from hardcase.errors import Problem
+from hardcase.models.wrappers import LabelOnly, Patient
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 

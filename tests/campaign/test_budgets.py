@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from hardcase.campaign import limits, overlay, seconds
-from hardcase.campaign.budgets import within
+from hardcase.campaign.record import limits, overlay, seconds, within
 from hardcase.errors import Problem
 from hardcase.types import Budget
 
@@ -32,7 +31,8 @@ def test_rows_are_admitted_in_order_until_their_seed_has_nothing_left():
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), (1.5, 1.5), (None, None)]
+    ("text", "value"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), (1.5, 1.5), (None, None)],
 )
 def test_durations(text, value):
     assert seconds(text) == value

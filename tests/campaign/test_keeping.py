@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from hardcase.campaign import parse_keep
-from hardcase.campaign.keeping import ordinal
+from hardcase.campaign.record import ordinal, parse_keep
 from hardcase.errors import Problem
 
 SEED = torch.tensor([0, 0, 1, 0, 1, 0])

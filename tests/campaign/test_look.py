@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from hardcase.campaign import Campaign, Door, Keep, Limits, enter, run_shard
+from hardcase.campaign.look import Door
+from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.record import Campaign, Keep, Limits
 from hardcase.errors import Problem
 from hardcase.methods import pgd
+from hardcase.models.subject import Subject
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.spaces.pixel import Pixels
-from hardcase.subject import Subject
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import KINDS, Answer, Method
 
@@ -30,7 +32,14 @@ class Still:
 
 
 def method(**changes):
-    base = Method(name="test", space=Pixels(), search=Still(), objective=Margin(), oracle=LeavesLabel(), until="budget")
+    base = Method(
+        name="test",
+        space=Pixels(),
+        search=Still(),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+    )
     return replace(base, **changes)
 
 

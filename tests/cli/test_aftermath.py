@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardcase.cli import main
+from hardcase.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
 from aftermath import verdict, write_run
@@ -58,7 +58,9 @@ def home(tmp_path, monkeypatch):
 def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
     assert main(["gate", "a", "--max-confirmed-rate", "0.5"]) == 0
     assert capsys.readouterr().out.startswith("pass  23 usable seeds")
-    assert main(["gate", "a", "--max-confirmed-rate", "0.05", "--junit", "out.xml", "--github"]) == 1
+    assert (
+        main(["gate", "a", "--max-confirmed-rate", "0.05", "--junit", "out.xml", "--github"]) == 1
+    )
     said = capsys.readouterr()
     assert "FAIL  confirmed: 2 of 23" in said.out
     assert "::error title=hardcase gate::" in said.out
@@ -93,7 +95,11 @@ def test_replay_tells_fixed_from_still_failing(home, capsys):
     assert main(["replay", "a", "--model", "models.py:new", "--out", "rows.json"]) == 0
     said = capsys.readouterr().out
     assert "fixed                     2 of 3" in said
-    assert [row["failing"] for row in json.loads((home / "rows.json").read_text())["rows"]] == [False, False, True]
+    assert [row["failing"] for row in json.loads((home / "rows.json").read_text())["rows"]] == [
+        False,
+        False,
+        True,
+    ]
     assert main(["replay", "a", "--model", "models.py:old", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["still_failing"]["hits"] == 3
 

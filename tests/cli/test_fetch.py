@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hardcase import pretrained
 from hardcase.cli import fetch as verb
+from hardcase.models.pretrained import fetching
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def asked(monkeypatch):
             "measured_with": "photographs",
             "classes": ["a"] * 1000,
         }
-        return pretrained.Fetched(name=name, folder=Path("/cache/x"), route="npm x 1", card=card)
+        return fetching.Fetched(name=name, folder=Path("/cache/x"), route="npm x 1", card=card)
 
-    monkeypatch.setattr(pretrained, "fetch", fetch, raising=False)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     return calls
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hardcase.cli import main
-from hardcase.cli.tables import WHERE, rows
+from hardcase.cli.listing import WHERE, rows
+from hardcase.cli.main import main
 
 
 @pytest.mark.parametrize("kind", WHERE)

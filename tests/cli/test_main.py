@@ -7,13 +7,13 @@ from typing import Annotated
 import pytest
 import typer
 
-import hardcase.cli as cli
-from hardcase.cli import VERBS, main
+from hardcase.cli import main as frame
+from hardcase.cli.main import VERBS, main
 from hardcase.errors import Problem
 
 CHECK = """
 import sys, time
-from hardcase.cli import main
+from hardcase.cli.main import main
 code = main({words!r})
 heavy = sorted({{'torch', 'numpy', 'pyarrow', 'sklearn', 'jaxtyping'}} & set(sys.modules))
 busy = time.process_time() > 0.8
@@ -24,7 +24,12 @@ sys.stderr.write(f'{{code}} {{heavy}} {{"slow" if busy else "quick"}}')
 @pytest.mark.parametrize("words", [["--help"], ["list", "methods"]])
 def test_help_and_list_import_nothing_heavy_and_answer_at_once(words):
     """0.4 s of a quiet processor are promised; twice that is allowed for a busy one."""
-    done = subprocess.run([sys.executable, "-c", CHECK.format(words=words)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK.format(words=words)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == "0 [] quick"
     assert "sinvad" in done.stdout or "Usage" in done.stdout
 
@@ -71,7 +76,7 @@ def fail_with(monkeypatch, error):
     def verb() -> None:
         raise error
 
-    monkeypatch.setattr(cli, "_function", lambda row: verb)
+    monkeypatch.setattr(frame, "_function", lambda row: verb)
 
 
 def test_a_problem_prints_its_form_and_returns_its_code(monkeypatch, capsys):
@@ -104,7 +109,7 @@ def test_verbose_prints_the_traceback(monkeypatch, capsys):
     def verb(verbose: Annotated[bool, typer.Option("-v")] = False) -> None:
         raise ValueError("deep")
 
-    monkeypatch.setattr(cli, "_function", lambda row: verb)
+    monkeypatch.setattr(frame, "_function", lambda row: verb)
     assert main(["demo", "-v"]) == 3
     assert "Traceback" in capsys.readouterr().err
 
@@ -116,4 +121,4 @@ def test_an_interrupt_is_130(monkeypatch):
 
 def test_every_row_leads_to_a_function():
     for verb in VERBS:
-        assert callable(cli._function(verb)), verb
+        assert callable(frame._function(verb)), verb

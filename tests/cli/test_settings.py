@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardcase.cli.settings import folder_for, free, resolve
+from hardcase.cli.options import folder_for, free, resolve
 from hardcase.errors import Problem
 
 BASE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
@@ -21,8 +21,12 @@ def write(text):
 
 
 def test_flags_override_the_file_and_settings_override_both():
-    file = write('model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n[method]\nname = "pgd"\nepsilon = 0.5\n')
-    config = resolve({"config": file, "seeds": 7, "seed": 2, "settings": ["seed=3", "method.norm=l2"]})
+    file = write(
+        'model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n[method]\nname = "pgd"\nepsilon = 0.5\n'
+    )
+    config = resolve(
+        {"config": file, "seeds": 7, "seed": 2, "settings": ["seed=3", "method.norm=l2"]}
+    )
     assert (config.model, config.seeds, config.seed) == ("a", 7, 3)
     assert config.method.options() == {"epsilon": 0.5, "norm": "l2"}
 

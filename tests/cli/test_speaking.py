@@ -2,23 +2,27 @@
 
 import pytest
 
-from hardcase.cli.speaking import cell, clock, duration, facts, grid, shown
+from hardcase.cli.output import cell, clock, duration, facts, grid, shown
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+    ("seconds", "said"),
+    [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
 )
 def test_durations(seconds, said):
     assert duration(seconds) == said
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")]
+)
 def test_clock(seconds, said):
     assert clock(seconds) == said
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(None, "–"), (12345, "12,345"), (0.123456, "0.1235"), (True, "True"), ("a", "a")]
+    ("value", "said"),
+    [(None, "–"), (12345, "12,345"), (0.123456, "0.1235"), (True, "True"), ("a", "a")],
 )
 def test_cells(value, said):
     assert cell(value) == said

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardcase.cli.spreading import spread
+from hardcase.cli.main import spread
 
 
 @pytest.mark.parametrize(

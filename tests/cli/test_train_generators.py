@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardcase.cli import main
+from hardcase.cli.main import main
 from hardcase.generators import catalogue, vqvae
-from hardcase.training import Recipe
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars
 
 MODEL = """
@@ -19,7 +19,7 @@ class Thirds(nn.Module):
         return 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
 make = Thirds
 """
-SHORT = Recipe(epochs=40, batch=16, lr=3e-3)
+SHORT = TrainingRecipe(epochs=40, batch=16, lr=3e-3)
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +27,15 @@ def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     for name in ("vqvae-ema", "gan-small", "gan-conditional"):
-        monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT))
+        monkeypatch.setitem(
+            catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=SHORT)
+        )
     monkeypatch.setattr(
         vqvae,
         "ema",
-        lambda channels, size, classes, latent: vqvae.VqVae(channels, size, width=16, code=latent, book=32),
+        lambda channels, size, classes, latent: vqvae.VqVae(
+            channels, size, width=16, code=latent, book=32
+        ),
     )
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
@@ -39,14 +43,26 @@ def world(tmp_path, monkeypatch):
 
 
 def trained(capsys, *words):
-    code = main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"])
+    code = main(
+        ["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"]
+    )
     said = capsys.readouterr()
     assert code == 0, said.err
     return json.loads(said.out), said.err
 
 
 def test_a_vqvae_is_trained_with_its_options_kept_and_drawn(capsys):
-    words = ("vqvae", "--latent", "8", "--mix", "0.2", "--image-weight", "0.0001", "--latent-weight", "0")
+    words = (
+        "vqvae",
+        "--latent",
+        "8",
+        "--mix",
+        "0.2",
+        "--image-weight",
+        "0.0001",
+        "--latent-weight",
+        "0",
+    )
     card, _ = trained(capsys, *words)
     asked = {"kind": "ema", "latent": 8, "mix": 0.2, "latent_weight": 0.0, "image_weight": 0.0001}
     assert asked.items() <= card["configuration"].items()
@@ -66,24 +82,26 @@ def test_a_gan_is_trained_and_its_samples_drawn(capsys):
     assert (Path(card["folder"]) / "samples.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(capsys, tmp_path, monkeypatch):
-    from hardcase.training import duel, unfinished
+def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
+    capsys, tmp_path, monkeypatch
+):
+    from hardcase.training import adversarial, loop
 
-    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
-    write = unfinished.Keeper.__call__
+    write = loop.Keeper.__call__
 
     def killed(keeper, step):
         write(keeper, step)
         if step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(duel.Keeper, "__call__", killed)
+    monkeypatch.setattr(adversarial.Keeper, "__call__", killed)
     assert main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make"]) == 130
     capsys.readouterr()
     (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
     assert sorted(path.name for path in left.iterdir()) == ["samples.png", "state.safetensors"]
-    monkeypatch.setattr(duel.Keeper, "__call__", write)
+    monkeypatch.setattr(adversarial.Keeper, "__call__", write)
     card, said = trained(capsys, *words)
     assert "goes on after step 3, where it was stopped" in said
     assert not left.exists()

@@ -8,13 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from hardcase.campaign import Counts
-from hardcase.cli import lines, watching
-from hardcase.cli.lines import Lines, line
-from hardcase.cli.screen import Screen
-from hardcase.cli.watching import Front, doubts, front
-from hardcase.distribute import Progress
-from hardcase.training import Progress as Training
+from hardcase.campaign.record import Counts
+from hardcase.cli import progress
+from hardcase.cli.progress import Front, Lines, Screen, doubts, front, line
+from hardcase.runs.workers import Progress
+from hardcase.training.loop import TrainingProgress as Training
 
 RECORD = {
     "method": "pgd",
@@ -42,7 +40,7 @@ def told(monkeypatch):
     """A front in the middle of a run of 18 usable seeds: 8 done, 4 running, 2 of them failing."""
 
     def tell(screen):
-        monkeypatch.setattr(watching, "OFTEN", 0)
+        monkeypatch.setattr(progress, "OFTEN", 0)
         screen.expect(shard=4, workers=1)
         screen.begin(RECORD, 18)
         screen.shard(total())
@@ -55,7 +53,14 @@ def told(monkeypatch):
 
 def test_counts_of_the_running_shard_are_added(told):
     now = told(Front()).standing()
-    assert (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped) == (20, 18, 8, 4, 6, 2)
+    assert (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped) == (
+        20,
+        18,
+        8,
+        4,
+        6,
+        2,
+    )
     assert (now.failing, now.queries) == (5, 112)
     assert now.confusions == (("cat→dog", 2), ("dog→cat", 1))
     assert now.since_new is not None
@@ -82,7 +87,9 @@ def test_a_resumed_run_counts_from_where_it_was():
 
 
 def test_a_generator_that_loses_the_label_is_doubted():
-    good, bad = ({"judge_accuracy": 0.98, "reconstruction_accuracy": share} for share in (0.97, 0.5))
+    good, bad = (
+        {"judge_accuracy": 0.98, "reconstruction_accuracy": share} for share in (0.97, 0.5)
+    )
     assert not doubts(good)
     assert not doubts({})
     screen = Front()
@@ -107,7 +114,9 @@ def shown(screen, width):
 
 def test_the_screen_fits_80_columns_and_says_it_all(told):
     screen = told(Screen(Console(file=io.StringIO())))
-    screen.say("the model returns probabilities; their logarithm is used as logits, and this is a long note on that")
+    screen.say(
+        "the model returns probabilities; their logarithm is used as logits, and this is a long note on that"
+    )
     text = shown(screen, 80)
     assert max(map(len, text.splitlines())) <= 80
     for piece in (
@@ -146,8 +155,8 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
 
 
 def test_plain_lines_come_at_intervals(told, capsys, monkeypatch):
-    monkeypatch.setattr(lines, "EVERY", 0.02)
-    monkeypatch.setattr(lines, "OFTEN", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    monkeypatch.setattr(progress, "TICK", 0.01)
     with Lines() as screen:
         told(screen)
         screen.over.wait(0.2)

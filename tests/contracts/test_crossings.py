@@ -5,11 +5,24 @@ from itertools import product
 import pytest
 
 from hardcase.experiments.bench import Bench
-from hardcase.experiments.crossings import OBJECTIVES, REASONS, SEARCHES, SPACES, crossed, method, run
+from hardcase.experiments.crossings import (
+    OBJECTIVES,
+    REASONS,
+    SEARCHES,
+    SPACES,
+    crossed,
+    method,
+    run,
+)
 from hardcase.types import KINDS
 
 CELLS = list(product(SPACES, SEARCHES, OBJECTIVES))
-KIND = {"margin": "label", "coverage": "label", "surprise": "surprise", "disagreement": "disagreement"}
+KIND = {
+    "margin": "label",
+    "coverage": "label",
+    "surprise": "surprise",
+    "disagreement": "disagreement",
+}
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell not in REASONS], ids=" x ".join)
@@ -20,7 +33,10 @@ def test_the_crossing_works(cell):
     assert int(done.gradients.max()) <= (budget.gradients or 0)
     assert (int(done.gradients.sum()) > 0) == (cell[1] == "gradient")
     found = {KINDS[kind] for kind in done.findings.kind.tolist()}
-    assert found <= {KIND[cell[2]], "label"}  # a disagreement in which the label is left is one about the label
+    assert found <= {
+        KIND[cell[2]],
+        "label",
+    }  # a disagreement in which the label is left is one about the label
     if cell[2] == "surprise" or cell[1] == "interpolation" or cell[1:] == ("gradient", "margin"):
         assert done.succeeded == 4
 

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from hardcase.methods.catalogue import METHODS
-from hardcase.methods.watching import Profiles
+from hardcase.methods.neurons import Profiles
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.spaces.activations import Activations, early_places
-from hardcase.spaces.library import collect
-from hardcase.spaces.vae import Latent
-from hardcase.spaces.vqvae import Grid
-from hardcase.subject import Subject
+from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.tensors import from_bytes
 from hardcase.testing.methods import CHECKS
 from hardcase.testing.toys import (
@@ -56,7 +54,9 @@ OPTIONS = {
     "argus": {"mix": 0.7},
     "argus@paper": {"mix": 0.7},
 }
-TOY = toy_subject()  # making a network draws from global randomness, so both are made before any law is checked
+TOY = (
+    toy_subject()
+)  # making a network draws from global randomness, so both are made before any law is checked
 OTHER = Quarters()
 OTHER.mean.weight.data += 0.04 * torch.randn(OTHER.mean.weight.shape, generator=stream(3, "peer"))
 OTHER = Subject(OTHER, classes=CLASSES, name="other toy")
@@ -79,7 +79,11 @@ def make(name):
 
 def partners_of(generator):
     space, images = SPACES[generator.partition(":")[0]](), toy_images(40, seed=2)
-    return collect(images, lambda x: space.encode(x, images.y[: len(x)], stream(0))[0], device=torch.device("cpu"))
+    return collect(
+        images,
+        lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+        device=torch.device("cpu"),
+    )
 
 
 def peers_of(name):

@@ -5,12 +5,19 @@ import torch
 from torch import nn
 from worlds import World, small_net
 
-from hardcase.criteria import survey
-from hardcase.criteria.anatomy import Layer
-from hardcase.criteria.taps import Means, MeansAndRange, Whole, join_taps
-from hardcase.criteria.units import Selection, activated, select
+from hardcase.criteria.network import (
+    Layer,
+    Means,
+    MeansAndRange,
+    Selection,
+    Whole,
+    activated,
+    join_taps,
+    select,
+    survey,
+)
 from hardcase.errors import Problem
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 
 X = torch.rand(3, 1, 12, 12)
 
@@ -26,7 +33,9 @@ class Patches(nn.Module):
         self.head = nn.Linear(8, 3)
 
     def forward(self, x):
-        tokens = self.embed(nn.functional.unfold(x, 4, stride=4).transpose(1, 2))  # rows, 9 tokens, 8
+        tokens = self.embed(
+            nn.functional.unfold(x, 4, stride=4).transpose(1, 2)
+        )  # rows, 9 tokens, 8
         if not self.batch_first:
             return self.head(self.block(tokens.transpose(0, 1)).mean(0))
         return self.head(self.block(tokens).mean(1))
@@ -85,7 +94,13 @@ def test_a_survey_leaves_no_hooks_and_no_other_trace():
 def test_repeated_and_unused_modules():
     subject = Subject(Repeated())
     anatomy = survey(subject, X)
-    assert [layer.name for layer in anatomy.layers] == ["first", "again", "again#2", "again#3", "head"]
+    assert [layer.name for layer in anatomy.layers] == [
+        "first",
+        "again",
+        "again#2",
+        "again#3",
+        "head",
+    ]
     selection = select(anatomy, "again#2+head", "unit")
     answer = subject(X, selection.taps)
     again, head = selection.read(answer.activations)
@@ -128,7 +143,11 @@ def test_in_place_activations_do_not_reach_what_was_tapped():
         selection = select(world.anatomy, "conv-linear", mode)
         values = torch.cat(selection.read(world.subject(X, selection.taps).activations), 1)
         assert bool((values < 0).any()), "values before the activation must show"
-        conv = world.subject.net[0](X).flatten(1) if mode == "unit" else world.subject.net[0](X).mean((2, 3))
+        conv = (
+            world.subject.net[0](X).flatten(1)
+            if mode == "unit"
+            else world.subject.net[0](X).mean((2, 3))
+        )
         torch.testing.assert_close(values[:, : conv.shape[1]], conv)
 
 
@@ -140,9 +159,9 @@ def test_layers_with_their_activation():
 
 @pytest.mark.parametrize(("net", "count"), [("lenet1", 52), ("lenet4", 148), ("lenet5", 268)])
 def test_neuron_counts_of_the_lenets(net, count):
-    from hardcase import zoo
+    from hardcase.models import zoo
 
-    subject = Subject(zoo.build(net, channels=1, size=28, classes=10))
+    subject = Subject(zoo.build_classifier(net, channels=1, size=28, classes=10))
     anatomy = survey(subject, torch.rand(1, 1, 28, 28))
     assert select(anatomy, "activated-softmax", "channel").units == count
     assert select(anatomy, "activated", "channel").units == count - 10

@@ -5,8 +5,7 @@ import torch
 from worlds import World
 
 from hardcase.campaign.record import Campaign
-from hardcase.criteria import toward
-from hardcase.criteria.measure import Measure
+from hardcase.criteria.criterion import Measure, toward
 from hardcase.methods import pgd
 from hardcase.tensors import from_bytes
 
@@ -27,11 +26,15 @@ def test_readers_of_one_layer_that_want_different_things(world):
         alone = world.make(spec)()
         probe = world.look(x, alone)
         alone.update(probe)
-        criterion.update(type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=shared))
+        criterion.update(
+            type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=shared)
+        )
         assert criterion.value() == alone.value() > 0
 
 
-@pytest.mark.parametrize("spec", ["snac", "nbc:mode=unit", "kmnc:k=50", "tknc:k=1", "dsc:n=50", "ssc:pairs=seed-test"])
+@pytest.mark.parametrize(
+    "spec", ["snac", "nbc:mode=unit", "kmnc:k=50", "tknc:k=1", "dsc:n=50", "ssc:pairs=seed-test"]
+)
 def test_following_a_criterion_covers_more_than_walking_at_random(world, spec):
     """Twenty small steps along the gradient against twenty at random, from the same images."""
     make = world.make(spec)
@@ -47,9 +50,15 @@ def _walk(world, criterion: Measure, *, guided):
             aim = criterion.choose(rows, rng)
         x = x.detach().requires_grad_()
         probe = world.look(x, criterion, seeds=x0, ids=rows)
-        score = pull(type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=probe.activations, aim=aim))
+        score = pull(
+            type(probe)(
+                probe.z, probe.x, probe.logits, probe.origin, activations=probe.activations, aim=aim
+            )
+        )
         (slope,) = torch.autograd.grad(score.sum(), x)
         slope = slope if guided else torch.randn(x.shape, generator=rng)
-        x = (x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]).clamp(0, 1)
+        x = (
+            x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]
+        ).clamp(0, 1)
         criterion.update(world.look(x.detach(), criterion, seeds=x0, ids=rows))
     return criterion.value()

@@ -46,7 +46,8 @@ def test_no_criterion_at_all():
 
 
 @pytest.mark.parametrize(
-    "text", ["kmnc:k=0", "tknc:k=0", "tknp:k=-1", "lsc:n=0", "dsc:lower=3,upper=1", "dsc:lower=often"]
+    "text",
+    ["kmnc:k=0", "tknc:k=0", "tknp:k=-1", "lsc:n=0", "dsc:lower=3,upper=1", "dsc:lower=often"],
 )
 def test_values_that_make_no_sense(text):
     with pytest.raises(Problem):
@@ -64,7 +65,11 @@ def test_every_entry_is_complete():
 
 
 def test_names_stay_different():
-    assert names([parse("nc"), parse("nc:threshold=1"), parse("nc")]) == ["nc#1", "nc:threshold=1.0", "nc#2"]
+    assert names([parse("nc"), parse("nc:threshold=1"), parse("nc")]) == [
+        "nc#1",
+        "nc:threshold=1.0",
+        "nc#2",
+    ]
 
 
 def test_given_options_beat_the_convention_and_that_beats_the_default():
@@ -101,7 +106,13 @@ def test_conventions_change_the_number():
         return measure.value()
 
     assert (
-        len({value("nc:threshold=0.5", name) for name in ("deepxplore", "adapt", "deepgauge", "neural-coverage")}) == 4
+        len(
+            {
+                value("nc:threshold=0.5", name)
+                for name in ("deepxplore", "adapt", "deepgauge", "neural-coverage")
+            }
+        )
+        == 4
     )
     assert len({value("kmnc:k=8", name) for name in ("default", "deepgauge", "dnn-tip")}) == 3
     assert value("nbc", "coverage-guided") < value("nbc", "default")

@@ -5,12 +5,11 @@ import torch
 from torch import nn
 from worlds import World, small_net
 
-from hardcase.criteria import build
 from hardcase.criteria.catalogue import CRITERIA
+from hardcase.criteria.criterion import build_criteria
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.ranges import Range
-from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
-from hardcase.criteria.traces import Traces
+from hardcase.criteria.profile import Range
+from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 from tiny import bars
@@ -59,13 +58,14 @@ def test_constant_units_are_left_out_of_sections():
 
 
 def test_a_unit_that_is_all_constant_leaves_nothing_to_cover():
-    from hardcase.criteria.anatomy import Layer
-    from hardcase.criteria.measure import Measure
-    from hardcase.criteria.sections import Sections
-    from hardcase.criteria.units import Selection
+    from hardcase.criteria.criterion import Measure
+    from hardcase.criteria.network import Layer, Selection
+    from hardcase.criteria.neuron import Sections
 
     point = torch.tensor([1.0])
-    rule = Sections(Selection((Layer("l", "linear", (1,), 0),)), Range(point, point, point, 0 * point), 4)
+    rule = Sections(
+        Selection((Layer("l", "linear", (1,), 0),)), Range(point, point, point, 0 * point), 4
+    )
     measure = Measure("it", rule)
     measure.observe(Frame({"l": torch.tensor([[1.0]])}, torch.zeros(1, 2)))
     assert (measure.tally().covered, measure.tally().total, measure.value()) == (0, 0, 0.0)
@@ -102,7 +102,11 @@ def test_infinity_breaks_nothing(world, spec, value):
 def test_infinity_is_beyond_every_range(world):
     criterion = world.make("snac")()
     probe = world.looks(criterion)[0]
-    criterion.observe(Frame({n: torch.full_like(v, torch.inf) for n, v in probe.activations.items()}, probe.logits))
+    criterion.observe(
+        Frame(
+            {n: torch.full_like(v, torch.inf) for n, v in probe.activations.items()}, probe.logits
+        )
+    )
     assert criterion.value() == 1.0
 
 
@@ -121,12 +125,17 @@ def test_a_profile_of_one_image(world):
 def test_a_class_of_one_trace_is_compared_where_that_is_possible():
     values = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
     predicted = torch.tensor([0, 0, 0, 1])
-    traces, points = Traces(values, predicted, predicted), torch.tensor([[0.5, 0.5], [4.0, 5.0], [1.0, 1.0]])
+    traces, points = (
+        Traces(values, predicted, predicted),
+        torch.tensor([[0.5, 0.5], [4.0, 5.0], [1.0, 1.0]]),
+    )
     classes = torch.tensor([0, 1, 2])
     assert Likelihood.fit(traces)(points, classes).isfinite().tolist() == [True, False, False]
     assert Mahalanobis.fit(traces)(points, classes).isfinite().tolist() == [True, False, False]
     distance = Distance.fit(traces)(points, classes)
-    assert distance.isfinite().tolist() == [True, True, False], "only a class never predicted in training is unknown"
+    assert distance.isfinite().tolist() == [True, True, False], (
+        "only a class never predicted in training is unknown"
+    )
     assert distance[1] == pytest.approx(1.0 / 41**0.5)
 
 
@@ -157,13 +166,13 @@ def test_nothing_to_compare_is_said():
 
 def test_a_profile_must_hold_what_is_asked(world):
     with pytest.raises(Problem, match="needs a profile"):
-        build("kmnc", world.anatomy)
+        build_criteria("kmnc", world.anatomy)
     with pytest.raises(Problem, match=r"no ranges of '0\|unit'"):
-        build("kmnc:mode=unit", world.anatomy, world.profile("kmnc"))
+        build_criteria("kmnc:mode=unit", world.anatomy, world.profile("kmnc"))
 
 
 def test_following_without_an_aim_is_said(world):
-    from hardcase.criteria import toward
+    from hardcase.criteria.criterion import toward
 
     criterion = world.make("nbc")()
     with pytest.raises(Problem, match="no aim was chosen"):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase.criteria import toward
 from hardcase.criteria.catalogue import CRITERIA
+from hardcase.criteria.criterion import toward
 from hardcase.tensors import from_bytes
-from hardcase.testing import check_criterion, check_pull
+from hardcase.testing.criteria import check_criterion, check_pull
 
 VARIANTS = (
     "nc:threshold=0.3,scale=input",
@@ -65,7 +65,10 @@ def test_gradients(world, spec):
     x0 = x = from_bytes(world.images.x[:6])
     for criterion in (make(), seen):
         check_pull(
-            lambda c=criterion: c, toward, lambda x, rows, c=criterion: world.look(x, c, seeds=x0[rows], ids=rows), x
+            lambda c=criterion: c,
+            toward,
+            lambda x, rows, c=criterion: world.look(x, c, seeds=x0[rows], ids=rows),
+            x,
         )
 
 
@@ -76,7 +79,7 @@ def test_an_unknown_law_is_refused(world):
 
 
 def test_laws_notice_a_merge_that_replaces(world, monkeypatch):
-    from hardcase.criteria.bits import Bits
+    from hardcase.criteria.memory import Bits
 
     def replace(self, deltas):
         self.base, self.own = None, None

@@ -6,10 +6,10 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase import measuring
 from hardcase.criteria.catalogue import CRITERIA
 from hardcase.errors import Problem
-from hardcase.measuring import coverage, profile_for
+from hardcase.suite import coverage as measuring
+from hardcase.suite.coverage import coverage, profile_for
 from hardcase.types import Answer
 from tiny import bars
 
@@ -21,7 +21,12 @@ def world():
 
 def values(records):
     return {
-        record["criterion"]: (record["value"], record["covered"], record["total"], record.get("detail"))
+        record["criterion"]: (
+            record["value"],
+            record["covered"],
+            record["total"],
+            record.get("detail"),
+        )
         for record in records
     }
 
@@ -30,14 +35,25 @@ def test_records(world):
     records = coverage(world.subject, world.images, ",".join(CRITERIA), profile=world.training)
     assert [record["criterion"] for record in records] == list(CRITERIA)
     for record in records:
-        assert {"criterion", "value", "covered", "total", "convention", "profile", "seconds"} <= set(record)
+        assert {
+            "criterion",
+            "value",
+            "covered",
+            "total",
+            "convention",
+            "profile",
+            "seconds",
+        } <= set(record)
         assert record["convention"]["layers"]
         assert record["convention"]["units"] > 0
         assert record["seconds"] > 0
         needed = "profile" in CRITERIA[record["criterion"]].needs
         assert (record["profile"] is not None) == needed
         if record["total"]:
-            assert record["criterion"] == "layer-snac" or record["value"] == record["covered"] / record["total"]
+            assert (
+                record["criterion"] == "layer-snac"
+                or record["value"] == record["covered"] / record["total"]
+            )
     json.dumps(records)
 
 
@@ -84,7 +100,9 @@ def test_seeds_and_tests(world):
     assert record["detail"]["inputs"] == 80
     assert record["detail"]["qualified input pairs"] > 0
     with pytest.raises(Problem, match="40 images were given with 39 seeds"):
-        coverage(world.subject, tests, "ssc:pairs=seed-test", seeds=world.images.take(torch.arange(39)))
+        coverage(
+            world.subject, tests, "ssc:pairs=seed-test", seeds=world.images.take(torch.arange(39))
+        )
 
 
 def test_a_saved_profile_serves_and_a_foreign_one_does_not(world):
@@ -120,7 +138,13 @@ def test_mistakes(world):
 
 def test_progress_reaches_the_end(world):
     seen = []
-    coverage(world.subject, world.images, "nc", batch=16, progress=lambda done, total: seen.append((done, total)))
+    coverage(
+        world.subject,
+        world.images,
+        "nc",
+        batch=16,
+        progress=lambda done, total: seen.append((done, total)),
+    )
     assert seen == [(16, 40), (32, 40), (40, 40)]
 
 

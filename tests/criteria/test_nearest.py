@@ -5,12 +5,14 @@ import sys
 import pytest
 import torch
 
-from hardcase.criteria.nearest import Corpus, FaissCorpus, searchable
+from hardcase.criteria.surprise import Corpus, FaissCorpus, searchable
 from hardcase.errors import Problem
 
 
 def brute(points, corpus, skip=None):
-    apart = torch.cdist(points.double(), corpus.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    apart = torch.cdist(
+        points.double(), corpus.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    )
     if skip is not None:
         apart.scatter_(1, skip[:, None], torch.inf)
     return apart.min(1)
@@ -20,7 +22,10 @@ def brute(points, corpus, skip=None):
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_nearest(count, offset):
     rng = torch.Generator().manual_seed(count)
-    corpus, points = torch.randn(count, 20, generator=rng) + offset, torch.randn(30, 20, generator=rng) + offset
+    corpus, points = (
+        torch.randn(count, 20, generator=rng) + offset,
+        torch.randn(30, 20, generator=rng) + offset,
+    )
     distance, place = Corpus.of(corpus).nearest(points)
     expected = brute(points, corpus)
     assert torch.equal(place, expected.indices)
@@ -41,7 +46,9 @@ def test_points_so_close_that_products_cannot_tell():
 def test_ties_go_to_the_first_and_one_can_be_skipped():
     corpus = torch.zeros(900, 3)
     corpus[700:] = 1
-    distance, place = Corpus.of(corpus).nearest(torch.tensor([[0.0, 0, 0], [1, 1, 1]]), skip=torch.tensor([0, 700]))
+    distance, place = Corpus.of(corpus).nearest(
+        torch.tensor([[0.0, 0, 0], [1, 1, 1]]), skip=torch.tensor([0, 700])
+    )
     assert place.tolist() == [1, 701]
     assert distance.tolist() == [0, 0]
 

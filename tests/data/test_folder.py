@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.data import load
+from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 ALL = "?split=all"
@@ -29,7 +29,9 @@ def test_class_folders_in_natural_order(class_folder: Callable[..., Path]) -> No
     assert load(images.name).hash == images.hash
 
 
-def test_one_colour_image_makes_all_colour(class_folder: Callable[..., Path], png: Callable[..., bytes]) -> None:
+def test_one_colour_image_makes_all_colour(
+    class_folder: Callable[..., Path], png: Callable[..., bytes]
+) -> None:
     root = class_folder({"a": 2})
     (root / "a" / "9.jpg").write_bytes(png(7, mode="RGB", kind="JPEG"))
     images = load(f"folder:{root}{ALL}")
@@ -38,7 +40,9 @@ def test_one_colour_image_makes_all_colour(class_folder: Callable[..., Path], pn
     assert (images.x[2, 0] != images.x[2, 2]).any()
 
 
-@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("P", 3), ("RGBA", 3)])
+@pytest.mark.parametrize(
+    ("mode", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("P", 3), ("RGBA", 3)]
+)
 def test_how_an_image_is_stored_decides_on_its_channels(
     tmp_path: Path, png: Callable[..., bytes], mode: str, channels: int
 ) -> None:
@@ -95,7 +99,9 @@ def test_hidden_and_other_files_are_left_out(class_folder: Callable[..., Path]) 
     assert images.classes == ("a",)
 
 
-def test_different_sizes_name_both_files(class_folder: Callable[..., Path], png: Callable[..., bytes]) -> None:
+def test_different_sizes_name_both_files(
+    class_folder: Callable[..., Path], png: Callable[..., bytes]
+) -> None:
     root = class_folder({"a": 2})
     (root / "a" / "5.png").write_bytes(png(size=(8, 6)))
     with pytest.raises(Problem, match=r"0.png is 5×4, .*5.png is 8×6"):
@@ -103,7 +109,9 @@ def test_different_sizes_name_both_files(class_folder: Callable[..., Path], png:
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", "cut"])
-def test_a_corrupt_image_is_named(class_folder: Callable[..., Path], png: Callable[..., bytes], content) -> None:
+def test_a_corrupt_image_is_named(
+    class_folder: Callable[..., Path], png: Callable[..., bytes], content
+) -> None:
     root = class_folder({"a": 2})
     whole = png(3, size=(60, 60))
     (root / "a" / "7.png").write_bytes(whole[: len(whole) // 2] if content == "cut" else content)

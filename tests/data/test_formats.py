@@ -22,7 +22,11 @@ from hardcase.errors import Problem
 
 
 def idx(array: np.ndarray) -> bytes:
-    return struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        struct.pack(">BBBB", 0, 0, 8, array.ndim)
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -75,7 +79,9 @@ def test_labels_that_do_not_fit_the_images_are_refused(tmp_path: Path) -> None:
 
 def test_cifar_rows_bytes_and_pickle_give_the_same(tmp_path: Path) -> None:
     x, y = numbers(3, 3, 32, 32), np.array([6, 9, 0])
-    (tmp_path / "batch.bin").write_bytes(b"".join(bytes([label]) + image.tobytes() for label, image in zip(y, x)))
+    (tmp_path / "batch.bin").write_bytes(
+        b"".join(bytes([label]) + image.tobytes() for label, image in zip(y, x))
+    )
     Image.fromarray(x.transpose(0, 2, 3, 1).reshape(3, 1024, 3)).save(tmp_path / "batch.png")
     (tmp_path / "labels.json").write_text(json.dumps(y.tolist()))
     (tmp_path / "batch").write_bytes(pickled_batch(x, y))
@@ -97,7 +103,13 @@ def pickled_batch(x: np.ndarray, y: np.ndarray) -> bytes:
     pixels = b"T" + struct.pack("<I", x.size) + x.tobytes()
     data = b"U\x04dataq\x06" + array + shape + kind + b"\x89" + pixels + b"tb"
     files = b"U\x09filenamesq\x0c](" + b"U\x05a.png" * len(x) + b"e"
-    return b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03" + labels + data + files + b"u."
+    return (
+        b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03"
+        + labels
+        + data
+        + files
+        + b"u."
+    )
 
 
 def test_the_batch_of_these_tests_is_a_true_pickle() -> None:

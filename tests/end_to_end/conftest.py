@@ -53,7 +53,7 @@ class World:
 
     def __call__(self, *words):
         """Run ``hardcase WORDS`` here."""
-        from hardcase.cli import main
+        from hardcase.cli.main import main
 
         self.capsys.readouterr()
         code = main([str(word) for word in words])
@@ -61,7 +61,9 @@ class World:
         return Done(code, said.out, said.err)
 
     def run(self, *words, method="pgd", model="model.py:make", data="npz:toy.npz"):
-        return self("run", "--model", model, "--data", data, "--method", method, "--out", "out", *words)
+        return self(
+            "run", "--model", model, "--data", data, "--method", method, "--out", "out", *words
+        )
 
     def save(self, name, **changes):
         """Another data set: the toy's with some arrays exchanged."""
@@ -70,7 +72,10 @@ class World:
         return f"npz:{name}"
 
     def findings(self, folder="out"):
-        return {path.name: path.read_bytes() for path in sorted((Path(folder) / "findings").glob("part-*.parquet"))}
+        return {
+            path.name: path.read_bytes()
+            for path in sorted((Path(folder) / "findings").glob("part-*.parquet"))
+        }
 
 
 @pytest.fixture
@@ -81,5 +86,10 @@ def world(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("model.py").write_text(MODEL)
     images = toy_images(200)
-    np.savez("toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
+    np.savez(
+        "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
     return World(tmp_path, capsys)

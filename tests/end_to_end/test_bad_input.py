@@ -39,7 +39,9 @@ def test_a_configuration_that_is_not_toml(world):
 
 
 def test_nothing_given(world):
-    refused(world("run"), "model, data and method are not given", "--model ... --data ... --method ...")
+    refused(
+        world("run"), "model, data and method are not given", "--model ... --data ... --method ..."
+    )
 
 
 def test_a_missing_model_file(world):
@@ -56,7 +58,9 @@ def test_an_unknown_zoo_model(world):
 
 def test_a_model_file_that_does_not_import(world):
     Path("bad.py").write_text("import nothing_of_that_name\n")
-    refused(world.run(*ONE, model="bad.py:make"), "bad.py cannot be imported", "nothing_of_that_name")
+    refused(
+        world.run(*ONE, model="bad.py:make"), "bad.py cannot be imported", "nothing_of_that_name"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,9 +77,15 @@ def test_a_factory_that_makes_no_model(world, factory, pieces):
 
 
 def test_missing_and_corrupt_weights(world):
-    refused(world.run(*ONE, model="none.safetensors@model.py:make"), "no weights file none.safetensors")
+    refused(
+        world.run(*ONE, model="none.safetensors@model.py:make"), "no weights file none.safetensors"
+    )
     Path("bad.safetensors").write_bytes(b"not weights at all")
-    refused(world.run(*ONE, model="bad.safetensors@model.py:make"), "bad.safetensors", "not a safetensors file")
+    refused(
+        world.run(*ONE, model="bad.safetensors@model.py:make"),
+        "bad.safetensors",
+        "not a safetensors file",
+    )
 
 
 def test_weights_of_another_model(world):
@@ -99,7 +109,9 @@ def test_weights_that_need_unpickling_are_not_loaded(world):
     from hardcase.testing.toys import Quarters
 
     torch.save({"state": Evil()}, "evil.pt")
-    refused(world.run(*ONE, model="evil.pt@model.py:make"), "evil.pt needs unpickling", "--trust-pickle")
+    refused(
+        world.run(*ONE, model="evil.pt@model.py:make"), "evil.pt needs unpickling", "--trust-pickle"
+    )
     assert not Path("broken_into").exists()
     torch.save(Quarters().state_dict(), "good.pt")
     assert world.run(*ONE, model="good.pt@model.py:make").code == 0
@@ -120,7 +132,12 @@ def test_corrupt_data(world):
 
 
 def test_data_that_is_offline_and_absent(world):
-    refused(world.run(*ONE, "--offline", data="cifar10"), "cifar10", "--offline", "hardcase data cifar10")
+    refused(
+        world.run(*ONE, "--offline", data="cifar10"),
+        "cifar10",
+        "--offline",
+        "hardcase data cifar10",
+    )
 
 
 def test_a_run_that_is_none(world):
@@ -148,11 +165,19 @@ def test_images_with_other_channels(world):
 def test_labels_outside_the_classes(world):
     labels = np.arange(200) % 4
     labels[7] = 9
-    refused(world.run(*ONE, data=world.save("odd.npz", labels=labels)), "1 of 200 labels", "label 9", "0 to 3")
+    refused(
+        world.run(*ONE, data=world.save("odd.npz", labels=labels)),
+        "1 of 200 labels",
+        "label 9",
+        "0 to 3",
+    )
 
 
 def test_more_images_than_labels(world):
-    refused(world.run(*ONE, data=world.save("few.npz", labels=np.arange(50) % 4)), "200 images, but 50 labels")
+    refused(
+        world.run(*ONE, data=world.save("few.npz", labels=np.arange(50) % 4)),
+        "200 images, but 50 labels",
+    )
 
 
 def test_no_images(world):
@@ -203,11 +228,19 @@ def test_a_model_that_returns_something_else(world, factory, said):
 
 
 def test_a_model_near_chance(world):
-    told = refused(world.run(*ONE, model="model.py:shuffled"), "gets 0.0 % of the 8 seeds right", "chance is 25 %")
+    told = refused(
+        world.run(*ONE, model="model.py:shuffled"),
+        "gets 0.0 % of the 8 seeds right",
+        "chance is 25 %",
+    )
     assert "another class order would give 100 % instead of 0 %" in told
     assert "--set subject.mean=... subject.std=..." in told
     assert "--allow-low-accuracy" in told
-    refused(world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled"), "none of the 8 seeds", code=5)
+    refused(
+        world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled"),
+        "none of the 8 seeds",
+        code=5,
+    )
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -293,7 +326,16 @@ def test_an_out_folder_that_is_a_run_offers_to_resume(world):
 def test_an_out_folder_that_cannot_be_made(world):
     Path("file").touch()
     done = world(
-        "run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd", *ONE, "--out", "file/run"
+        "run",
+        "--model",
+        "model.py:make",
+        "--data",
+        "npz:toy.npz",
+        "--method",
+        "pgd",
+        *ONE,
+        "--out",
+        "file/run",
     )
     refused(done, "cannot write file/run", "writable folder")
 

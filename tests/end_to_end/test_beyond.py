@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hardcase import png
+from hardcase import tensors
 from hardcase.testing.toys import toy_images
 
 README = Path(__file__).parents[2] / "README.md"
-SECTION = README.read_text(encoding="utf-8").partition("## Beyond one machine")[2].partition("\n## ")[0]
+SECTION = (
+    README.read_text(encoding="utf-8").partition("## Beyond one machine")[2].partition("\n## ")[0]
+)
 BLOCK = re.search(r"```\n(.*?)```", SECTION, re.S)
 LINES = [] if BLOCK is None else BLOCK[1].splitlines()
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
@@ -30,8 +32,10 @@ def place(world):
     for number, (image, label) in enumerate(zip(images.x, images.y.tolist())):
         folder = Path("photos", str(label))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.png").write_bytes(png.encode(image))
-    Path("net.py").write_text("from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n")
+        (folder / f"{number}.png").write_bytes(tensors.encode(image))
+    Path("net.py").write_text(
+        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
+    )
     return world
 
 
@@ -48,7 +52,12 @@ def serving(monkeypatch):
 
 
 def test_the_section_is_there():
-    assert [line.split()[-1] for line in LINES[:4]] == ["runs/onnx", "runs/server", "runs/two", "runs/ray"]
+    assert [line.split()[-1] for line in LINES[:4]] == [
+        "runs/onnx",
+        "runs/server",
+        "runs/two",
+        "runs/ray",
+    ]
     assert "hardcase resume runs/two" in SECTION
     assert "hardcase status runs/two runs/server" in SECTION
 
@@ -95,7 +104,9 @@ def test_a_server(place, serving):
         assert server.seen["rows"] > 0
 
 
-@pytest.mark.skipif(not (LONG and has("ray")), reason="a cluster of its own: with ray, in make torture")
+@pytest.mark.skipif(
+    not (LONG and has("ray")), reason="a cluster of its own: with ray, in make torture"
+)
 def test_a_cluster(place):
     words = run_command("runs/ray")
     found = ran(place, words, "runs/ray")

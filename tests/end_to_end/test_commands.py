@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hardcase import funnel
+from hardcase import statistics
 
 
 def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(world):
@@ -20,13 +20,18 @@ def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(
     record = json.loads(Path("out/run.json").read_text())
     assert record["complete"]
     assert record["seed"] == 7
-    assert list(record["funnel"]) == list(funnel.STEPS)
+    assert list(record["funnel"]) == list(statistics.STEPS)
     for name in ("config.toml", "status.json", "history.csv", "seeds.parquet"):
         assert (Path("out") / name).is_file(), name
 
 
 def test_the_resolved_configuration_re_runs_the_run(world):
-    assert world.run("--seeds", 8, "--seed", 3, "--set", "method.epsilon=0.25", "campaign.shard=3").code == 0
+    assert (
+        world.run(
+            "--seeds", 8, "--seed", 3, "--set", "method.epsilon=0.25", "campaign.shard=3"
+        ).code
+        == 0
+    )
     assert world("run", "out/config.toml", "--out", "again").code == 0
     assert world.findings("again") == world.findings("out") != {}
     assert len(world.findings()) == 3
@@ -63,7 +68,18 @@ def test_the_live_screen_leaves_its_last_frame(world):
 
 def test_without_out_folders_are_numbered(world):
     for _ in range(2):
-        done = world("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "fgsm", "--seeds", 4, "-q")
+        done = world(
+            "run",
+            "--model",
+            "model.py:make",
+            "--data",
+            "npz:toy.npz",
+            "--method",
+            "fgsm",
+            "--seeds",
+            4,
+            "-q",
+        )
         assert done.code == 0
     assert sorted(path.name for path in Path("runs").iterdir()) == ["fgsm-toy-0", "fgsm-toy-0-2"]
 
@@ -84,7 +100,9 @@ def test_budgets_hold(world, flags, column, limit):
 
 
 def test_a_findings_limit_ends_a_run_well(world):
-    done = world.run("--seeds", 12, "--findings", 2, "--set", "campaign.shard=2", "campaign.round=2")
+    done = world.run(
+        "--seeds", 12, "--findings", 2, "--set", "campaign.shard=2", "campaign.round=2"
+    )
     assert done.code == 0
     assert len(world.findings()) == 2
     assert "hardcase report" in done.out
@@ -96,7 +114,9 @@ def test_a_time_limit_makes_a_run_not_deterministic(world):
 
 
 def test_a_target_class_is_reached(world):
-    assert world.run("--seeds", 8, "--target", "south-east", "--set", "method.epsilon=0.5").code == 0
+    assert (
+        world.run("--seeds", 8, "--target", "south-east", "--set", "method.epsilon=0.5").code == 0
+    )
     found = pq.read_table("out/findings/part-00000.parquet")
     assert set(found["predicted"].to_pylist()) == {3}
 
@@ -151,7 +171,11 @@ def test_the_embedded_data_set_is_fetched(world):
 
 def test_layers(world):
     done = world("layers", "--model", "model.py:make", "--data", "npz:toy.npz", "--format", "json")
-    assert [(row["name"], row["units"]) for row in json.loads(done.out)] == [("mean", 4), ("relu", 4), ("out", 4)]
+    assert [(row["name"], row["units"]) for row in json.loads(done.out)] == [
+        ("mean", 4),
+        ("relu", 4),
+        ("out", 4),
+    ]
     zoo = world("layers", "--model", "zoo:lenet1", "--data", "npz:toy.npz")
     assert zoo.code == 0
     assert "conv" in zoo.out
@@ -159,23 +183,52 @@ def test_layers(world):
 
 
 def test_coverage(world):
-    words = ("coverage", "--model", "model.py:make", "--data", "npz:toy.npz", "--criteria", "nc,kmnc:k=10")
+    words = (
+        "coverage",
+        "--model",
+        "model.py:make",
+        "--data",
+        "npz:toy.npz",
+        "--criteria",
+        "nc,kmnc:k=10",
+    )
     rows = json.loads(world(*words, "--format", "json").out)
     assert [row["criterion"] for row in rows] == ["nc", "kmnc:k=10"]
-    assert {"criterion", "value", "covered", "total", "convention", "profile", "seconds"} <= set(rows[0])
+    assert {"criterion", "value", "covered", "total", "convention", "profile", "seconds"} <= set(
+        rows[0]
+    )
     assert "kmnc" in world(*words).out
 
 
 def test_coverage_of_what_a_run_found_uses_the_runs_data_for_its_profile(world):
     world.run("--seeds", 6)
-    done = world("coverage", "--model", "model.py:make", "--data", "run:out", "--criteria", "nbc", "--format", "json")
+    done = world(
+        "coverage",
+        "--model",
+        "model.py:make",
+        "--data",
+        "run:out",
+        "--criteria",
+        "nbc",
+        "--format",
+        "json",
+    )
     assert done.code == 0
     assert "npz:toy.npz" in done.err
     assert json.loads(done.out)[0]["profile"].startswith("npz:toy.npz/train, 160 images")
 
 
 def test_training_prints_the_card_and_is_kept(world):
-    words = ("train", "classifier", "--model", "zoo:lenet1", "--data", "npz:toy.npz", "--epochs", 12)
+    words = (
+        "train",
+        "classifier",
+        "--model",
+        "zoo:lenet1",
+        "--data",
+        "npz:toy.npz",
+        "--epochs",
+        12,
+    )
     first = world(*words, "--format", "json")
     assert first.code == 0
     assert "training lenet1 on npz:toy.npz" in first.err
@@ -188,7 +241,18 @@ def test_training_prints_the_card_and_is_kept(world):
 
 
 def test_training_a_vae_measures_what_it_gives_back(world):
-    words = ("train", "vae", "--data", "npz:toy.npz", "--latent", 4, "--epochs", 2, "--model", "model.py:make")
+    words = (
+        "train",
+        "vae",
+        "--data",
+        "npz:toy.npz",
+        "--latent",
+        4,
+        "--epochs",
+        2,
+        "--model",
+        "model.py:make",
+    )
     card = json.loads(world(*words, "--format", "json").out)
     assert card["configuration"]["latent"] == 4
     assert 0 <= card["reconstruction_accuracy"] <= 1
@@ -197,9 +261,21 @@ def test_training_a_vae_measures_what_it_gives_back(world):
 
 def test_a_latent_method_trains_its_generator_on_data_of_ones_own(world):
     trained = world(
-        "train", "vae", "--data", "npz:toy.npz", "--latent", 4, "--epochs", 2, "--model", "model.py:make", "-q"
+        "train",
+        "vae",
+        "--data",
+        "npz:toy.npz",
+        "--latent",
+        4,
+        "--epochs",
+        2,
+        "--model",
+        "model.py:make",
+        "-q",
     )
-    done = world.run("--seeds", 8, "--generator", f"vae:{trained.out.strip()}", "--queries", 60, method="sinvad")
+    done = world.run(
+        "--seeds", 8, "--generator", f"vae:{trained.out.strip()}", "--queries", 60, method="sinvad"
+    )
     assert done.code == 0, done.err
     assert json.loads(Path("out/run.json").read_text())["generator"]["configuration"]["latent"] == 4
 
@@ -208,7 +284,16 @@ def test_doctor_finds_everything_in_order(world):
     done = world("doctor", "--model", "model.py:make", "--data", "npz:toy.npz")
     assert done.code == 0
     assert "everything is in order" in done.out
-    for what in ("versions", "arithmetic", "devices", "cache", "accuracy", "normalisation", "repeatable", "smoke run"):
+    for what in (
+        "versions",
+        "arithmetic",
+        "devices",
+        "cache",
+        "accuracy",
+        "normalisation",
+        "repeatable",
+        "smoke run",
+    ):
         assert what in done.out, what
     assert not Path("runs").exists()
 
@@ -222,10 +307,12 @@ def test_doctor_names_the_problem_and_the_remedy(world):
 
 
 def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
-    from hardcase.cli import demo
+    from hardcase.cli import run
 
-    monkeypatch.setattr(demo, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
-    monkeypatch.setattr(demo, "METHODS", ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2}))
+    monkeypatch.setattr(run, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
+    monkeypatch.setattr(
+        run, "METHODS", ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
+    )
     done = world("demo", "--seeds", 4)
     assert done.code == 0, done.err
     assert done.out.count("4 seeds, 4 usable") == 3
@@ -239,14 +326,23 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     from hardcase.experiments.bench import Outcome, Table
 
     assert world("reproduce").code == 0
-    row = catalogue.Experiment(name="toy", summary="a toy", paper="none", where="toy:run")
+    row = catalogue.Experiment(
+        name="toy", summary="a toy", paper="none", where="experiments.toy:run"
+    )
     monkeypatch.setitem(catalogue.EXPERIMENTS, "toy", row)
 
     def run(bench):
         bench.say("working")
         return Outcome(
             "toy",
-            [Table("Table 1", ["what", "ours"], [["repeats", bench.repeats], ["k", bench.options["k"]]], ["a note"])],
+            [
+                Table(
+                    "Table 1",
+                    ["what", "ours"],
+                    [["repeats", bench.repeats], ["k", bench.options["k"]]],
+                    ["a note"],
+                )
+            ],
         )
 
     import sys

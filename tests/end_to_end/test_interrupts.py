@@ -24,7 +24,7 @@ def whole(world):
 
 def disturb(monkeypatch, *numbers, shard=2):
     """Send these signals when so many shards are done, each before the next step of the search."""
-    from hardcase.cli.watching import Front
+    from hardcase.cli.progress import Front
 
     shard_done, pulse, waiting = Front.shard, Front.pulse, []
 
@@ -73,12 +73,12 @@ def test_the_second_ctrl_c_stops_at_once_and_the_shard_is_redone(world, whole, m
 
 
 def test_an_interrupt_before_the_search_leaves_nothing(world, monkeypatch):
-    from hardcase import planning
+    from hardcase import context
 
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(planning, "campaign", interrupted)
+    monkeypatch.setattr(context, "campaign", interrupted)
     done = world.run(*SHARDS)
     assert done.code == 130
     assert "nothing was written" in done.err
@@ -89,7 +89,9 @@ def test_a_resumed_run_can_be_interrupted_again(world, whole, monkeypatch):
     for shard in (1, 3, 4):
         with monkeypatch.context() as patch:
             disturb(patch, signal.SIGINT, shard=shard)
-            assert (world("resume", "out") if Path("out").exists() else world.run(*SHARDS)).code == 130
+            assert (
+                world("resume", "out") if Path("out").exists() else world.run(*SHARDS)
+            ).code == 130
         assert len(world.findings()) == shard + 1
     ends_the_same(world, whole)
 
@@ -99,7 +101,9 @@ def test_another_model_is_not_mixed_into_a_run(world, monkeypatch):
         disturb(patch, signal.SIGINT)
         world.run(*SHARDS)
     before = world.findings()
-    Path("model.py").write_text(Path("model.py").read_text().replace("return Watched()", "return Quarters(30.0)"))
+    Path("model.py").write_text(
+        Path("model.py").read_text().replace("return Watched()", "return Quarters(30.0)")
+    )
     done = world("resume", "out")
     assert done.code == 2
     assert "the subject is not the one this run began with" in done.err

@@ -3,19 +3,20 @@
 import pytest
 import torch
 
-from hardcase import api, data, generators, zoo
-from hardcase.methods import pgd, sinvad, sinvad_paper
-from hardcase.spaces.library import collect
-from hardcase.spaces.vae import Latent
-from hardcase.subject import Subject
+from hardcase import api, data, generators
+from hardcase.methods import pgd, sinvad
+from hardcase.methods.sinvad import sinvad_paper
+from hardcase.models import zoo
+from hardcase.models.subject import Subject
+from hardcase.spaces.latent import Latent, collect
 from hardcase.types import Budget
 
 
 @pytest.fixture(scope="module")
 def world():
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
-    net, _ = zoo.trained("lenet5", train, test, epochs=2)
-    vae, _ = generators.trained("vae", train, test, epochs=2)
+    net, _ = zoo.trained_classifier("lenet5", train, test, epochs=2)
+    vae, _ = generators.trained_generator("vae", train, test, epochs=2)
     codes = collect(train, lambda x: vae.encode(x)[0], device=torch.device("cpu"), limit=1000)
     return Subject(net, name="lenet5"), Latent(vae), codes, test.sample(count=24, seed=1)
 
@@ -28,11 +29,23 @@ def run(world, out, name, **how):
     subject, space, codes, seeds = world
     methods = {
         "sinvad": lambda: sinvad(space=space, partners=codes, shorten=6, closing=4),
-        "sinvad@paper": lambda: sinvad_paper(space=space, population=30, elite=10, generations=12, spread=1.5),
+        "sinvad@paper": lambda: sinvad_paper(
+            space=space, population=30, elite=10, generations=12, spread=1.5
+        ),
         "pgd": lambda: pgd(epsilon=0.1),
     }
     method = methods[name]()
-    return api.run(subject, seeds, method=method, seed=7, out=out, shard=8, rounds=2, allow_low_accuracy=True, **how)
+    return api.run(
+        subject,
+        seeds,
+        method=method,
+        seed=7,
+        out=out,
+        shard=8,
+        rounds=2,
+        allow_low_accuracy=True,
+        **how,
+    )
 
 
 @pytest.mark.parametrize("name", ["sinvad", "sinvad@paper", "pgd"])

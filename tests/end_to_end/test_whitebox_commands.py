@@ -6,18 +6,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hardcase import data, zoo
-from hardcase.cli import main
+from hardcase import data
+from hardcase.cli.main import main
 from hardcase.methods.catalogue import METHODS
 from hardcase.methods.whitebox import ROWS
+from hardcase.models import zoo
 from tiny import weights
 
 NAMES = ["pgd", "fgsm", "cw", *(row["name"] for row in ROWS)]
 SURE = {"pgd", "deepxplore", "dlfuzz", "maxplore", "maxplore@code", "adapt"}
 MODELS = """
-from hardcase import zoo
-def one(): return zoo.build("lenet1", channels=1, size=28, classes=10)
-def four(): return zoo.build("lenet4", channels=1, size=28, classes=10)
+from hardcase.models import zoo
+def one(): return zoo.build_classifier("lenet1", channels=1, size=28, classes=10)
+def four(): return zoo.build_classifier("lenet4", channels=1, size=28, classes=10)
 """
 
 
@@ -28,18 +29,46 @@ def networks(tmp_path_factory):
     train, test = (data.load("mnist5k", split=split) for split in ("train", "test"))
     (folder / "models.py").write_text(MODELS)
     for name, factory in (("lenet1", "one"), ("lenet4", "four")):
-        net, _ = zoo.trained(name, train, test, epochs=1)
+        net, _ = zoo.trained_classifier(name, train, test, epochs=1)
         (folder / f"{factory}.safetensors").write_bytes(weights(net))
-    return {name: f"{folder}/{name}.safetensors@{folder}/models.py:{name}" for name in ("one", "four")}
+    return {
+        name: f"{folder}/{name}.safetensors@{folder}/models.py:{name}" for name in ("one", "four")
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_on_mnist5k(name, networks, tmp_path, capsys):
-    budget = ["--gradients", "30"] if METHODS[name].needs == "gradients" and name != "fgsm" else ["--queries", "60"]
+    budget = (
+        ["--gradients", "30"]
+        if METHODS[name].needs == "gradients" and name != "fgsm"
+        else ["--queries", "60"]
+    )
     peers = ["--peer", networks["four"]] if METHODS[name].peers == "wanted" else []
-    flags = ["--data", "mnist5k", "--seeds", "4", "--seed", "1", "--format", "json", "--progress", "none"]
+    flags = [
+        "--data",
+        "mnist5k",
+        "--seeds",
+        "4",
+        "--seed",
+        "1",
+        "--format",
+        "json",
+        "--progress",
+        "none",
+    ]
     code = main(
-        ["run", "--model", networks["one"], "--method", name, "--out", str(tmp_path / "run"), *flags, *budget, *peers]
+        [
+            "run",
+            "--model",
+            networks["one"],
+            "--method",
+            name,
+            "--out",
+            str(tmp_path / "run"),
+            *flags,
+            *budget,
+            *peers,
+        ]
     )
     record = json.loads(capsys.readouterr().out)
     assert code == 0

@@ -13,7 +13,9 @@ def bars_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiments")
     train, test = bars(240, seed=1), bars(90, seed=2, split="test")
     arrays = {
-        f"{key}_{part.split}": value.numpy() for part in (train, test) for key, value in (("x", part.x), ("y", part.y))
+        f"{key}_{part.split}": value.numpy()
+        for part in (train, test)
+        for key, value in (("x", part.x), ("y", part.y))
     }
     np.savez(folder / "bars.npz", **arrays)
     return folder / "bars.npz"

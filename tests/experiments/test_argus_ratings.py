@@ -13,7 +13,7 @@ from hardcase.experiments.argus_answers import by_original, friedman, pairs, rea
 from hardcase.experiments.argus_measured import Measured
 from hardcase.experiments.argus_study import METHODS, Study, assign, chosen, write_study
 from hardcase.experiments.bench import Bench
-from hardcase.metrics import PerSeed
+from hardcase.statistics import PerSeed
 from hardcase.testing.toys import toy_images
 from hardcase.types import Findings
 
@@ -24,7 +24,12 @@ def study(missing=()):
     there = torch.ones(3, 7, dtype=torch.bool)
     for o, m in missing:
         there[o, m] = False
-    x = torch.arange(21, dtype=torch.uint8).reshape(3, 7, 1, 1, 1).expand(3, 7, *SEEDS.x.shape[1:]).contiguous()
+    x = (
+        torch.arange(21, dtype=torch.uint8)
+        .reshape(3, 7, 1, 1, 1)
+        .expand(3, 7, *SEEDS.x.shape[1:])
+        .contiguous()
+    )
     return Study(SEEDS, x, torch.ones(3, 7, dtype=torch.int64), there)
 
 
@@ -65,7 +70,12 @@ def test_the_study_is_whole_and_blind(tmp_path):
     assert len(orders) == 4 * 3
     assert all(sorted(row["items"].split()) == sorted(i["item"] for i in items if i["original"] == row["original"]) for row in orders)  # fmt: skip
     assert len({row["items"] for row in orders if row["original"] == "o00"}) > 1
-    assert json.loads((tmp_path / "study.json").read_text())["ratings"] == ["rater", "item", "rank", "score"]
+    assert json.loads((tmp_path / "study.json").read_text())["ratings"] == [
+        "rater",
+        "item",
+        "rank",
+        "score",
+    ]
 
 
 def test_assignments_follow_from_the_seed():

@@ -12,8 +12,7 @@ from hardcase.experiments.argus_paper import ABLATION, PAPER
 from hardcase.experiments.argus_sweep import COLUMNS, Setting, grid, tables
 from hardcase.experiments.argus_world import Painter
 from hardcase.experiments.bench import Bench
-from hardcase.spaces.library import collect
-from hardcase.spaces.vqvae import Grid
+from hardcase.spaces.latent import Grid, collect
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from tiny import bars, weights
 
@@ -42,7 +41,10 @@ def test_the_distance_is_zero_at_the_papers_numbers_and_grows_with_each():
 
 
 def test_the_nearest_of_each_mix_and_the_nearest_weights_over_all_are_marked():
-    good, bad = {"er": 0.3, "ld": 5.0, "sr": 1.0, "ssim": 0.9}, {"er": 0.0, "ld": 0.0, "sr": 0.0, "ssim": 0.9}
+    good, bad = (
+        {"er": 0.3, "ld": 5.0, "sr": 1.0, "ssim": 0.9},
+        {"er": 0.0, "ld": 0.0, "sr": 0.0, "ssim": 0.9},
+    )
     done = [
         Setting(mix=0.1, weights=None, **bad), Setting(mix=0.2, weights=None, **bad),
         Setting(mix=0.1, weights=(0.1, 1.0), **good), Setting(mix=0.2, weights=(0.1, 1.0), **good),
@@ -59,20 +61,40 @@ def test_the_nearest_of_each_mix_and_the_nearest_weights_over_all_are_marked():
     assert all(row[-1] != "*" for row in unknown[0].rows)
 
 
-def test_every_pair_of_weights_is_tried_at_every_mix_and_rows_are_kept_as_they_come(tmp_path, monkeypatch):
-    own = Painter(Grid(NET), collect(toy_images(40, seed=2), NET.encode, device=torch.device("cpu")), CARD)
+def test_every_pair_of_weights_is_tried_at_every_mix_and_rows_are_kept_as_they_come(
+    tmp_path, monkeypatch
+):
+    own = Painter(
+        Grid(NET), collect(toy_images(40, seed=2), NET.encode, device=torch.device("cpu")), CARD
+    )
     asked, on_disk = [], []
 
     def painter(bench, train, test, subject, **options):
         on_disk.append((tmp_path / "results.md").exists())
-        asked.append((options.get("mix"), options.get("latent_weight"), options.get("image_weight"), options["kind"]))
+        asked.append(
+            (
+                options.get("mix"),
+                options.get("latent_weight"),
+                options.get("image_weight"),
+                options["kind"],
+            )
+        )
         if options.get("latent_weight") == 1.0:
             raise Problem("the VQ-VAE has collapsed: 1 of 256 codes in use")
         return own
 
-    monkeypatch.setattr(argus_sweep, "networks", lambda bench, names, most: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(
+        argus_sweep,
+        "networks",
+        lambda bench, names, most: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]),
+    )
     monkeypatch.setattr(argus_sweep, "painter", painter)
-    options = {"mixes": [0.6, 0.7], "latent_weights": [0.1, 1.0], "image_weights": [0.2], "originals": 4}
+    options = {
+        "mixes": [0.6, 0.7],
+        "latent_weights": [0.1, 1.0],
+        "image_weights": [0.2],
+        "originals": 4,
+    }
     bench = Bench(out=tmp_path, repeats=1, options=options)
     assert grid(bench) == [None, (0.1, 0.2), (1.0, 0.2)]
     outcome = argus_sweep.run(bench)
@@ -91,7 +113,11 @@ def test_a_start_that_fails_ends_the_sweep(tmp_path, monkeypatch):
     def painter(*given, **options):
         raise Problem("cannot write")
 
-    monkeypatch.setattr(argus_sweep, "networks", lambda bench, names, most: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(
+        argus_sweep,
+        "networks",
+        lambda bench, names, most: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]),
+    )
     monkeypatch.setattr(argus_sweep, "painter", painter)
     with pytest.raises(Problem, match="cannot write"):
         argus_sweep.run(Bench(out=tmp_path, repeats=1, options={"originals": 4}))
@@ -102,7 +128,9 @@ def test_joint_training_goes_on_from_one_shared_start(tmp_path, monkeypatch):
     train, test, told = bars(96), bars(30, seed=1, split="test"), []
 
     def trained(**options):
-        return generators.trained("vqvae", train, test, latent=8, epochs=12, batch=16, progress=told.append, **options)
+        return generators.trained_generator(
+            "vqvae", train, test, latent=8, epochs=12, batch=16, progress=told.append, **options
+        )
 
     joint, card = trained(mix=0.3, joint_epochs=2)
     first = len(told)

@@ -6,13 +6,18 @@ import torch
 from hardcase.experiments import argus, argus_methods
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_methods import RIVALS, rival
-from hardcase.experiments.argus_world import Painter, mixed, networks, originals, reconstruction_errors
+from hardcase.experiments.argus_world import (
+    Painter,
+    mixed,
+    networks,
+    originals,
+    reconstruction_errors,
+)
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus as interpolated
 from hardcase.methods.argus import argus_adaptive
-from hardcase.spaces.library import collect
-from hardcase.spaces.vqvae import Grid
+from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 
@@ -25,7 +30,9 @@ CARD = {
 
 @pytest.fixture(scope="module")
 def painter():
-    return Painter(Grid(NET), collect(toy_images(40, seed=2), NET.encode, device=torch.device("cpu")), CARD)
+    return Painter(
+        Grid(NET), collect(toy_images(40, seed=2), NET.encode, device=torch.device("cpu")), CARD
+    )
 
 
 def test_mixing_is_counted_image_by_image(painter):
@@ -44,7 +51,9 @@ def test_mixing_is_counted_image_by_image(painter):
 
 def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
     groups = [TEST.first(4), TEST.take(torch.arange(4, 8))]
-    done = measured(SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7), groups)
+    done = measured(
+        SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7), groups
+    )
     assert (done.originals, done.lost, len(done.seeds.er)) == (8, 0, 8)
     images = TEST.first(8)
     for i in range(8):
@@ -52,7 +61,9 @@ def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
         wrong = mixed(painter, SUBJECT, images.take(torch.tensor([i])), partner, 0.7)[2]
         assert float(done.seeds.er[i]) == pytest.approx(float(wrong.float().mean()), abs=0.05)
     assert set(done.findings.seed.tolist()) <= set(range(8))
-    adaptive = measured(SUBJECT, argus_adaptive(space=painter.space, partners=painter.codes), groups)
+    adaptive = measured(
+        SUBJECT, argus_adaptive(space=painter.space, partners=painter.codes), groups
+    )
     assert float(adaptive.seeds.ld.mean()) >= float(done.seeds.ld.mean())
     assert bool((adaptive.alike <= adaptive.seeds.ld).all())
 
@@ -64,7 +75,9 @@ def test_each_repeat_draws_its_own_originals(tmp_path):
 
 
 def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path, monkeypatch):
-    monkeypatch.setattr(argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(
+        argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"])
+    )
     monkeypatch.setattr(argus, "painter", lambda *given, **options: painter)
     options = {"mixes": [0.7], "joint": [0.2], "rivals": False, "originals": 4}
     outcome = argus.comparison(Bench(out=tmp_path, repeats=1, options=options))
@@ -77,23 +90,37 @@ def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path,
     assert ours.rows[0][ours.columns.index("ER judged")] == ""
     assert any("no judge" in note for note in ours.notes)
     each = [len(painter.codes.by_class[int(y)]) for y in originals(Bench(out=tmp_path, repeats=1, options=options), SUBJECT, TEST)[0].y]  # fmt: skip
-    assert ours.rows[0][ours.columns.index("perturbations an original")] == round(sum(each) / len(each))
+    assert ours.rows[0][ours.columns.index("perturbations an original")] == round(
+        sum(each) / len(each)
+    )
     assert len(paper.rows) == 7
     assert (tmp_path / outcome.figures[0]).read_bytes().startswith(b"\x89PNG")
-    (ablation, _) = argus.ablation(Bench(out=tmp_path, repeats=1, options={"originals": 4, "mix": 0.7})).tables
-    assert [row[1] for row in ablation.rows] == ["full, mix 0.7", "no VQ, mix 0.7", "no discriminators, mix 0.7"]
+    (ablation, _) = argus.ablation(
+        Bench(out=tmp_path, repeats=1, options={"originals": 4, "mix": 0.7})
+    ).tables
+    assert [row[1] for row in ablation.rows] == [
+        "full, mix 0.7",
+        "no VQ, mix 0.7",
+        "no discriminators, mix 0.7",
+    ]
 
 
-def test_every_method_is_compared_at_the_same_number_of_perturbations(painter, tmp_path, monkeypatch):
+def test_every_method_is_compared_at_the_same_number_of_perturbations(
+    painter, tmp_path, monkeypatch
+):
     asked = []
 
     def rival(bench, name, subject, test, groups, count, *, bar):
         asked.append((name, count))
         return measured(
-            SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7, queries=count), groups
+            SUBJECT,
+            interpolated(space=painter.space, partners=painter.codes, mix=0.7, queries=count),
+            groups,
         )
 
-    monkeypatch.setattr(argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"]))
+    monkeypatch.setattr(
+        argus, "networks", lambda bench, names, **more: (TEST, TEST, {"lenet5": SUBJECT}, ["toys"])
+    )
     monkeypatch.setattr(argus, "painter", lambda *given, **options: painter)
     monkeypatch.setattr(argus, "rival", rival)
     options = {"mixes": [0.7], "originals": 4, "rival_queries": 7}
@@ -135,4 +162,7 @@ def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, m
     ((method, more),) = given
     assert [peer.name for peer in more["peers"]] == [f"zoo:lenet1{named}"]
     assert (more["count"], method.until) == (200, "budget")
-    assert method.search.population + (method.search.generations - 1) * (method.search.population - 1) >= 200
+    assert (
+        method.search.population + (method.search.generations - 1) * (method.search.population - 1)
+        >= 200
+    )

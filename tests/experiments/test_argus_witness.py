@@ -9,14 +9,13 @@ from hardcase.experiments.argus_judged import Bar, admit, bar, confirmed, judged
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.bench import Bench
+from hardcase.judges.judge import Judge
 from hardcase.judges.panel import Panel
-from hardcase.judging.judge import Judge
-from hardcase.judging.schooling import fingerprints
+from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
-from hardcase.spaces.library import collect
-from hardcase.spaces.vqvae import Grid
+from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Probe, Seeds
@@ -62,7 +61,9 @@ def test_likeness_is_a_mean_over_the_sample():
     looked = probe(TEST, rows)
     seen(Probe(looked.z, torch.cat([looked.x[:1], 1 - looked.x[1:]]), looked.logits, looked.origin))
     error, like = seen.likeness(TEST.first(3))
-    assert float(error[0]) == pytest.approx(float((1 - 2 * looked.x[1]).square().mean()) / 2, rel=1e-4)
+    assert float(error[0]) == pytest.approx(
+        float((1 - 2 * looked.x[1]).square().mean()) / 2, rel=1e-4
+    )
     assert bool(error[1].isnan())
     assert float(like[0]) > float(like[2])
 
@@ -109,7 +110,11 @@ class ToyJudge(Judge):
     rules = {"valid": Says(0.2), "label_kept": Says(0.5)}  # noqa: RUF012
 
     def __init__(self, learned=(), members=None):
-        for name, value in {"panel": Toy(learned), "card": {"members": members or {}}, "calibration": None}.items():
+        for name, value in {
+            "panel": Toy(learned),
+            "card": {"members": members or {}},
+            "calibration": None,
+        }.items():
             object.__setattr__(self, name, value)
 
 
@@ -118,7 +123,12 @@ JUDGE = ToyJudge()
 
 def test_both_rules_must_say_yes_and_undecided_is_no():
     x = torch.tensor([0, 100, 200, 255], dtype=torch.uint8).reshape(4, 1, 1, 1).expand(4, 1, 8, 8)
-    assert confirmed(JUDGE, x, torch.zeros(4, dtype=torch.int64)).tolist() == [False, False, True, False]
+    assert confirmed(JUDGE, x, torch.zeros(4, dtype=torch.int64)).tolist() == [
+        False,
+        False,
+        True,
+        False,
+    ]
     assert confirmed(JUDGE, x[:0], torch.zeros(0, dtype=torch.int64)).shape == (0,)
 
 
@@ -142,8 +152,12 @@ def test_judged_error_rates_stand_beside_raw_ones_and_never_above(monkeypatch):
     everything = lambda judge, x, label: torch.ones(len(x), dtype=torch.bool)  # noqa: E731
     monkeypatch.setattr(argus_judged, "confirmed", everything)
     whole = measured(SUBJECT, method, [TEST.first(4)], bar=Bar(JUDGE, ""))
-    assert whole.judged == pytest.approx(whole.seeds.er, abs=1e-6), "every image was sampled, all were confirmed"
-    monkeypatch.setattr(argus_judged, "confirmed", lambda judge, x, label: ~everything(judge, x, label))
+    assert whole.judged == pytest.approx(whole.seeds.er, abs=1e-6), (
+        "every image was sampled, all were confirmed"
+    )
+    monkeypatch.setattr(
+        argus_judged, "confirmed", lambda judge, x, label: ~everything(judge, x, label)
+    )
     assert float(measured(SUBJECT, method, [TEST.first(4)], bar=Bar(JUDGE, "")).judged.sum()) == 0
 
 

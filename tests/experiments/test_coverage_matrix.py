@@ -4,18 +4,18 @@ import re
 
 import pytest
 
-from hardcase import zoo
 from hardcase.criteria.catalogue import CRITERIA, parse
 from hardcase.experiments import coverage_matrix, maxplore
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.coverage_tables import Trial, gained
 from hardcase.experiments.coverage_tables import found as found_table
+from hardcase.models import zoo
 from tiny import bars, weights
 
 MODELS = """
-from hardcase import zoo
-def lenet1(): return zoo.build("lenet1", channels=1, size=12, classes=3)
-def lenet4(): return zoo.build("lenet4", channels=1, size=12, classes=3)
+from hardcase.models import zoo
+def lenet1(): return zoo.build_classifier("lenet1", channels=1, size=12, classes=3)
+def lenet4(): return zoo.build_classifier("lenet4", channels=1, size=12, classes=3)
 """
 
 
@@ -28,7 +28,9 @@ def networks(bars_file):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARDCASE_CACHE", str(folder / "cache"))
         for name in names:
-            (folder / f"{name}.safetensors").write_bytes(weights(zoo.trained(name, train, test, epochs=12)[0]))
+            (folder / f"{name}.safetensors").write_bytes(
+                weights(zoo.trained_classifier(name, train, test, epochs=12)[0])
+            )
     return [f"{folder}/{name}.safetensors@{folder}/models.py:{name}" for name in names]
 
 
@@ -44,15 +46,28 @@ def matrix(bars_file, networks, tmp_path_factory):
             "measured": ["nc", "snac"],
             "counted": ["tknp"],
         }
-        bench = Bench(out=tmp_path_factory.mktemp("matrix"), data=f"npz:{bars_file}", repeats=2, options=chosen)
+        bench = Bench(
+            out=tmp_path_factory.mktemp("matrix"),
+            data=f"npz:{bars_file}",
+            repeats=2,
+            options=chosen,
+        )
         return bench, coverage_matrix.run(bench)
 
 
 def test_each_generator_meets_each_guide_and_each_control(matrix):
     _, outcome = matrix
-    assert [table.title.split(":")[0] for table in outcome.tables] == ["deepxplore"] * 3 + ["dlfuzz"] * 3
+    assert [table.title.split(":")[0] for table in outcome.tables] == ["deepxplore"] * 3 + [
+        "dlfuzz"
+    ] * 3
     for table in outcome.tables:
-        assert [row[0] for row in table.rows] == ["nc", "ssc", "random neuron", "no coverage", "PGD"]
+        assert [row[0] for row in table.rows] == [
+            "nc",
+            "ssc",
+            "random neuron",
+            "no coverage",
+            "PGD",
+        ]
         assert all(len(row) == len(table.columns) for row in table.rows)
     assert outcome.tables[1].columns == ["guide", "nc", "snac"]
     assert outcome.tables[2].columns == ["guide", "tknp"]

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from hardcase.experiments import escape, escaping
 from hardcase.methods.sinvad import sinvad_paper
-from hardcase.spaces.vae import Latent
+from hardcase.spaces.latent import Latent
+from hardcase.suite import escape
 from hardcase.testing.toys import CLASSES, ToyAutoencoder, toy_images, toy_subject
 from hardcase.types import Images
 
@@ -22,7 +22,9 @@ def measured():
 def test_ways_out_are_counted_by_class(measured):
     escapes, walks, seeds = measured
     assert escapes.seeds == len(seeds) == 24
-    assert int(escapes.entered.sum()) == int(escapes.attempts.sum()) == int((walks.entered >= 0).sum())
+    assert (
+        int(escapes.entered.sum()) == int(escapes.attempts.sum()) == int((walks.entered >= 0).sum())
+    )
     assert int(escapes.entered.diag().sum()) == 0
     rows = escapes.rate.nan_to_num(0).sum(1)
     assert torch.allclose(rows, torch.ones(4))
@@ -36,7 +38,11 @@ def test_the_code_of_a_walk_is_what_it_entered(measured):
 
 
 def test_the_published_count_reaches_only_targets(measured):
-    method = lambda target: sinvad_paper(space=SPACE, target=target, population=20, elite=8, spread=1.5, generations=10)  # noqa: E731
+    def method(target):
+        return sinvad_paper(
+            space=SPACE, target=target, population=20, elite=8, spread=1.5, generations=10
+        )
+
     counted = escape.measure_as_published(toy_subject(), method, toy_images(8), targets=(0, 2))
     assert bool((counted.entered <= counted.attempts[:, None]).all())
     assert int(counted.entered[:, [1, 3]].sum()) == 0
@@ -53,54 +59,61 @@ def test_floor_is_the_median_and_confusion_the_count():
 
 def told(floor, measured):
     escapes, walks, seeds = measured
-    return escaping.Escaped(CLASSES, escapes, walks, seeds, torch.eye(4).long() * 6, floor)
+    return escape.Escaped(CLASSES, escapes, walks, seeds, torch.eye(4).long() * 6, floor)
 
 
 def test_a_mixed_pair_is_named_and_only_that(measured):
     floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
     floor[0, 3] = 0.03
-    ranked = escaping.pairs(told(floor, measured))
+    ranked = escape.pairs(told(floor, measured))
     assert [(p.source, p.goal) for p in ranked if p.suspicious] == [(0, 3)]
     assert (ranked[0].source, ranked[0].goal) == (0, 3)
-    assert "mislabelled or under-trained: north-west → south-east" in escaping.answer(told(floor, measured), ranked)
+    assert "mislabelled or under-trained: north-west → south-east" in escape.answer(
+        told(floor, measured), ranked
+    )
 
 
 def test_a_clean_and_an_unsure_network_are_not_accused_of_a_pair(measured):
-    for level, words in ((1e-4, "No class pair looks mislabelled"), (0.1, "unsure between many classes")):
+    for level, words in (
+        (1e-4, "No class pair looks mislabelled"),
+        (0.1, "unsure between many classes"),
+    ):
         floor = torch.full((4, 4), level).fill_diagonal_(torch.nan)
-        ranked = escaping.pairs(told(floor, measured))
+        ranked = escape.pairs(told(floor, measured))
         assert not any(p.suspicious for p in ranked)
-        assert words in escaping.answer(told(floor, measured), ranked)
+        assert words in escape.answer(told(floor, measured), ranked)
 
 
 def test_a_subject_without_scores_has_no_floor(measured):
-    ranked = escaping.pairs(told(torch.full((4, 4), torch.nan), measured))
+    ranked = escape.pairs(told(torch.full((4, 4), torch.nan), measured))
     assert not any(p.suspicious for p in ranked)
     assert ranked[0].rate >= ranked[-1].rate
 
 
 def test_pictures_tables_and_numbers_are_written(measured, tmp_path):
     floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
-    page = escaping.outcome(told(floor, measured), SPACE.vae.decode, tmp_path).write(tmp_path)
+    page = escape.outcome(told(floor, measured), SPACE.vae.decode, tmp_path).write(tmp_path)
     assert "Class pairs" in page.read_text()
     assert (tmp_path / "escape.png").stat().st_size > 1000
     assert (tmp_path / "examples.png").stat().st_size > 1000
-    numbers = json.loads(json.dumps(escaping.as_json(told(floor, measured))))
+    numbers = json.loads(json.dumps(escape.as_json(told(floor, measured))))
     assert numbers["escape"][0][0] is None
     assert numbers["confusion"][0][0] == 6
 
 
 def test_one_example_a_seed():
     rows, seed = torch.tensor([4, 0, 2, 1]), torch.tensor([7, 7, 5, 0, 7])
-    assert escaping._one_each(rows, seed).tolist() == [4, 2]
+    assert escape._one_each(rows, seed).tolist() == [4, 2]
 
 
 def test_a_class_without_seeds_is_left_out():
     some = toy_images(4)
     images = Images(some.x[:2], some.y[:2], some.id[:2], some.classes, name="toy")
-    escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None, walks=3), images)
-    record = escaping.Escaped(CLASSES, escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
-    assert {p.source for p in escaping.pairs(record)} <= {0, 1}
+    escapes, walks, seeds = escape.measure(
+        toy_subject(), escape.ways_out(SPACE, None, walks=3), images
+    )
+    record = escape.Escaped(CLASSES, escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
+    assert {p.source for p in escape.pairs(record)} <= {0, 1}
 
 
 def test_nobody_to_walk_from():
@@ -108,5 +121,7 @@ def test_nobody_to_walk_from():
     wrong = Images(images.x, (images.y + 1) % 4, images.id, images.classes, name="toy")
     escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None), wrong)
     assert (escapes.seeds, len(walks.seed), len(seeds)) == (0, 0, 0)
-    counted = escape.measure_as_published(toy_subject(), lambda target: sinvad_paper(space=SPACE, target=target), wrong)
+    counted = escape.measure_as_published(
+        toy_subject(), lambda target: sinvad_paper(space=SPACE, target=target), wrong
+    )
     assert int(counted.attempts.sum()) == 0

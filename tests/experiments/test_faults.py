@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.cli import main
+from hardcase.cli.main import main
 from hardcase.errors import Problem
-from hardcase.experiments import faults, faults_lab, faults_methods
-from hardcase.experiments.faults_world import NAMES, TRAITS, measures, render, world
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
+from hardcase.suite import faults
+from hardcase.suite.faults import NAMES, TRAITS, measures, render, world
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
@@ -37,7 +37,7 @@ def drawn(count=40, split="train", seed=0):
 
 
 SUBJECT = Subject(nn.Flatten(), name="flat")
-GAPS = faults_lab._gaps(drawn(), (4, 9))
+GAPS = faults._gaps(drawn(), (4, 9))
 
 
 class Painter(nn.Module):
@@ -67,16 +67,16 @@ def kept(tmp_path_factory):
 def small(kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(kept))
-    monkeypatch.setattr(faults_lab, "COPIES", 6)
-    monkeypatch.setattr(faults_lab, "TEACHING", replace(faults_lab.TEACHING, steps=80, epochs=1, lr=4e-3))
+    monkeypatch.setattr(faults, "COPIES", 6)
+    monkeypatch.setattr(faults, "TEACHING", replace(faults.TEACHING, steps=80, epochs=1, lr=4e-3))
 
 
 @pytest.fixture
 def room(monkeypatch):
     digits, pair = (drawn(), drawn(split="test", seed=1)), (4, 9)
     train, test = (world(part, pair, copies=6) for part in digits)
-    here = faults_lab.Lab("drawn", digits, pair, train, test, nn.Identity(), Painter(), GAPS, "cpu", 0)
-    for module in (faults, faults_lab):
+    here = faults.Lab("drawn", digits, pair, train, test, nn.Identity(), Painter(), GAPS, "cpu", 0)
+    for module in (faults, faults):
         monkeypatch.setattr(module, "lab", lambda bench: here)
     return here
 
@@ -117,12 +117,12 @@ def test_a_tied_trait_follows_the_class_and_swapped_the_other_one():
 
 
 def test_a_taught_network_has_the_fault_and_a_clean_one_has_not(room):
-    taught, clean = faults_lab.student(room, "tint"), faults_lab.student(room, None)
+    taught, clean = faults.student(room, "tint"), faults.student(room, None)
     assert taught.acquired
     assert taught.tied > 0.95
     assert taught.swapped < 0.5
     assert not clean.acquired
-    again = faults_lab.student(room, "tint")
+    again = faults.student(room, "tint")
     assert again.subject.hash == taught.subject.hash
 
 
@@ -138,7 +138,12 @@ def test_perturbing_features_detects_what_pixels_do_not(room, capsys):
         "--format",
         "json",
     ]
-    quick = ["--set", "feature-perturbation.stride=0.1", "--set", "feature-perturbation.gradients=40"]
+    quick = [
+        "--set",
+        "feature-perturbation.stride=0.1",
+        "--set",
+        "feature-perturbation.gradients=40",
+    ]
     assert main([*words, *quick, "--set", "pgd.gradients=10", "--out", "found", "-q"]) == 0
     told = json.loads(capsys.readouterr().out)
     acquired, detected, shares = told["tables"]
@@ -154,9 +159,14 @@ def test_a_share_is_compared_with_that_of_the_clean_network():
     def tests(share, count=100):
         moved = torch.zeros(count, len(NAMES))
         moved[: round(share * count)] = 1.0
-        return faults.Tests(moved, torch.ones(count, dtype=torch.bool), count, drawn(2), torch.zeros(0))
+        return faults.Tests(
+            moved, torch.ones(count, dtype=torch.bool), count, drawn(2), torch.zeros(0)
+        )
 
-    clear, same = faults._verdict("tint", tests(0.8), tests(0.1)), faults._verdict("tint", tests(0.5), tests(0.5))
+    clear, same = (
+        faults._verdict("tint", tests(0.8), tests(0.1)),
+        faults._verdict("tint", tests(0.5), tests(0.5)),
+    )
     assert clear.detected
     assert clear.difference == pytest.approx(0.7)
     assert 0.55 < clear.low < 0.7 < clear.high < 0.85
@@ -169,8 +179,8 @@ def test_a_share_is_compared_with_that_of_the_clean_network():
 
 def test_wrong_names_are_told(room):
     with pytest.raises(Problem, match="no fault 'tnt'"):
-        faults.run(faults_lab.Bench(out=Path("out"), options={"faults": "tnt"}))
+        faults.run(faults.Bench(out=Path("out"), options={"faults": "tnt"}))
     with pytest.raises(Problem, match="no option of pgd 'epsi'"):
-        faults_methods.built("pgd", room, SUBJECT, {"epsi": 1})
+        faults.built("pgd", room, SUBJECT, {"epsi": 1})
     with pytest.raises(Problem, match="compares networks"):
-        faults_methods.built("diffchaser", room, SUBJECT, {})
+        faults.built("diffchaser", room, SUBJECT, {})

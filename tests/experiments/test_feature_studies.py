@@ -6,16 +6,20 @@ import pytest
 
 from hardcase.experiments import features
 from hardcase.generators import catalogue, vae
-from hardcase.training import Recipe
+from hardcase.training.recipe import TrainingRecipe
 
 
 @pytest.fixture
 def small(bench, monkeypatch):
     row = catalogue.GENERATORS["vae-conditional"]
     monkeypatch.setitem(
-        catalogue.GENERATORS, row.name, replace(row, recipe=Recipe(epochs=30, batch=16, lr=3e-3), latent=8)
+        catalogue.GENERATORS,
+        row.name,
+        replace(row, recipe=TrainingRecipe(epochs=30, batch=16, lr=3e-3), latent=8),
     )
-    monkeypatch.setattr(vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k))
+    monkeypatch.setattr(
+        vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k)
+    )
     monkeypatch.setattr(features, "CONFIDENCE", 0.5)
     return bench(generator="vae", seeds=6, epochs=8, robust_epochs=4)
 

@@ -7,21 +7,32 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.cli import main
+from hardcase.cli.main import main
 from hardcase.errors import Problem
-from hardcase.experiments.retrain import AUGMENTED, BEFORE, FOUND, MORE, Retraining, compare, joined, tuned
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
+from hardcase.suite.retrain import (
+    AUGMENTED,
+    BEFORE,
+    FOUND,
+    MORE,
+    Retraining,
+    compare,
+    joined,
+    tuned,
+)
 from hardcase.testing.toys import toy_images
-from hardcase.training import Recipe
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
-SHORT = Recipe(epochs=3, batch=16, lr=3e-3)
+SHORT = TrainingRecipe(epochs=3, batch=16, lr=3e-3)
 
 
 def thirds(seed=0):
     torch.manual_seed(seed)
     return Subject(
-        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3)), classes=("0", "1", "2"), name="thirds"
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3)),
+        classes=("0", "1", "2"),
+        name="thirds",
     )
 
 
@@ -30,7 +41,11 @@ def test_every_arm_is_measured_on_every_set_and_the_subject_is_left_alone():
     before, state = weights(subject), global_state()
     found = bars(20, seed=2)
     results = compare(
-        subject, train, found, {"test": test, "other": bars(12, seed=3)}, Retraining(recipe=SHORT, repeats=2)
+        subject,
+        train,
+        found,
+        {"test": test, "other": bars(12, seed=3)},
+        Retraining(recipe=SHORT, repeats=2),
     )
     assert list(results) == [BEFORE, FOUND, AUGMENTED, MORE]
     assert all(values.shape == (2,) for arm in results.values() for values in arm.values())
@@ -46,11 +61,13 @@ def test_what_is_added_matters():
 
     subject, train, test = thirds(), bars(30), bars(30, seed=1)
     wrong = replace(bars(300, seed=4), y=(bars(300, seed=4).y + 1) % 3)
-    long = Recipe(epochs=8, batch=16, lr=1e-2)
+    long = TrainingRecipe(epochs=8, batch=16, lr=1e-2)
     results = compare(subject, train, wrong, {"test": test}, Retraining(recipe=long, repeats=2))
     assert float(results[FOUND]["test"].mean()) < 0.2
     assert float(results[MORE]["test"].mean()) > 0.8
-    assert weights(tuned(subject, train, SHORT, seed=1)) == weights(tuned(subject, train, SHORT, seed=1))
+    assert weights(tuned(subject, train, SHORT, seed=1)) == weights(
+        tuned(subject, train, SHORT, seed=1)
+    )
     both = joined(train, wrong)
     assert len(both) == len(set(both.id)) == 330
 
@@ -68,16 +85,63 @@ def test_a_stored_run_is_retrained_from_the_command_line(tmp_path, monkeypatch, 
     Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
     common = ("--data", "npz:toy.npz", "--model", "model.py:make", "--progress", "none", "-q")
     assert (
-        main(["run", *common, "--method", "fgsm", "--set", "method.epsilon=0.3", "--seeds", "12", "--out", "one"]) == 0
+        main(
+            [
+                "run",
+                *common,
+                "--method",
+                "fgsm",
+                "--set",
+                "method.epsilon=0.3",
+                "--seeds",
+                "12",
+                "--out",
+                "one",
+            ]
+        )
+        == 0
     )
-    assert main(["run", *common, "--method", "pgd", "--set", "method.epsilon=0.3", "--seeds", "8", "--out", "two"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                *common,
+                "--method",
+                "pgd",
+                "--set",
+                "method.epsilon=0.3",
+                "--seeds",
+                "8",
+                "--out",
+                "two",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert (
-        main(["retrain", "one", "--against", "two", "--epochs", "1", "--repeats", "2", "--format", "json", "-q"]) == 0
+        main(
+            [
+                "retrain",
+                "one",
+                "--against",
+                "two",
+                "--epochs",
+                "1",
+                "--repeats",
+                "2",
+                "--format",
+                "json",
+                "-q",
+            ]
+        )
+        == 0
     )
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert [row[0] for row in table["rows"]] == [BEFORE, FOUND, AUGMENTED, MORE]
-    assert table["columns"][1] == "28 test images, %", "the twelve seeds are held out of the held-out images"
+    assert table["columns"][1] == "28 test images, %", (
+        "the twelve seeds are held out of the held-out images"
+    )
     assert "unseen tests of this run" in table["columns"][2]
     assert "tests of two" in table["columns"][3]
     assert any("Random" in note for note in table["notes"])

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.experiments import feasibility, quadruples, ratings, sinvad_rq1, sinvad_rq2, sinvad_rq3, sinvad_rq4
+from hardcase.experiments import (
+    feasibility,
+    quadruples,
+    ratings,
+    sinvad_rq1,
+    sinvad_rq2,
+    sinvad_rq3,
+    sinvad_rq4,
+)
 from hardcase.experiments.world import world
 from hardcase.methods.pgd import cw
 
@@ -45,7 +53,9 @@ def test_rq3_measures_each_pair_at_each_share(bench):
     assert [row[0] for row in correlations.rows] == [row[1] for row in rates.rows] == names
     by_name = {row[1]: row[2:] for row in rates.rows}
     assert by_name[sinvad_rq3.FLOOR] == sorted(by_name[sinvad_rq3.FLOOR])
-    assert max(by_name[sinvad_rq3.ERROR]) > 0.1, "half of the labels mixed must show in the test error"
+    assert max(by_name[sinvad_rq3.ERROR]) > 0.1, (
+        "half of the labels mixed must show in the test error"
+    )
     assert "detection.png" in written(outcome, ready)
 
 

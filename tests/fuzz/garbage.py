@@ -14,7 +14,13 @@ from hardcase.errors import Problem
 def often(count):
     """So many examples, the same ones each time."""
     quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-    return settings(derandomize=True, database=None, deadline=None, max_examples=count, suppress_health_check=quiet)
+    return settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=count,
+        suppress_health_check=quiet,
+    )
 
 
 def lawful(work, *others):
@@ -37,7 +43,11 @@ def spoilt(draw, whole):
         if what == "flip" and data:
             data[place] ^= 1 << draw(st.integers(0, 7))
         elif what == "set":
-            some = draw(st.sampled_from([b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9", b'"', b"-1"]))
+            some = draw(
+                st.sampled_from(
+                    [b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9", b'"', b"-1"]
+                )
+            )
             data[place : place + len(some)] = some
         elif what == "cut":
             del data[place:]
@@ -68,7 +78,9 @@ PLAIN = st.one_of(
     WORDS,
 )
 VALUES = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=6
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
 )
 
 
@@ -79,7 +91,11 @@ def twisted(draw, document, values=VALUES):
     for _ in range(draw(st.integers(1, 2))):
         holder = changed
         while isinstance(holder, dict | list) and holder:
-            key = draw(st.sampled_from(sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))))
+            key = draw(
+                st.sampled_from(
+                    sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))
+                )
+            )
             if isinstance(holder[key], dict | list) and holder[key] and draw(st.booleans()):
                 holder = holder[key]
                 continue

@@ -13,15 +13,16 @@ from garbage import DEEP, damaged, lawful, often, twisted
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hardcase.blackbox import Http, Manners, protocol
-from hardcase.blackbox.client import Client, Refused
-from hardcase.blackbox.protocol import LENGTH, Garbled, Spec
-from hardcase.blackbox.wrapping import Unanswered
+from hardcase.models import http
+from hardcase.models.http import LENGTH, Client, Garbled, Http, Manners, Refused, Spec
+from hardcase.models.wrappers import Unanswered
 
 WANTED = Spec("scores", "FP32", (None, 3))
 JSON = {
     "model_name": "m",
-    "outputs": [{"name": "scores", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}],
+    "outputs": [
+        {"name": "scores", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}
+    ],
 }
 BINARY = {"outputs": [{"name": "other", "datatype": "INT64", "shape": [1], "parameters": {"binary_data_size": 8}},
           {"name": "scores", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24}}]}  # fmt: skip
@@ -29,10 +30,20 @@ TAIL = np.arange(2, dtype="<i8")[:1].tobytes() + np.arange(6, dtype="<f4").tobyt
 METADATA = {"name": "m", "versions": ["1"], "platform": "onnx", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1, 4, 4]}],
             "outputs": [{"name": "scores", "datatype": "FP32", "shape": [-1, 3]}]}  # fmt: skip
 ODD = st.one_of(
-    st.just({"outputs": [{"name": "scores", "datatype": "FP32", "shape": [10**9, 10**9], "data": [1]}]}),
-    st.just({"outputs": [{"name": "scores", "datatype": "INT64", "shape": [2], "data": [10**30, 1]}]}),
+    st.just(
+        {"outputs": [{"name": "scores", "datatype": "FP32", "shape": [10**9, 10**9], "data": [1]}]}
+    ),
+    st.just(
+        {"outputs": [{"name": "scores", "datatype": "INT64", "shape": [2], "data": [10**30, 1]}]}
+    ),
     st.just({"outputs": [{"name": "scores", "datatype": "INT64", "shape": [0], "data": []}]}),
-    st.just({"outputs": [{"name": "scores", "datatype": "FP32", "shape": [2, 3], "data": [[1, 2, 3], [4, 5]]}]}),
+    st.just(
+        {
+            "outputs": [
+                {"name": "scores", "datatype": "FP32", "shape": [2, 3], "data": [[1, 2, 3], [4, 5]]}
+            ]
+        }
+    ),
 )
 
 
@@ -43,27 +54,33 @@ def text(document):
 @often(200)
 @given(st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON))))
 @example(b"[" * DEEP)
-@example(b'{"outputs":[{"name":"scores","datatype":"FP32","shape":[1],"data":[' + b"9" * 5000 + b"]}]}")
+@example(
+    b'{"outputs":[{"name":"scores","datatype":"FP32","shape":[1],"data":[' + b"9" * 5000 + b"]}]}"
+)
 def test_json_of_any_kind(body):
-    lawful(lambda: protocol.decode({}, body, WANTED), Garbled)
+    lawful(lambda: http.decode({}, body, WANTED), Garbled)
 
 
 @often(200)
 @given(
     st.one_of(twisted(BINARY).map(text), damaged(text(BINARY))),
     damaged(TAIL),
-    st.one_of(st.none(), st.integers(-9, 400).map(str), st.sampled_from(["", "9" * 5000, "1e3", "٣", "\0"])),
+    st.one_of(
+        st.none(),
+        st.integers(-9, 400).map(str),
+        st.sampled_from(["", "9" * 5000, "1e3", "٣", "\0"]),
+    ),
 )
 def test_binary_of_any_kind(head, tail, length):
     headers = {LENGTH: str(len(head)) if length is None else length}
-    lawful(lambda: protocol.decode(headers, head + tail, WANTED), Garbled)
+    lawful(lambda: http.decode(headers, head + tail, WANTED), Garbled)
 
 
 @often(100)
 @given(st.one_of(twisted(METADATA).map(text), damaged(text(METADATA))))
 @example(b"[" * DEEP)
 def test_metadata_of_any_kind(body):
-    lawful(lambda: protocol.specs(body), Garbled)
+    lawful(lambda: http.specs(body), Garbled)
 
 
 def scripted(metadata, answer):
@@ -84,13 +101,17 @@ HUGE = {**METADATA, "inputs": [{"name": "x", "datatype": "FP32", "shape": [10**1
     st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON)), st.just(text(JSON))),
 )
 @example(text(HUGE), text(JSON))
-@example(text({**METADATA, "inputs": [{"name": "x", "datatype": "INT8", "shape": [-1, 16]}]}), text(JSON))
+@example(
+    text({**METADATA, "inputs": [{"name": "x", "datatype": "INT8", "shape": [-1, 16]}]}), text(JSON)
+)
 def test_a_model_behind_any_server(metadata, answer):
     """A subject, and answers of one row an image; or a problem, also when it is asked later."""
     images = torch.rand(2, 1, 4, 4)
 
     def ask():
-        subject = Http("http://127.0.0.1:9/v2/models/m/infer", 3, (1, 4, 4), manners=Manners(retries=0))
+        subject = Http(
+            "http://127.0.0.1:9/v2/models/m/infer", 3, (1, 4, 4), manners=Manners(retries=0)
+        )
         logits = subject(images).logits
         assert logits.shape[0] == 2
         assert logits.dtype == torch.float32
@@ -136,7 +157,9 @@ BUSY = b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 @example(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n")
 def test_any_bytes_instead_of_http(content):
     with saying(content) as port:
-        client = Client(f"http://127.0.0.1:{port}/v2/models/m/infer", Manners(retries=0, timeout=1), Counter())
+        client = Client(
+            f"http://127.0.0.1:{port}/v2/models/m/infer", Manners(retries=0, timeout=1), Counter()
+        )
         answer = lawful(lambda: client.ask("GET", "/v2/models/m", {}, b""), Refused, Unanswered)
         client._close()
     assert answer is None or isinstance(answer[1], bytes)
@@ -144,7 +167,10 @@ def test_any_bytes_instead_of_http(content):
 
 def test_an_answer_in_order_is_understood():
     """The fuzzed answers are damage to ones that are right."""
-    assert protocol.decode({}, text(JSON), WANTED).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert http.decode({}, text(JSON), WANTED).tolist() == [[1, 2, 3], [4, 5, 6]]
     head = text(BINARY)
-    assert protocol.decode({LENGTH: str(len(head))}, head + TAIL, WANTED).tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert protocol.specs(text(METADATA))[0] == Spec("x", "FP32", (None, 1, 4, 4))
+    assert http.decode({LENGTH: str(len(head))}, head + TAIL, WANTED).tolist() == [
+        [0, 1, 2],
+        [3, 4, 5],
+    ]
+    assert http.specs(text(METADATA))[0] == Spec("x", "FP32", (None, 1, 4, 4))

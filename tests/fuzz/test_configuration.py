@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hardcase import config
-from hardcase.campaign import seconds
-from hardcase.campaign.keeping import parse_keep
+from hardcase.campaign.record import parse_keep, seconds
 from hardcase.criteria.catalogue import parse as parse_criterion
 from hardcase.errors import Problem
 
@@ -50,12 +49,16 @@ def test_any_values_are_checked(values):
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXT)
 OPTIONS = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=5
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
 )
 
 
 @often(150)
-@given(st.dictionaries(TEXT.filter(lambda name: name not in ("name", "options")), OPTIONS, max_size=3))
+@given(
+    st.dictionaries(TEXT.filter(lambda name: name not in ("name", "options")), OPTIONS, max_size=3)
+)
 def test_what_is_accepted_is_written_and_read_back(options):
     made = lawful(lambda: config.parse({**WHOLE, "method": {**options, "name": "pgd"}}))
     assert made is None or config.parse(tomllib.loads(made.to_toml())) == made
@@ -65,7 +68,9 @@ SETTINGS = st.one_of(
     st.text(max_size=30),
     st.builds(
         lambda key, value: f"{key}={value}",
-        st.sampled_from(["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]),
+        st.sampled_from(
+            ["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]
+        ),
         st.one_of(WORDS, st.text(max_size=12), VALUES.map(repr)),
     ),
 )
@@ -80,7 +85,9 @@ SETTINGS = st.one_of(
 @example(["seeds=__import__('os').system('touch broken')"])
 @example(["seeds=1\nmodel=2"])
 def test_any_settings(texts):
-    values = lawful(lambda: config.assign({"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}, texts))
+    values = lawful(
+        lambda: config.assign({"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}, texts)
+    )
     if values is not None:
         lawful(lambda: config.parse(values))
 
@@ -93,7 +100,10 @@ def test_a_setting_holds_only_its_own_value():
 @often(100)
 @given(
     st.one_of(
-        st.text(max_size=20), st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True), st.floats(), st.none()
+        st.text(max_size=20),
+        st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True),
+        st.floats(),
+        st.none(),
     )
 )
 @example("9" * 400 + "h")
@@ -104,7 +114,11 @@ def test_any_duration(text):
 
 
 @often(100)
-@given(st.one_of(st.text(max_size=20), st.integers(-5, 5).map(str), st.sampled_from(["²", "٣", "9" * 5000])))
+@given(
+    st.one_of(
+        st.text(max_size=20), st.integers(-5, 5).map(str), st.sampled_from(["²", "٣", "9" * 5000])
+    )
+)
 def test_any_keep(text):
     lawful(lambda: parse_keep(text))
 
@@ -113,7 +127,12 @@ def test_any_keep(text):
 @given(
     st.one_of(
         st.text(max_size=20),
-        st.builds(lambda a, b, c: f"{a}:{b}={c}", st.sampled_from(["kmnc", "nc", "dsa", ""]), WORDS, VALUES.map(repr)),
+        st.builds(
+            lambda a, b, c: f"{a}:{b}={c}",
+            st.sampled_from(["kmnc", "nc", "dsa", ""]),
+            WORDS,
+            VALUES.map(repr),
+        ),
         st.builds(lambda c: f"kmnc:k={c}", WORDS),
     )
 )

@@ -17,13 +17,13 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
-from hardcase import models, png
-from hardcase.criteria.profile import Profile
-from hardcase.criteria.ranges import Range
-from hardcase.data import load
+from hardcase import tensors
+from hardcase.criteria.profile import Profile, Range
 from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
-from hardcase.data.routes import unpack
+from hardcase.data.public import unpack
+from hardcase.data.sources import load
 from hardcase.errors import Problem
+from hardcase.models.load import _load_weights
 from hardcase.training import cards
 
 
@@ -35,7 +35,9 @@ def picture(kind, mode="RGB"):
 
 
 PICTURES = [picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "PPM", "WEBP")] + [picture("PNG", "L"), picture("PNG", "P")]  # fmt: skip
-POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n(broken_into) (w) file closefile\nshowpage\n"
+POSTSCRIPT = (
+    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n(broken_into) (w) file closefile\nshowpage\n"
+)
 
 
 @often(150)
@@ -46,7 +48,7 @@ def test_a_picture_of_any_bytes(tmp_path, data):
     (tmp_path / "set" / "cat").mkdir(parents=True, exist_ok=True)
     (tmp_path / "set" / "cat" / "1.png").write_bytes(data)
     lawful(lambda: load(f"folder:{tmp_path / 'set'}?split=all"))
-    lawful(lambda: png.decode(data))
+    lawful(lambda: tensors.decode(data))
 
 
 def test_pictures_that_are_programs_are_not_opened(tmp_path, monkeypatch):
@@ -63,7 +65,9 @@ def test_pictures_that_are_programs_are_not_opened(tmp_path, monkeypatch):
         load(f"folder:{tmp_path}?split=all")
 
 
-NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+NAMES = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
 
 
 @often(60)
@@ -88,7 +92,10 @@ def npz(**arrays):
 
 
 X, Y = np.arange(4 * 25, dtype=np.uint8).reshape(4, 5, 5), np.array([0, 1, 0, 1])
-ARRAYS = [npz(images=X, labels=Y), npz(x_train=X, y_train=Y, x_test=X, y_test=Y, classes=np.array(["a", "b"]))]
+ARRAYS = [
+    npz(images=X, labels=Y),
+    npz(x_train=X, y_train=Y, x_test=X, y_test=Y, classes=np.array(["a", "b"])),
+]
 
 
 def zipped(name, data):
@@ -162,7 +169,7 @@ WEIGHTS = save({name: value.contiguous() for name, value in Tiny().state_dict().
 def test_weights_of_any_bytes(tmp_path, data):
     for name in ("w.safetensors", "w.pt"):
         (tmp_path / name).write_bytes(data)
-        lawful(lambda name=name: models._load_weights(Tiny(), tmp_path / name, trust=False))
+        lawful(lambda name=name: _load_weights(Tiny(), tmp_path / name, trust=False))
 
 
 @often(80)
@@ -170,8 +177,10 @@ def test_weights_of_any_bytes(tmp_path, data):
 def test_a_header_of_weights_with_something_else_in_it(tmp_path, document):
     size = int.from_bytes(WEIGHTS[:8], "little")
     text = json.dumps(document).encode()
-    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + WEIGHTS[8 + size :])
-    lawful(lambda: models._load_weights(Tiny(), tmp_path / "w.safetensors", trust=False))
+    (tmp_path / "w.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text + WEIGHTS[8 + size :]
+    )
+    lawful(lambda: _load_weights(Tiny(), tmp_path / "w.safetensors", trust=False))
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +189,16 @@ def network(tmp_path_factory):
     from hardcase import generators
 
     shape = {"kind": "linear", "channels": 1, "size": 12, "classes": 3, "latent": 2, "seed": 0}
-    card = {"schema": 1, "kind": "vae", "name": "linear", "configuration": {"family": "vae", **shape}, "data": "d"}
+    card = {
+        "schema": 1,
+        "kind": "vae",
+        "name": "linear",
+        "configuration": {"family": "vae", **shape},
+        "data": "d",
+    }
     folder = tmp_path_factory.mktemp("networks") / "vae"
-    cards._publish(folder, generators.build("vae", **shape), card)
-    generators.load(folder)
+    cards._publish(folder, generators.build_generator("vae", **shape), card)
+    generators.load_generator(folder)
     return folder
 
 
@@ -195,11 +210,13 @@ def test_a_card_with_something_else_in_it(network, data):
     path = network / cards.CARD
     before = path.read_bytes()
     other = data.draw(
-        st.one_of(twisted(json.loads(before)).map(lambda card: json.dumps(card).encode()), spoilt(before))
+        st.one_of(
+            twisted(json.loads(before)).map(lambda card: json.dumps(card).encode()), spoilt(before)
+        )
     )
     try:
         path.write_bytes(other)
-        lawful(lambda: generators.load(network))
+        lawful(lambda: generators.load_generator(network))
     finally:
         path.write_bytes(before)
 
@@ -207,7 +224,9 @@ def test_a_card_with_something_else_in_it(network, data):
 @often(150)
 @given(
     damaged(
-        b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(range(8)), gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab"), b"[1, 2, 3]"
+        b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(range(8)),
+        gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab"),
+        b"[1, 2, 3]",
     )
 )
 @example(b"\0\0\x08\x05" + b"\xff\xff\xff\xff" * 5)
@@ -234,7 +253,9 @@ def test_archives_of_any_bytes(tmp_path_factory, data):
 @example(None)
 def test_a_profile_of_any_bytes(tmp_path, data):
     path = tmp_path / "profile.safetensors"
-    Profile("model", "data", "name", 3, {"a/b": Range(*(torch.rand(2) for _ in Range.__slots__))}, {}).save(path)
+    Profile(
+        "model", "data", "name", 3, {"a/b": Range(*(torch.rand(2) for _ in Range.__slots__))}, {}
+    ).save(path)
     whole = path.read_bytes()
     assert Profile.load(path, model="model").count == 3
     size = int.from_bytes(whole[:8], "little")
@@ -243,5 +264,7 @@ def test_a_profile_of_any_bytes(tmp_path, data):
     else:
         text = json.dumps(data.draw(twisted(json.loads(whole[8 : 8 + size])))).encode()
     headed = len(text).to_bytes(8, "little") + text + whole[8 + size :]
-    path.write_bytes(headed if data is None else data.draw(st.one_of(st.just(headed), damaged(whole))))
+    path.write_bytes(
+        headed if data is None else data.draw(st.one_of(st.just(headed), damaged(whole)))
+    )
     lawful(lambda: Profile.load(path, model="model"))

@@ -7,15 +7,17 @@ from garbage import WORDS, damaged, lawful, often
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hardcase import models
-from hardcase.blackbox import checked_url
-from hardcase.data import load
+from hardcase.data.sources import load
 from hardcase.errors import Problem
+from hardcase.models.http import checked_url
+from hardcase.models.load import Loading, load_model
 from tiny import bars
 
-HOW = models.Loading(train=bars(12), test=bars(12, split="test"))
+HOW = Loading(train=bars(12), test=bars(12, split="test"))
 PIECES = st.one_of(
-    WORDS, st.text(max_size=10), st.sampled_from(["x" * 300, "a/" * 3000, "~nobody/x", "*", "NUL", "?split=all"])
+    WORDS,
+    st.text(max_size=10),
+    st.sampled_from(["x" * 300, "a/" * 3000, "~nobody/x", "*", "NUL", "?split=all"]),
 ).filter(lambda text: not text.startswith(("/", ".")))  # nobody wants this machine's own files read
 
 
@@ -59,7 +61,7 @@ def test_any_name_of_a_model(tmp_path_factory, text):
     empty = tmp_path_factory.getbasetemp() / "empty"
     empty.mkdir(exist_ok=True)
     with chdir(empty):
-        lawful(lambda: models.load(text, HOW))
+        lawful(lambda: load_model(text, HOW))
     assert not list(empty.iterdir())
 
 
@@ -83,7 +85,11 @@ def test_any_address(text):
 
 
 def test_an_address_gives_no_secret_away():
-    for url in ("http://user:secret@host/v2/models/a/infer", "ftp://user:secret@host/x", "http://a/v2?key=secret"):
+    for url in (
+        "http://user:secret@host/v2/models/a/infer",
+        "ftp://user:secret@host/x",
+        "http://a/v2?key=secret",
+    ):
         with pytest.raises(Problem) as caught:
             checked_url(url)
         assert "secret" not in str(caught.value)
@@ -94,4 +100,4 @@ def test_an_address_gives_no_secret_away():
 def test_a_file_of_any_bytes_as_onnx(tmp_path, data):
     pytest.importorskip("onnxruntime")
     (tmp_path / "m.onnx").write_bytes(data)
-    lawful(lambda: models.load(f"onnx:{tmp_path / 'm.onnx'}", HOW))
+    lawful(lambda: load_model(f"onnx:{tmp_path / 'm.onnx'}", HOW))

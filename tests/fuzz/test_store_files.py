@@ -10,13 +10,15 @@ from garbage import DEEP, VALUES, damaged, lawful, often, spoilt, twisted
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hardcase.cli import status as status_verb
-from hardcase.cli.report import cite
-from hardcase.distribute.record import Progress
-from hardcase.results import Run
-from hardcase.running import history
-from hardcase.store import mend_papers, mend_shards, pack_deltas, read_images, unpack_deltas
-from hardcase.store.ledger import Ledger
+from hardcase.cli import run
+from hardcase.cli.results import cite
+from hardcase.runs import progress
+from hardcase.runs.folder import pack_deltas, unpack_deltas
+from hardcase.runs.ledger import Ledger
+from hardcase.runs.repair import mend_papers, mend_shards
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.runs.workers import Progress
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -61,7 +63,7 @@ def everything(folder):
         return [str(run[i]) for i in range(min(len(run), 2))]
 
     def shown():
-        return status_verb.shown_run(folder)
+        return run.shown_run(folder)
 
     def mended():
         mend_papers(folder)
@@ -92,7 +94,11 @@ def test_a_record_with_something_else_in_it(whole, put, data):
 @given(st.data())
 def test_a_status_with_something_else_in_it(whole, put, data):
     document = data.draw(twisted(json.loads((whole / "status.json").read_bytes())))
-    text = data.draw(st.one_of(st.just(json.dumps(document).encode()), damaged((whole / "status.json").read_bytes())))
+    text = data.draw(
+        st.one_of(
+            st.just(json.dumps(document).encode()), damaged((whole / "status.json").read_bytes())
+        )
+    )
     put("status.json", text, everything(whole)[1])
 
 
@@ -101,7 +107,11 @@ def test_a_status_with_something_else_in_it(whole, put, data):
 def test_a_beginning_with_something_else_in_it(whole, put, data):
     """Also with a right checksum: whoever can compute one can write any file."""
     body = (whole / "state/begun.json").read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[0]
-    other = data.draw(st.one_of(twisted(json.loads(body)).map(lambda value: json.dumps(value).encode()), damaged(body)))
+    other = data.draw(
+        st.one_of(
+            twisted(json.loads(body)).map(lambda value: json.dumps(value).encode()), damaged(body)
+        )
+    )
     put("state/begun.json", other + b"\n%08x\n" % crc32(other), *everything(whole))
     put("state/begun.json", other, *everything(whole))
 
@@ -113,7 +123,10 @@ LINE = {"shard": 0, "files": {"findings/part-00000.parquet": [100, 7]}, "summary
 @often(150)
 @given(
     st.lists(
-        st.one_of(twisted(LINE).map(lambda value: json.dumps(value).encode()), spoilt(json.dumps(LINE).encode())),
+        st.one_of(
+            twisted(LINE).map(lambda value: json.dumps(value).encode()),
+            spoilt(json.dumps(LINE).encode()),
+        ),
         max_size=3,
     ),
     st.binary(max_size=20),
@@ -133,7 +146,9 @@ def test_a_ledger_of_any_lines(tmp_path, bodies, rest):
 
 @often(30)
 @given(st.data())
-@pytest.mark.parametrize("name", ["findings/part-00000.parquet", "seeds.parquet", "state/seeds-00000.parquet"])
+@pytest.mark.parametrize(
+    "name", ["findings/part-00000.parquet", "seeds.parquet", "state/seeds-00000.parquet"]
+)
 def test_tables_of_any_bytes(whole, put, name, data):
     put(name, data.draw(damaged((whole / name).read_bytes())), *everything(whole))
 
@@ -156,7 +171,9 @@ def test_a_table_of_other_columns(whole, put):
             place = table.column_names.index("image")
             kind = table.schema.field("image")
             nothing = pa.nulls(len(table), kind.type)
-            text = pa.array([{"bytes": b"GIF89a<?php", "path": "/etc/passwd"}] * len(table), kind.type)
+            text = pa.array(
+                [{"bytes": b"GIF89a<?php", "path": "/etc/passwd"}] * len(table), kind.type
+            )
             others += [table.set_column(place, kind, nothing), table.set_column(place, kind, text)]
         for other in others:
             sink = pa.BufferOutputStream()
@@ -172,12 +189,21 @@ def test_verdicts_of_any_bytes(whole, put, data):
 
     ids = Run(whole).findings["id"].to_pylist()
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": ids, "valid": [True] * len(ids), "label_kept": [True] * len(ids)}), sink)
-    put("verdicts/part-00000.parquet", data.draw(damaged(sink.getvalue().to_pybytes())), everything(whole)[0])
+    pq.write_table(
+        pa.table({"id": ids, "valid": [True] * len(ids), "label_kept": [True] * len(ids)}), sink
+    )
+    put(
+        "verdicts/part-00000.parquet",
+        data.draw(damaged(sink.getvalue().to_pybytes())),
+        everything(whole)[0],
+    )
 
 
 DELTAS = pack_deltas(
-    {"nc": {"bits": torch.tensor([1, 0, 1]), "sums": torch.rand(3, 2)}, "corpus": {"z": torch.rand(2)}}
+    {
+        "nc": {"bits": torch.tensor([1, 0, 1]), "sums": torch.rand(3, 2)},
+        "corpus": {"z": torch.rand(2)},
+    }
 )
 
 
@@ -196,13 +222,13 @@ def test_a_header_of_tensors_with_something_else_in_it(header):
 
 
 @often(30)
-@given(damaged(history.to_csv([[0.5, 1, 2, 3, 4, 5], [1.5, 2, 3, 4, 5, 6]])))
+@given(damaged(progress.to_csv([[0.5, 1, 2, 3, 4, 5], [1.5, 2, 3, 4, 5, 6]])))
 @example(b"a\n" + b"9" * 5000 + b",1,2,3,4,5")
 @example(b"a\n1,\0,2")
 def test_a_history_of_any_bytes(tmp_path, data):
     (tmp_path / "history.csv").write_bytes(data)
-    rows = history.read(tmp_path / "history.csv")
-    assert all(len(row) == len(history.COLUMNS) for row in rows)
+    rows = progress.read_history(tmp_path / "history.csv")
+    assert all(len(row) == len(progress.COLUMNS) for row in rows)
     with suppress(FileNotFoundError):
         (tmp_path / "history.csv").unlink()
 

@@ -16,16 +16,18 @@ import pytest
 import torch
 
 import hardcase
-from hardcase import png
-from hardcase.data import load
-from hardcase.data.fetching import cache_file, read_cache
-from hardcase.data.public import PUBLIC
+from hardcase import tensors
+from hardcase.data.public import PUBLIC, cache_file, read_cache
+from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models import _load_weights
+from hardcase.models.load import _load_weights
 from hardcase.testing.toys import Quarters, toy_images
 
 ROOT = Path(hardcase.__file__).parent
-CODE = [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
+CODE = [
+    (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+    for path in sorted(ROOT.rglob("*.py"))
+]
 
 
 class Evil:
@@ -56,7 +58,14 @@ def object_array():
 @pytest.mark.parametrize("member", ["images", "labels", "classes"])
 def test_arrays_of_objects_are_not_unpickled(safe, member):
     images = toy_images(4)
-    np.savez("set.npz", **{"images": images.x.numpy(), "labels": images.y.numpy(), "classes": np.array(list("abcd"))})
+    np.savez(
+        "set.npz",
+        **{
+            "images": images.x.numpy(),
+            "labels": images.y.numpy(),
+            "classes": np.array(list("abcd")),
+        },
+    )
     with zipfile.ZipFile("set.npz") as whole, zipfile.ZipFile("evil.npz", "w") as other:
         for name in whole.namelist():
             other.writestr(name, object_array() if name == f"{member}.npy" else whole.read(name))
@@ -108,12 +117,21 @@ def called(tree):
 
 def test_nothing_is_evaluated_and_pickles_stay_between_own_processes():
     """The code itself: no eval, no shell; `pickle` only where a run talks to workers that it started."""
-    forbidden = {"eval", "exec", "compile", "os.system", "os.popen", "marshal.loads", "yaml.load", "__import__"}
+    forbidden = {
+        "eval",
+        "exec",
+        "compile",
+        "os.system",
+        "os.popen",
+        "marshal.loads",
+        "yaml.load",
+        "__import__",
+    }
     for name, tree in CODE:
         for function, node in called(tree):
             assert function not in forbidden, f"{name}:{node.lineno} calls {function}"
             if function.startswith("pickle."):
-                assert name == "distribute/processes.py", f"{name}:{node.lineno} calls {function}"
+                assert name == "runs/workers.py", f"{name}:{node.lineno} calls {function}"
             given = {word.arg: ast.unparse(word.value) for word in node.keywords}
             assert given.get("shell", "False") == "False", f"{name}:{node.lineno}"
             assert given.get("allow_pickle", "False") == "False", f"{name}:{node.lineno}"
@@ -133,7 +151,7 @@ import importlib, hardcase
 for module in pkgutil.walk_packages(hardcase.__path__, "hardcase."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from hardcase.cli import main
+from hardcase.cli.main import main
 for words in (["list", "methods"], ["list", "data"], ["--help"]):
     assert main(words) == 0
 print("alone", len(sys.modules))
@@ -141,14 +159,16 @@ print("alone", len(sys.modules))
 
 
 def test_no_import_touches_the_network(tmp_path):
-    done = subprocess.run([sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "alone" in done.stdout
 
 
 def test_an_offline_run_asks_nobody(tmp_path, monkeypatch):
     """From the data to the report, with a network that screams."""
-    from hardcase.cli import main
+    from hardcase.cli.main import main
 
     def never(*words, **options):
         raise AssertionError(f"the network was touched: {words}")
@@ -160,8 +180,24 @@ def test_an_offline_run_asks_nobody(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
     images = toy_images(40)
-    np.savez("toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
-    words = ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd", "--seeds", "4", "--offline"]
+    np.savez(
+        "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
+    words = [
+        "run",
+        "--model",
+        "model.py:make",
+        "--data",
+        "npz:toy.npz",
+        "--method",
+        "pgd",
+        "--seeds",
+        "4",
+        "--offline",
+    ]
     assert main([*words, "--out", "out", "--quiet"]) == 0
     assert main(["report", "out", "--quiet"]) == 0
     for spec in ("cifar10", "mnist", "fashion", "emnist"):
@@ -178,12 +214,17 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "'; alert(3); //", "{{ 7 * 7 }}")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "'; alert(3); //",
+    "{{ 7 * 7 }}",
+)
 
 
 def test_hostile_names_of_a_folder_stay_text_from_the_disk_to_the_pages(tmp_path, monkeypatch):
     """Class names come from folders, paths from the command line; both reach the report and the comparison."""
-    from hardcase.cli import main
+    from hardcase.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
@@ -191,10 +232,19 @@ def test_hostile_names_of_a_folder_stay_text_from_the_disk_to_the_pages(tmp_path
     for number, (image, label) in enumerate(zip(images.x, images.y.tolist(), strict=True)):
         place = Path("<b>set", f"{label} {names[label]}")
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}.png").write_bytes(png.encode(image))
+        (place / f"{number}.png").write_bytes(tensors.encode(image))
     Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
     for out in ("<i>one", "two"):
-        words = ["--model", "model.py:make", "--data", "folder:<b>set?split=all", "--method", "pgd", "--seeds", "8"]
+        words = [
+            "--model",
+            "model.py:make",
+            "--data",
+            "folder:<b>set?split=all",
+            "--method",
+            "pgd",
+            "--seeds",
+            "8",
+        ]
         assert main(["run", *words, "--out", out, "--quiet"]) == 0
     assert main(["report", "<i>one", "--quiet"]) == 0
     assert main(["compare", "<i>one", "two", "--out", "compare.html", "--quiet"]) == 0
@@ -202,7 +252,9 @@ def test_hostile_names_of_a_folder_stay_text_from_the_disk_to_the_pages(tmp_path
         tags = Tags()
         tags.feed(Path(page).read_text(encoding="utf-8"))
         assert not [tag for tag in tags.found if tag[0] == "img" and tag[1].get("src") == "x"], page
-        assert not [tag for tag in tags.found if any(name.startswith("on") for name in tag[1])], page
+        assert not [tag for tag in tags.found if any(name.startswith("on") for name in tag[1])], (
+            page
+        )
         assert "<script>alert(1)" not in Path(page).read_text(encoding="utf-8")
     assert "{{ 7 * 7 }}" in Path("<i>one/report/index.html").read_text(encoding="utf-8")
     report = json.loads(Path("<i>one/report/report.json").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.generators.codebook import Codebook
+from hardcase.generators.vqvae import Codebook
 from hardcase.randomness import stream
 
 
@@ -25,7 +25,10 @@ def test_nearest_is_the_code_at_the_least_distance():
     for m in range(4):
         for i in range(2):
             for j in range(2):
-                distances = [(float((z[m, :, i, j] - code).square().sum()), k) for k, code in enumerate(codes.codes)]
+                distances = [
+                    (float((z[m, :, i, j] - code).square().sum()), k)
+                    for k, code in enumerate(codes.codes)
+                ]
                 assert int(index[m, i, j]) == min(distances)[1]
     assert torch.equal(codes.embed(index)[1, :, 0, 1], codes.codes[index[1, 0, 1]])
 

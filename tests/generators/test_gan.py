@@ -4,18 +4,19 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hardcase.generators import contest, critic, gan
+from hardcase.generators import gan
 from hardcase.randomness import stream
-from hardcase.training import Recipe, unfinished
+from hardcase.training import loop
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 from tiny import bars
 
-SHORT = Recipe(epochs=3, batch=16, lr=1e-3)
+SHORT = TrainingRecipe(epochs=3, batch=16, lr=1e-3)
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(contest, "BATCHES", 4)
+    monkeypatch.setattr(gan, "BATCHES", 4)
 
 
 def colours(count=64, size=8):
@@ -29,7 +30,9 @@ def colours(count=64, size=8):
 def deep(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return gan.xavier(gan.Gan(3, 8, 3, latent=4, widths=(16, 16), doubles=(0, 1), thorough=True))
+        return gan.xavier(
+            gan.Gan(3, 8, 3, latent=4, widths=(16, 16), doubles=(0, 1), thorough=True)
+        )
 
 
 def plain(seed=0):
@@ -42,7 +45,10 @@ def test_colour_grows_from_an_eighth_and_grey_as_before():
     colour, grey = gan.conditional(3, 32, 10, 64), gan.conditional(1, 28, 10, 64)
     assert colour.thorough
     assert colour.stages[0].shape == (256, 4, 4)
-    assert sum(value.numel() * value.element_size() for value in colour.state_dict().values()) < 16 * 2**20
+    assert (
+        sum(value.numel() * value.element_size() for value in colour.state_dict().values())
+        < 16 * 2**20
+    )
     assert not grey.thorough
     assert grey.stages[0].shape == (128, 7, 7)
     _, x = colour.eval().sample(torch.arange(3), stream(0, "test"))
@@ -54,13 +60,15 @@ def test_colour_grows_from_an_eighth_and_grey_as_before():
 def test_spectral_bounds_hold_and_are_single_precision_in_half():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        net = critic.ResidualCritic(3, 16, 3, width=16)
+        net = gan.ResidualCritic(3, 16, 3, width=16)
     x, y = torch.rand(8, 3, 16, 16, generator=stream(0, "test")), torch.arange(8) % 3
     for _ in range(50):
         net.judge(x, y)
     for layer in net.modules():
         if hasattr(layer, "parametrizations"):
-            assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(1, abs=0.05)
+            assert float(
+                torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)
+            ) == pytest.approx(1, abs=0.05)
     exact = net.eval().judge(x, y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = net.judge(x, y)
@@ -71,7 +79,7 @@ def test_spectral_bounds_hold_and_are_single_precision_in_half():
 
 def test_the_thorough_critic_learns_classes_and_its_generator_hears_of_them():
     images, net = colours(), deep()
-    history = contest.train_gan(net, images, Recipe(epochs=25, batch=16, lr=4e-3))
+    history = gan.train_gan(net, images, TrainingRecipe(epochs=25, batch=16, lr=4e-3))
     assert history.loss[-1] < history.loss[0] / 2
     y = torch.arange(60) % 3
     with torch.no_grad():
@@ -79,7 +87,7 @@ def test_the_thorough_critic_learns_classes_and_its_generator_hears_of_them():
     brightest = made.mean((2, 3)).argmax(1)
     assert float((brightest == y).float().mean()) > 0.8
     norms = [layer for layer in net.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
-    assert {int(norm.num_batches_tracked) for norm in norms} == {contest.BATCHES}
+    assert {int(norm.num_batches_tracked) for norm in norms} == {gan.BATCHES}
     assert {norm.momentum for norm in norms} == {0.1}
 
 
@@ -97,21 +105,29 @@ def stopping(after):
 
 @pytest.mark.parametrize("make", [plain, deep])
 @pytest.mark.parametrize("after", [1, 3, 7])
-def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(make, after, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(
+    make, after, tmp_path, monkeypatch
+):
     images = bars(64) if make is plain else colours()
     whole, told = make(), []
-    expected = contest.train_gan(whole, images, SHORT, seed=3)
-    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
-    monkeypatch.setattr("hardcase.training.telling.EVERY", 2)
+    expected = gan.train_gan(whole, images, SHORT, seed=3)
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr("hardcase.training.loop.EVERY", 2)
     with pytest.raises(StopError):
-        contest.train_gan(make(), images, SHORT, seed=3, progress=stopping(after), kept=tmp_path / "kept")
+        gan.train_gan(
+            make(), images, SHORT, seed=3, progress=stopping(after), kept=tmp_path / "kept"
+        )
     if after > 1:
-        assert (tmp_path / "kept" / unfinished.STATE).exists()
+        assert (tmp_path / "kept" / loop.STATE).exists()
         assert (tmp_path / "kept" / "samples.png").read_bytes().startswith(b"\x89PNG")
     again = make(seed=9 if after > 1 else 0)
-    history = contest.train_gan(again, images, SHORT, seed=3, progress=told.append, kept=tmp_path / "kept")
+    history = gan.train_gan(
+        again, images, SHORT, seed=3, progress=told.append, kept=tmp_path / "kept"
+    )
     assert history.loss == expected.loss
-    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), again.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.state_dict().values(), again.state_dict().values())
+    )
     assert [report.warning for report in told if report.warning] == (
         [f"goes on after step {told[0].step}, where it was stopped"] if after > 1 else []
     )
@@ -119,17 +135,21 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(make, after, tm
 
 @pytest.mark.parametrize("damage", ["truncated", "another network", "another device"])
 def test_what_cannot_be_gone_on_from_is_begun_anew(damage, tmp_path, monkeypatch):
-    monkeypatch.setattr(unfinished, "SECONDS", 0.0)
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
     images, kept, told = bars(64), tmp_path / "kept", []
-    first = gan.Gan(1, 12, 3, latent=5, widths=(8, 8, 8)) if damage == "another network" else plain()
-    contest.train_gan(first, images, SHORT, kept=kept)
-    state = kept / unfinished.STATE
+    first = (
+        gan.Gan(1, 12, 3, latent=5, widths=(8, 8, 8)) if damage == "another network" else plain()
+    )
+    gan.train_gan(first, images, SHORT, kept=kept)
+    state = kept / loop.STATE
     if damage == "truncated":
         state.write_bytes(state.read_bytes()[:-100])
     if damage == "another device":
         state.write_bytes(state.read_bytes().replace(b'place\\": \\"cpu', b'place\\": \\"gpu'))
     net, fresh = plain(), plain()
-    contest.train_gan(net, images, SHORT, kept=kept, progress=told.append)
-    contest.train_gan(fresh, images, SHORT)
+    gan.train_gan(net, images, SHORT, kept=kept, progress=told.append)
+    gan.train_gan(fresh, images, SHORT)
     assert "begins anew" in told[0].warning
-    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), fresh.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(net.state_dict().values(), fresh.state_dict().values())
+    )

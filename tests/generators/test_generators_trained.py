@@ -24,7 +24,7 @@ def brightest(x):
 
 def trained(**options):
     options = {"latent": 4, "epochs": 20, **options}
-    return generators.trained("vae", TRAIN, TEST, **options)
+    return generators.trained_generator("vae", TRAIN, TEST, **options)
 
 
 def test_a_generator_is_kept_and_found_again(cache):
@@ -42,9 +42,9 @@ def test_a_generator_is_kept_and_found_again(cache):
     assert weights(again) == weights(net)
     (folder,) = (cache / "networks").iterdir()
     assert folder.name.startswith("vae-linear-")
-    assert weights(generators.load(folder, data=TRAIN.hash)[0]) == weights(net)
+    assert weights(generators.load_generator(folder, data=TRAIN.hash)[0]) == weights(net)
     with pytest.raises(Problem, match="trained on other data"):
-        generators.load(folder, data=TEST.hash)
+        generators.load_generator(folder, data=TEST.hash)
 
 
 def test_the_same_seed_gives_the_same_bytes_again(cache, monkeypatch):

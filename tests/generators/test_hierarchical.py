@@ -5,10 +5,10 @@ import torch
 
 from hardcase import generators
 from hardcase.errors import Problem
-from hardcase.generators.hierarchical import Hierarchical, hierarchical, reconstruct
+from hardcase.generators.vae import Hierarchical, hierarchical, reconstruct_hierarchical
 from hardcase.randomness import stream
 from hardcase.training.loop import fit, own_randomness
-from hardcase.training.recipe import Recipe
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state
 
 
@@ -49,8 +49,8 @@ def test_too_small_pictures_are_refused():
 def test_it_learns_what_tells_images_apart():
     images, net = bars(120, size=16), small()
     before = global_state()
-    goal = reconstruct(images, beta=0.1)
-    history = fit(net, images, goal, Recipe(epochs=6, batch=24, lr=3e-3), seed=0)
+    goal = reconstruct_hierarchical(images, beta=0.1)
+    history = fit(net, images, goal, TrainingRecipe(epochs=6, batch=24, lr=3e-3), seed=0)
     assert history.loss[-1] < goal.chance
     assert before == global_state()
     x = images.x[:6].float() / 255
@@ -59,5 +59,7 @@ def test_it_learns_what_tells_images_apart():
 
 
 def test_it_is_built_by_name():
-    net = generators.build("vae", kind="hierarchical", channels=3, size=32, classes=10, latent=256)
+    net = generators.build_generator(
+        "vae", kind="hierarchical", channels=3, size=32, classes=10, latent=256
+    )
     assert isinstance(net, Hierarchical)

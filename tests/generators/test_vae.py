@@ -6,7 +6,8 @@ import torch
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.vae import reconstruct
-from hardcase.training import Recipe, fit
+from hardcase.training.loop import fit
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 KINDS = ["linear", "conv", "conditional"]
@@ -14,7 +15,7 @@ KINDS = ["linear", "conv", "conditional"]
 
 
 def fresh(kind, *, channels=1, size=28, latent=5, classes=3, seed=0):
-    return generators.build(
+    return generators.build_generator(
         "vae", kind=kind, channels=channels, size=size, classes=classes, latent=latent, seed=seed
     ).eval()
 
@@ -59,7 +60,9 @@ def test_a_conditional_vae_needs_the_label_and_uses_it_on_both_sides():
     with pytest.raises(Problem, match="needs the label"):
         net.encode(x)
     assert not torch.equal(net.encode(x, zeros)[0], net.encode(x, ones)[0])
-    assert not torch.equal(net.decode(torch.zeros(2, 5), zeros), net.decode(torch.zeros(2, 5), ones))
+    assert not torch.equal(
+        net.decode(torch.zeros(2, 5), zeros), net.decode(torch.zeros(2, 5), ones)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +77,11 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_global_state(kind):
 
 
 def test_sinvads_linear_network_and_eight_convolutions():
-    linear = [tuple(value.shape) for name, value in fresh("linear", latent=400).named_parameters() if value.ndim == 2]
+    linear = [
+        tuple(value.shape)
+        for name, value in fresh("linear", latent=400).named_parameters()
+        if value.ndim == 2
+    ]
     assert linear == [(1600, 784), (800, 1600), (1600, 400), (784, 1600)]
     conv = fresh("conv")
     for side in (conv.encoder, conv.decoder):
@@ -92,8 +99,13 @@ def test_the_loss_is_the_negative_lower_bound():
         image = net.decode(mean + (0.5 * logvar).exp() * noise).double()
         painted = -(x * image.log() + (1 - x) * (1 - image).log()).sum() / 16
         posterior = torch.distributions.Normal(mean, (0.5 * logvar).exp())
-        divergence = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum() / 16
-        torch.testing.assert_close(found.double(), painted + beta * divergence.double(), rtol=1e-4, atol=1e-3)
+        divergence = (
+            torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum()
+            / 16
+        )
+        torch.testing.assert_close(
+            found.double(), painted + beta * divergence.double(), rtol=1e-4, atol=1e-3
+        )
 
 
 def test_knowing_nothing_costs_what_painting_the_mean_image_costs():
@@ -109,7 +121,7 @@ def test_training_learns_to_paint(kind):
     images = bars(64, size=8)
     net = fresh(kind, size=8, latent=4)
     goal = reconstruct(images)
-    history = fit(net, images, goal, Recipe(epochs=60, batch=32, lr=3e-3), seed=0)
+    history = fit(net, images, goal, TrainingRecipe(epochs=60, batch=32, lr=3e-3), seed=0)
     assert history.loss[-1] < goal.chance
     x = images.x.float() / 255
     blind = (x - x.mean(0)).square().mean()
@@ -118,8 +130,8 @@ def test_training_learns_to_paint(kind):
 
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(Problem, match="no generator 'vea'"):
-        generators.build("vea", kind="linear", channels=1, size=8, classes=2, latent=2)
+        generators.build_generator("vea", kind="linear", channels=1, size=8, classes=2, latent=2)
     with pytest.raises(Problem, match="no kind of vae 'liner'"):
-        generators.build("vae", kind="liner", channels=1, size=8, classes=2, latent=2)
+        generators.build_generator("vae", kind="liner", channels=1, size=8, classes=2, latent=2)
     with pytest.raises(Problem, match="3x3 pixels are too few"):
         fresh("conv", size=3)

@@ -6,14 +6,22 @@ from torch.nn import functional
 
 from hardcase import generators
 from hardcase.errors import Problem
-from hardcase.generators.joint import _partners, train_jointly
-from hardcase.generators.pictures import sheet
-from hardcase.generators.vqvae import VqVae, healthy, image_discriminator, latent_discriminator, own_loss, reconstruct
+from hardcase.generators.quality import sheet
+from hardcase.generators.vqvae import (
+    VqVae,
+    _partners,
+    healthy,
+    image_discriminator,
+    latent_discriminator,
+    own_loss,
+    reconstruct,
+    train_jointly,
+)
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
-from hardcase.training import Recipe, fit
-from hardcase.training.duel import Player, duel
-from hardcase.training.loop import own_randomness
+from hardcase.training.adversarial import Player, duel
+from hardcase.training.loop import fit, own_randomness
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)
@@ -26,7 +34,7 @@ def small(seed=0, **options):
 
 def taught(**options):
     net = small(**options)
-    fit(net, IMAGES, reconstruct(IMAGES), Recipe(epochs=40, batch=16, lr=3e-3), seed=0)
+    fit(net, IMAGES, reconstruct(IMAGES), TrainingRecipe(epochs=40, batch=16, lr=3e-3), seed=0)
     return net
 
 
@@ -38,10 +46,16 @@ def net():
 @pytest.mark.parametrize("kind", ["ema", "gradient"])
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (3, 64)])
 def test_shapes_and_range(kind, channels, size):
-    net = generators.build("vqvae", kind=kind, channels=channels, size=size, classes=3, latent=16).eval()
+    net = generators.build_generator(
+        "vqvae", kind=kind, channels=channels, size=size, classes=3, latent=16
+    ).eval()
     x = torch.rand(2, channels, size, size)
     z = net.encode(x)
-    assert z.shape == (2, *net.code_shape) == (2, 16, *[size // (2 if (channels, size) == (3, 32) else 4)] * 2)
+    assert (
+        z.shape
+        == (2, *net.code_shape)
+        == (2, 16, *[size // (2 if (channels, size) == (3, 32) else 4)] * 2)
+    )
     image = net.decode(z * 100)
     assert image.shape == x.shape
     assert image.min() >= 0
@@ -98,7 +112,9 @@ def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
     made, before = [], global_state()
     for seed in (0, 0, 1):
         other = taught_copy(net)
-        history = train_jointly(other, IMAGES, Recipe(epochs=2, batch=32, lr=1e-3), mix=0.3, seed=seed)
+        history = train_jointly(
+            other, IMAGES, TrainingRecipe(epochs=2, batch=32, lr=1e-3), mix=0.3, seed=seed
+        )
         assert history.steps == 4
         assert not other.training
         made.append(weights(other))
@@ -110,7 +126,9 @@ def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
 def test_weight_of_the_discriminators_matters_and_zero_leaves_the_plain_loss(net):
     def joint(*given):
         other = taught_copy(net)
-        train_jointly(other, IMAGES, Recipe(epochs=1, batch=32, lr=1e-3), mix=0.3, weights=given)
+        train_jointly(
+            other, IMAGES, TrainingRecipe(epochs=1, batch=32, lr=1e-3), mix=0.3, weights=given
+        )
         return weights(other)
 
     assert len({joint(0.0, 0.0), joint(0.1, 0.0), joint(0.0, 0.1)}) == 3
@@ -123,11 +141,21 @@ def test_a_duel_moves_each_players_own_networks_only():
 
     def pull(net, goal):
         return lambda x, y, noise: (
-            (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean() + 0 * (one.weight + two.weight).sum()
+            (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean()
+            + 0 * (one.weight + two.weight).sum()
         )
 
-    players = (Player(nets=[one], loss=pull(one, 1.0), lr=0.05), Player(nets=[two], loss=pull(two, -1.0), lr=0.0001))
-    history = duel(players, IMAGES, Recipe(epochs=30, batch=32, lr=1, schedule="constant"), seed=0, after=seen.append)
+    players = (
+        Player(nets=[one], loss=pull(one, 1.0), lr=0.05),
+        Player(nets=[two], loss=pull(two, -1.0), lr=0.0001),
+    )
+    history = duel(
+        players,
+        IMAGES,
+        TrainingRecipe(epochs=30, batch=32, lr=1, schedule="constant"),
+        seed=0,
+        after=seen.append,
+    )
     assert seen == list(range(1, 61))
     assert history.loss[-1] < history.loss[0] * 0.2, "the first player's loss is reported"
     assert (one.weight - start[0]).abs() > 0.1

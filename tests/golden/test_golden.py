@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardcase.methods import argus, cw, fgsm, pgd, sinvad, sinvad_paper
-from hardcase.spaces.library import collect
-from hardcase.spaces.vae import Latent
-from hardcase.spaces.vqvae import Grid
+from hardcase.methods import argus, cw, fgsm, pgd, sinvad
+from hardcase.methods.sinvad import sinvad_paper
+from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.testing.methods import search
 from hardcase.testing.toys import ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
 
@@ -24,7 +23,9 @@ SPACE, GRID = Latent(ToyAutoencoder()), Grid(ToyQuantiser())
 def partners(space):
     images = toy_images(40, seed=1)
     return collect(
-        images, lambda x: space.encode(x, torch.zeros(len(x)).long(), torch.Generator())[0], device=toy_subject().device
+        images,
+        lambda x: space.encode(x, torch.zeros(len(x)).long(), torch.Generator())[0],
+        device=toy_subject().device,
     )
 
 

@@ -3,14 +3,9 @@
 import pytest
 import torch
 
-from hardcase.guides.adaptive import Adaptive, Learning
-from hardcase.guides.features import score, tenths
-from hardcase.guides.hits import Hits
-from hardcase.guides.picks import PICKS, Board
-from hardcase.guides.plain import Deviating, FailingOnly
-from hardcase.guides.pools import Pools
-from hardcase.guides.schedules import Fading, Recent
-from hardcase.guides.strategies import Facts, Strategies
+from hardcase.guides.adapt import Adaptive, Learning, Pools, score, tenths
+from hardcase.guides.corpus import Fading, Recent
+from hardcase.guides.units import PICKS, Board, Deviating, Facts, FailingOnly, Hits, Strategies
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.types import Probe, Seeds
@@ -59,7 +54,9 @@ def strategies(**options):
 
 def adaptive(**options):
     fixed = torch.zeros(UNITS, 17)
-    return Adaptive("a", Shown(), fixed, LeavesLabel(), 3, Learning(parents=4, memory=10, **options))
+    return Adaptive(
+        "a", Shown(), fixed, LeavesLabel(), 3, Learning(parents=4, memory=10, **options)
+    )
 
 
 def learn(guide, probes, rng):
@@ -69,7 +66,9 @@ def learn(guide, probes, rng):
         guide.update(probe(one.activations["units"], rows=rows, aim=aim))
 
 
-@pytest.mark.parametrize("make", [strategies, lambda: adaptive(together=True)], ids=["strategies", "adaptive"])
+@pytest.mark.parametrize(
+    "make", [strategies, lambda: adaptive(together=True)], ids=["strategies", "adaptive"]
+)
 def test_shards_merged_in_order_know_what_one_pass_knows(make):
     looks = [probe(values(i)) for i in range(6)]
     whole, parts = make(), make()
@@ -134,7 +133,9 @@ def test_picks_go_where_they_say():
     share = drawn["often"].bincount(minlength=UNITS) / 2000
     assert torch.allclose(share, torch.arange(UNITS) / 66, atol=0.03), "in proportion to hits"
     share = drawn["rarely"].bincount(minlength=UNITS) / 2000
-    assert torch.allclose(share, torch.arange(11, -1, -1) / 66, atol=0.03), "in proportion to what is missing"
+    assert torch.allclose(share, torch.arange(11, -1, -1) / 66, atol=0.03), (
+        "in proportion to what is missing"
+    )
     assert drawn["anything"].unique().numel() == UNITS
 
 
@@ -144,7 +145,9 @@ def test_units_near_the_threshold_are_pushed_across_or_apart():
         pick = PICKS[name](board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, stream(0))
         assert pick["unit"].tolist() == [[1, 2, 4, 5]]
         assert pick["sign"].tolist() == [[sign, sign, -sign, -sign]]
-    nothing = PICKS["across"](board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, stream(0))
+    nothing = PICKS["across"](
+        board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, stream(0)
+    )
     assert not nothing["sign"].any()
 
 
@@ -163,7 +166,10 @@ def test_strategies_take_turns_when_a_list_starts_and_stay_while_it_goes_on():
 
 def test_scores_are_the_product_of_features_and_vector():
     rng = stream(5)
-    vector, fixed = torch.randn(4, 29, generator=rng), (torch.rand(UNITS, 17, generator=rng) < 0.3).float()
+    vector, fixed = (
+        torch.randn(4, 29, generator=rng),
+        (torch.rand(UNITS, 17, generator=rng) < 0.3).float(),
+    )
     hits = torch.randint(0, 4, (4, UNITS), generator=rng)
     failing = torch.rand(4, UNITS, generator=rng) < 0.5
     table = torch.zeros(4, UNITS, 29)
@@ -171,7 +177,9 @@ def test_scores_are_the_product_of_features_and_vector():
     place = tenths(hits)
     for m, u in (place >= 0).nonzero().tolist():
         table[m, u, 19 + place[m, u]] = 1
-    assert torch.allclose(score(vector, fixed, failing, hits), (table * vector[:, None]).sum(2), atol=1e-5)
+    assert torch.allclose(
+        score(vector, fixed, failing, hits), (table * vector[:, None]).sum(2), atol=1e-5
+    )
 
 
 def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
@@ -193,7 +201,10 @@ def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
 
 
 def test_pools_remember_only_the_last_records():
-    base = {"vector": torch.arange(14.0)[:, None].expand(14, 29), "cover": torch.zeros(14, UNITS, dtype=torch.bool)}
+    base = {
+        "vector": torch.arange(14.0)[:, None].expand(14, 29),
+        "cover": torch.zeros(14, UNITS, dtype=torch.bool),
+    }
     pools = Pools(base, UNITS, 4, 10, each=False)
     assert sorted(pools.vectors[0, :, 0].tolist()) == list(map(float, range(4, 14)))
 
@@ -235,7 +246,9 @@ def test_a_walk_keeps_its_deviating_model():
 def picks_of(schedule, size, picks, *, count=4000, energy=None):
     sizes, table = torch.full((count,), size), torch.tensor(picks).expand(count, -1)
     energy = torch.ones(table.shape) if energy is None else torch.tensor(energy).expand(count, -1)
-    chosen, cursor = schedule(sizes, table, torch.zeros(count, dtype=torch.int64), energy, stream(0))
+    chosen, cursor = schedule(
+        sizes, table, torch.zeros(count, dtype=torch.int64), energy, stream(0)
+    )
     return chosen.bincount(minlength=table.shape[1]) / count, chosen, cursor
 
 
@@ -257,7 +270,9 @@ def test_entries_take_turns_and_fade():
     share, _, _ = picks_of(Fading(), 2, [10, 0])
     assert share[:2].tolist() == pytest.approx([0.5, 0.5], abs=0.03), "1 - 10 / 20"
     share, _, _ = picks_of(Fading(5.0, 0.2, 0.8), 2, [9, 0])
-    assert share[0] == pytest.approx(0.2 / (1 - 0.8 * 0.2), abs=0.03), "the code's chance ends at 0.2"
+    assert share[0] == pytest.approx(0.2 / (1 - 0.8 * 0.2), abs=0.03), (
+        "the code's chance ends at 0.2"
+    )
 
 
 def test_power_prefers_entries_that_can_still_change():

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges.calibration import calibrate
+from hardcase.judges.calibration import People, calibrate
 from hardcase.judges.panel import Signals
-from hardcase.judges.people import People
-from hardcase.judges.rules import Rule
-from hardcase.judges.scoring import auroc
+from hardcase.judges.rules import Rule, auroc
 
 RULES = {
     "label_kept": Rule(signals=("classifiers",), weights=(1.0,), bias=0.0),
@@ -26,7 +24,9 @@ def rated(count=400, generators=4, noise=0.8, seed=0):
         x=torch.zeros(count, 1, 2, 2, dtype=torch.uint8),
         expected=torch.full((count,), 2),
         predicted=torch.ones(count, dtype=torch.int64),
-        generator=tuple(f"g{i % generators}" for i in torch.randperm(count, generator=rng).tolist()),
+        generator=tuple(
+            f"g{i % generators}" for i in torch.randperm(count, generator=rng).tolist()
+        ),
         rater1=seen,
         rater2=torch.where(erring, torch.where(seen == 2, 1, 2), seen),
     )
@@ -69,9 +69,13 @@ def test_a_generator_is_scored_by_rules_that_have_not_seen_it():
     truth = people.label_kept
     inside = fold == 2
     lied = torch.where(inside & (truth >= 0), 1 - truth, truth)
-    before, after = (_pooled(RULES["label_kept"], signals, each, each == 1, fold) for each in (truth, lied))
+    before, after = (
+        _pooled(RULES["label_kept"], signals, each, each == 1, fold) for each in (truth, lied)
+    )
     assert torch.equal(before[0][inside], after[0][inside])
-    assert [said for said, own in zip(before[1], inside) if own] == [said for said, own in zip(after[1], inside) if own]
+    assert [said for said, own in zip(before[1], inside) if own] == [
+        said for said, own in zip(after[1], inside) if own
+    ]
     assert not torch.allclose(before[0][~inside], after[0][~inside])
 
 

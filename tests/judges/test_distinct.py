@@ -8,14 +8,19 @@ from hardcase.judges.distinct import SMALLEST, groups
 def planted(sizes=(20, 15), spread=0.02, strays=2, seed=0):
     rng = torch.Generator().manual_seed(seed)
     centres = torch.nn.functional.normalize(torch.randn(len(sizes), 16, generator=rng), dim=1)
-    rows = [centre + spread * torch.randn(size, 16, generator=rng) for centre, size in zip(centres, sizes)]
+    rows = [
+        centre + spread * torch.randn(size, 16, generator=rng)
+        for centre, size in zip(centres, sizes)
+    ]
     return torch.cat([*rows, centres[0] + 0.3 * torch.randn(strays, 16, generator=rng)])
 
 
 def found(features, expected=0, predicted=1):
     count = len(features)
     whole = [torch.full((count,), value) for value in (expected, predicted)]
-    return groups(features, *whole, torch.arange(count, 0, -1).float(), torch.Generator().manual_seed(0))
+    return groups(
+        features, *whole, torch.arange(count, 0, -1).float(), torch.Generator().manual_seed(0)
+    )
 
 
 def test_planted_clusters_are_found_whole_and_stable():
@@ -53,7 +58,11 @@ def test_other_classes_are_other_faults():
     features = planted(sizes=(6,), strays=0)
     pair = torch.tensor([0, 0, 1, 1, 2, 2])
     seen = groups(features, pair, (pair + 1) % 3, torch.ones(6), torch.Generator().manual_seed(0))
-    assert [(group.expected, group.predicted, len(group.rows)) for group in seen] == [(0, 1, 2), (1, 2, 2), (2, 0, 2)]
+    assert [(group.expected, group.predicted, len(group.rows)) for group in seen] == [
+        (0, 1, 2),
+        (1, 2, 2),
+        (2, 0, 2),
+    ]
 
 
 def test_nothing_is_no_group():

@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from hardcase.judges.density import Density
-from hardcase.judges.lessons import Shares, attacked, lesson
-from hardcase.judges.members import FEATURES, Member, Seat
-from hardcase.judges.views import VIEWS, even
+from hardcase.judges.panel import FEATURES, VIEWS, Density, Member, Seat, even
+from hardcase.judges.teach import Shares, attacked, lesson
 from hardcase.tensors import from_bytes
 from tiny import bars
 
@@ -15,7 +13,9 @@ def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("shares", [Shares(), Shares(blended=0.0), Shares(ruined=0.0), Shares(blended=0.5, ruined=0.5)])
+@pytest.mark.parametrize(
+    "shares", [Shares(), Shares(blended=0.0), Shares(ruined=0.0), Shares(blended=0.5, ruined=0.5)]
+)
 def test_targets_are_shares_and_nothing_is_only_said_of_ruins(shares):
     images = bars(64)
     x, y = from_bytes(images.x), images.y

@@ -3,12 +3,25 @@
 import pytest
 import torch
 
-from hardcase.judges.blends import blend, towards
-from hardcase.judges.changes import Bend, bend, mirror, retouch
-from hardcase.judges.density import Density
-from hardcase.judges.drawing import Dice, background, cloud, content, with_shades_of
-from hardcase.judges.made import examination
-from hardcase.judges.ruins import OFTEN, RUINS, SHARED, ruin
+from hardcase.judges.panel import Density
+from hardcase.judges.synthetic import (
+    OFTEN,
+    RUINS,
+    SHARED,
+    Bend,
+    Dice,
+    background,
+    bend,
+    blend,
+    cloud,
+    content,
+    examination,
+    mirror,
+    retouch,
+    ruin,
+    towards,
+    with_shades_of,
+)
 from hardcase.tensors import from_bytes
 from tiny import bars
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges.people import read_people
+from hardcase.judges.calibration import read_people
 
 
 def arrays(count=6, **changes):

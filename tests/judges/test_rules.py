@@ -14,8 +14,13 @@ def signals(count=300, seed=0):
     rng = torch.Generator().manual_seed(seed)
     truth = torch.arange(count) % 3 > 0
     good = truth * 2.0 + torch.randn(count, generator=rng)
-    columns = {name: torch.randn(count, generator=rng) for name in ("neighbours", "nearness", "likeness", "contrast")}
-    return Signals(seen=torch.zeros(count, dtype=torch.int64), classifiers=good, something=-good, **columns), truth
+    columns = {
+        name: torch.randn(count, generator=rng)
+        for name in ("neighbours", "nearness", "likeness", "contrast")
+    }
+    return Signals(
+        seen=torch.zeros(count, dtype=torch.int64), classifiers=good, something=-good, **columns
+    ), truth
 
 
 def test_logistic_regression_is_the_known_one():
@@ -39,7 +44,9 @@ def test_separable_answers_do_not_run_away():
 def test_a_strong_prior_holds():
     given, truth = signals()
     values = given.of(["neighbours"]).double()
-    assert logistic(values, truth, tight=1e6, prior=(0.7, 0.0)).tolist()[0] == pytest.approx(0.7, abs=1e-2)
+    assert logistic(values, truth, tight=1e6, prior=(0.7, 0.0)).tolist()[0] == pytest.approx(
+        0.7, abs=1e-2
+    )
 
 
 def test_votes_are_in_units_of_spread_and_are_not_fitted():
@@ -54,7 +61,9 @@ def test_votes_are_in_units_of_spread_and_are_not_fitted():
     wider = learned(votes, replace(given, neighbours=1000 * given.neighbours + 7), truth)
     assert wider.weights[1] == pytest.approx(rule.weights[1] / 1000)
     assert torch.allclose(
-        wider.evidence(replace(given, neighbours=1000 * given.neighbours + 7)), rule.evidence(given), atol=1e-4
+        wider.evidence(replace(given, neighbours=1000 * given.neighbours + 7)),
+        rule.evidence(given),
+        atol=1e-4,
     )
 
 
@@ -71,7 +80,13 @@ def test_three_answers():
 
 def test_a_rule_survives_its_card():
     rule = Rule(
-        signals=("classifiers", "contrast"), weights=(1.0, 0.5), bias=-0.3, scale=0.4, offset=1.0, low=0.1, high=0.7
+        signals=("classifiers", "contrast"),
+        weights=(1.0, 0.5),
+        bias=-0.3,
+        scale=0.4,
+        offset=1.0,
+        low=0.1,
+        high=0.7,
     )
     assert Rule.from_card(rule.to_card()) == rule
 
@@ -81,6 +96,8 @@ def test_people_correct_scale_and_offset_only():
     rule = Rule(signals=("classifiers",), weights=(10.0,), bias=3.0)
     fitted = agreeing(rule, rule.evidence(given), truth)
     assert (fitted.weights, fitted.bias) == (rule.weights, rule.bias)
-    middle = float(((rule.evidence(given) * fitted.scale + fitted.offset > 0) == truth).float().mean())
+    middle = float(
+        ((rule.evidence(given) * fitted.scale + fitted.offset > 0) == truth).float().mean()
+    )
     assert middle > 0.8
     assert fitted.scale < 0.5

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from hardcase.funnel import interval
-from hardcase.judges.scoring import auroc, auroc_interval, error_rates, precision, reliability, wilson
+from hardcase.judges.rules import auroc, auroc_interval, error_rates, precision, reliability, wilson
+from hardcase.statistics import interval
 
 
 @settings(deadline=None, max_examples=60)

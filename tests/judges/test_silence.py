@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.judges.silence import alarm, ece, silence, silent
+from hardcase.judges.distinct import alarm, ece, silence, silent
 
 
 def test_the_alarm_refuses_one_right_answer_in_twenty():

@@ -4,21 +4,22 @@ from dataclasses import replace
 
 import torch
 
-from hardcase.funnel import count
-from hardcase.judging import schooling
-from hardcase.judging.training import trained
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
+from hardcase.judges import teach
+from hardcase.judges.teach import trained
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, seeds_table, to_parquet
+from hardcase.statistics import count
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
 from tiny import bars
 
 SIZE = 12
 QUICK = replace(
-    schooling.USUAL,
-    places=schooling.USUAL.places[:2],
-    members=replace(schooling.USUAL.members, epochs=1, steps=60, batch=32),
-    density=replace(schooling.USUAL.density, epochs=1, steps=30, batch=32),
+    teach.USUAL,
+    places=teach.USUAL.places[:2],
+    members=replace(teach.USUAL.members, epochs=1, steps=60, batch=32),
+    density=replace(teach.USUAL.density, epochs=1, steps=30, batch=32),
 )
 
 
@@ -48,13 +49,19 @@ def made_run(folder, x, y, found, *, predicted=None, kind=None, record=None):
         confidence=torch.full((len(found),), 0.9), score=torch.zeros(len(found)), distance=torch.ones(len(found)),
         queries=torch.arange(1, len(found) + 1), code=torch.zeros(len(found), 0),
     )  # fmt: skip
-    tests = findings_table(findings, x[rows], [ids[i] for i in rows.tolist()], method="made", oracle="label")
+    tests = findings_table(
+        findings, x[rows], [ids[i] for i in rows.tolist()], method="made", oracle="label"
+    )
     about = {
         "method": "made", "model": "nobody", "data": "bars", "split": "test", "classes": ["0", "1", "2"], "complete": True,
         "image": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
         "totals": {"queries": 5 * n}, "elapsed": 1.0, **(record or {}),
     }  # fmt: skip
-    counts = count(table.drop_columns(["image"]).to_pylist(), tests.select(["id", "seed", "kind"]).to_pylist(), None)
+    counts = count(
+        table.drop_columns(["image"]).to_pylist(),
+        tests.select(["id", "seed", "kind"]).to_pylist(),
+        None,
+    )
     store = Store.create(folder, {**about, **counts}, "", table)
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
     return Run(folder)

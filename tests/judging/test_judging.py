@@ -9,13 +9,12 @@ import torch
 from judged import QUICK, made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
-from hardcase.judging import choosing
-from hardcase.judging.independence import check
-from hardcase.judging.judge import FILE
-from hardcase.judging.schooling import fingerprints, parts
-from hardcase.judging.verdicts import judge_run
-from hardcase.results import Run
-from hardcase.subject import Subject
+from hardcase.judges import verdicts
+from hardcase.judges.judge import FILE
+from hardcase.judges.teach import fingerprints, parts
+from hardcase.judges.verdicts import check, judge_run
+from hardcase.models.subject import Subject
+from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
 from tiny import bars, global_state
 
@@ -69,7 +68,9 @@ def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
     said = run.record["judge"]
     assert said["calibrated"] is False
     assert said["standing"].startswith("uncalibrated")
-    assert {row["group"] for row in rows if row["group"]} == {group["name"] for group in said["groups"]}
+    assert {row["group"] for row in rows if row["group"]} == {
+        group["name"] for group in said["groups"]
+    }
     assert funnel["distinct"] == len(said["groups"])
     json.dumps(said)
 
@@ -86,7 +87,9 @@ def test_judging_again_replaces_older_verdicts(judge, tmp_path):
 
 def test_a_run_without_findings_is_judged_too(judge, tmp_path):
     _, test = splits()
-    run = judge_run(made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12)), judge)
+    run = judge_run(
+        made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12)), judge
+    )
     assert run.record["funnel"]["confirmed"] == 0
     assert run.record["funnel"]["distinct"] == 0
 
@@ -94,9 +97,11 @@ def test_a_run_without_findings_is_judged_too(judge, tmp_path):
 @pytest.mark.parametrize("role", ["subject", "peers", "generator"])
 def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
     member, density = judge.panel.members[0], judge.card["members"]["density"]
-    used = {"subject": Subject(member).hash, "peers": [Subject(judge.panel.members[1]).hash], "generator": density}[
-        role
-    ]
+    used = {
+        "subject": Subject(member).hash,
+        "peers": [Subject(judge.panel.members[1]).hash],
+        "generator": density,
+    }[role]
     hashes = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d", role: used}
     run = test_run(tmp_path / "run", record={"hashes": hashes})
     with pytest.raises(Problem, match=role):
@@ -134,14 +139,14 @@ def rated_file(path, count=60):
 
 
 def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_path):
-    fitted = choosing.calibrate(judge, rated_file(tmp_path / "rated.npz"))
+    fitted = verdicts.calibrate_on(judge, rated_file(tmp_path / "rated.npz"))
     try:
         assert fitted.calibration["label_kept"]["auroc"]["value"] > 0.9
         assert fitted.calibration["valid"]["auroc"]["value"] > 0.9
         again = quick_judge()
         assert again.rules == fitted.rules
         assert again.standing.startswith("calibrated on 60 images")
-        assert choosing.read(judge.folder).rules == fitted.rules
+        assert verdicts.read(judge.folder).rules == fitted.rules
         run = judge_run(test_run(tmp_path / "run"), again)
         assert run.record["judge"]["calibrated"] is True
         assert run.record["judge"]["calibration"]["confirmed"]["precision"]["total"] >= 0
@@ -153,11 +158,11 @@ def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     import shutil
 
     shutil.copytree(judge.folder, tmp_path / "moved")
-    moved = choosing.read(tmp_path / "moved")
-    fitted = choosing.calibrate(moved, rated_file(tmp_path / "rated.npz"))
+    moved = verdicts.read(tmp_path / "moved")
+    fitted = verdicts.calibrate_on(moved, rated_file(tmp_path / "rated.npz"))
     assert (tmp_path / "moved" / FILE).is_file()
     assert not (judge.folder / FILE).exists()
-    assert choosing.read(tmp_path / "moved").rules == fitted.rules
+    assert verdicts.read(tmp_path / "moved").rules == fitted.rules
 
 
 @pytest.mark.parametrize("content", [None, b"no arrays"])
@@ -166,7 +171,7 @@ def test_bad_files_of_ratings_are_told(judge, tmp_path, content):
     if content:
         path.write_bytes(content)
     with pytest.raises(Problem, match=r"rated\.npz"):
-        choosing.calibrate(judge, path)
+        verdicts.calibrate_on(judge, path)
 
 
 def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeypatch):
@@ -178,17 +183,19 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
         return judge
 
     monkeypatch.setattr(
-        choosing.data, "load", lambda name, *, split, offline=False: {"train": train, "test": test}[split]
+        verdicts,
+        "load",
+        lambda name, *, split, offline=False: {"train": train, "test": test}[split],
     )
-    monkeypatch.setattr(choosing.training, "trained", stub)
-    choosing.for_run(test_run(tmp_path / "run"))
+    monkeypatch.setattr(verdicts.teach, "trained", stub)
+    verdicts.for_run(test_run(tmp_path / "run"))
     assert asked == [("train", "test")]
     changed = made_run(tmp_path / "other", 255 - test.x[:4], test.y[:4], from_bytes(test.x[:4]))
     with pytest.raises(Problem, match="other data"):
-        choosing.for_run(changed)
+        verdicts.for_run(changed)
     strange = made_run(tmp_path / "strange", train.x[:70], train.y[:70], from_bytes(train.x[:4]))
     with pytest.raises(Problem, match="test-60"):
-        choosing.for_run(strange)
+        verdicts.for_run(strange)
 
 
 def test_fingerprints_and_parts():
@@ -201,16 +208,16 @@ def test_fingerprints_and_parts():
 
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
-    from hardcase.judging import asking
+    from hardcase.judges import verdicts
 
     said = []
-    monkeypatch.setattr(choosing, "for_run", lambda run, **given: judge)
-    monkeypatch.setattr(choosing, "is_ready", lambda run: False)
+    monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
+    monkeypatch.setattr(verdicts, "is_ready", lambda run: False)
     run = test_run(tmp_path / "run")
-    assert asking.finish(run, say=said.append).verdicts is None
+    assert verdicts.finish(run, say=said.append).verdicts is None
     assert "hardcase judge" in said[0]
-    assert asking.finish(run, say=said.append, train=True).verdicts is not None
+    assert verdicts.finish(run, say=said.append, train=True).verdicts is not None
     train, _ = splits()
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
-    assert asking.finish(known, say=said.append, train=True).verdicts is None
+    assert verdicts.finish(known, say=said.append, train=True).verdicts is None
     assert "learned from 6" in said[1]

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase import api, png, recipes
+from hardcase import api, context, tensors
 from hardcase.errors import Problem
 from hardcase.methods.argus import argus, argus_adaptive
-from hardcase.report.paths import ways
-from hardcase.spaces.library import collect
-from hardcase.spaces.vqvae import Grid
+from hardcase.report.pictures import ways
+from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 
@@ -26,9 +25,11 @@ def asked(tmp_path, monkeypatch):
         calls.append({"family": family, "kind": options["kind"], "mix": options.get("mix")})
         return ToyQuantiser(), {"weights": "toy"}
 
-    monkeypatch.setattr(recipes.generators, "trained", trained)
+    monkeypatch.setattr(context, "trained_generator", trained)
     return lambda name, settings: (
-        recipes.build(name, settings, recipes.Bench(subject=toy_subject(), images=test, data="npz:toy.npz")),
+        context.build_method(
+            name, settings, context.Bench(subject=toy_subject(), images=test, data="npz:toy.npz")
+        ),
         calls,
     )
 
@@ -63,19 +64,29 @@ def test_the_report_shows_the_seed_its_partner_and_the_result(tmp_path, monkeypa
     net, seeds, mix = ToyQuantiser(), toy_images(6, seed=6), 0.7
     codes = collect(toy_images(20, seed=2), net.encode, device=torch.device("cpu"))
     run = api.run(
-        subject=toy_subject(), method=argus(space=Grid(net), partners=codes, mix=mix), seeds=seeds, out=tmp_path / "run"
+        subject=toy_subject(),
+        method=argus(space=Grid(net), partners=codes, mix=mix),
+        seeds=seeds,
+        out=tmp_path / "run",
     )
     found = ways(run, {row["id"] for row in run.findings.to_pylist()})
     assert len(found) == len(run.findings) > 0
-    painted = {png.encode(picture) for picture in to_bytes(net.decode(codes.codes))}
+    painted = {tensors.encode(picture) for picture in to_bytes(net.decode(codes.codes))}
     for row in run.findings.to_pylist():
         own, partner = found[row["id"]].values()
         assert list(found[row["id"]]) == [0, pytest.approx(1 / mix)]
         seed = seeds.x[seeds.id.index(row["seed"])]
         assert (
-            png.decode(own).int() - to_bytes(net.decode(net.encode(from_bytes(seed[None]))))[0].int()
+            tensors.decode(own).int()
+            - to_bytes(net.decode(net.encode(from_bytes(seed[None]))))[0].int()
         ).abs().max() <= 1
-        assert min((png.decode(partner).int() - png.decode(one).int()).abs().max() for one in painted) <= 1
+        assert (
+            min(
+                (tensors.decode(partner).int() - tensors.decode(one).int()).abs().max()
+                for one in painted
+            )
+            <= 1
+        )
     run.report()
     page = (tmp_path / "run/report/index.html").read_text()
     assert page.count('title="partner"') == page.count('class="way"') > 0

@@ -6,12 +6,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from hardcase.campaign import Campaign, limits, run_shard
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits
 from hardcase.errors import Problem
 from hardcase.methods.diffchaser import Toward, Uncertainty, diffchaser
-from hardcase.precision import int8
+from hardcase.models.quantised import int8
 from hardcase.randomness import stream
-from hardcase.searches.pixel_genetic import PixelGenetic
+from hardcase.searches.genetic import PixelGenetic
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Feedback, Probe, Seeds
@@ -35,13 +36,18 @@ def test_fitness_is_the_gap_between_probabilities_in_the_model_that_hesitates_mo
             gaps = [sorted(p)[-k] - max(p) for p in (a, b)]
             expected.append(max(gaps))
         torch.testing.assert_close(Uncertainty(k)(probe(one, two)), torch.tensor(expected))
-    expected = [max(p[3] - max(p) for p in pair) for pair in zip(one.softmax(1).tolist(), two.softmax(1).tolist())]
+    expected = [
+        max(p[3] - max(p) for p in pair)
+        for pair in zip(one.softmax(1).tolist(), two.softmax(1).tolist())
+    ]
     torch.testing.assert_close(Toward(3)(probe(one, two)), torch.tensor(expected))
 
 
 def searched(**options):
     method = diffchaser(peers=(COPY,), **options)
-    return run_shard(Campaign(subject=SUBJECT, peers=(COPY,), method=method), IMAGES, limits(method.budget, 6))
+    return run_shard(
+        Campaign(subject=SUBJECT, peers=(COPY,), method=method), IMAGES, limits(method.budget, 6)
+    )
 
 
 def test_findings_are_images_on_which_the_copy_answers_otherwise():

@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import png
-from hardcase.cli import main
+from hardcase import tensors
+from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import catalogue, gan, vae
 from hardcase.generators.staged import Decoder, Supplied, supplied
 from hardcase.randomness import stream
-from hardcase.report.paths import ways
-from hardcase.results import Run
+from hardcase.report.pictures import ways
+from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
 from hardcase.testing.spaces import check_space
-from hardcase.training import Recipe
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images, Seeds
 from tiny import bars
 
@@ -61,11 +61,20 @@ def kept(tmp_path_factory):
 def world(kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(kept))
-    short = {"gan-small": Recipe(epochs=40, batch=16, lr=3e-3), "vae-conditional": Recipe(epochs=40, batch=16, lr=3e-3)}
+    short = {
+        "gan-small": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
+        "vae-conditional": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
+    }
     for name, recipe in short.items():
-        monkeypatch.setitem(catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=recipe, latent=8))
-    monkeypatch.setattr(gan, "small", lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8)))
-    monkeypatch.setattr(vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k))
+        monkeypatch.setitem(
+            catalogue.GENERATORS, name, replace(catalogue.GENERATORS[name], recipe=recipe, latent=8)
+        )
+    monkeypatch.setattr(
+        gan, "small", lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8))
+    )
+    monkeypatch.setattr(
+        vae, "conditional", lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k)
+    )
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(MODEL)
@@ -90,7 +99,9 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert run.record["places"][0]["number"] == 0
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
     run.report()
-    told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"]["differences"]
+    told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"][
+        "differences"
+    ]
     assert sum(place["share"] for place in told["carried"]) == pytest.approx(1, abs=1e-4)
     page = Path("run/report/index.html").read_text()
     assert "Where the generator was perturbed" in page
@@ -105,8 +116,14 @@ def test_the_way_leads_from_the_seed_to_the_test(capsys):
     found = ways(run, {row["id"] for row in run.findings.to_pylist()})
     assert len(found) == len(run.findings) > 0
     for finding in run:
-        seed, test = (png.decode(row["image"]["bytes"]).float() for row in (finding.seed, finding.row))
-        way = [seed, *(png.decode(data).float() for data in found[finding.row["id"]].values()), test]
+        seed, test = (
+            tensors.decode(row["image"]["bytes"]).float() for row in (finding.seed, finding.row)
+        )
+        way = [
+            seed,
+            *(tensors.decode(data).float() for data in found[finding.row["id"]].values()),
+            test,
+        ]
         far = [float((picture - seed).norm()) for picture in way]
         assert far == sorted(far)
         assert far[2] == pytest.approx(far[4] / 2, rel=0.2)
@@ -124,7 +141,9 @@ def test_with_checkpoints_less_is_held_and_the_tests_are_the_same_bytes(capsys):
 @pytest.mark.parametrize("kind", ["gan", "vae"])
 def test_checkpoints_hold_less_and_give_the_same_gradient(kind):
     net = (
-        gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval() if kind == "gan" else Decoder(vae.conditional(1, 12, 3, 4))
+        gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval()
+        if kind == "gan"
+        else Decoder(vae.conditional(1, 12, 3, 4))
     )
     y = torch.arange(16) % 3
     latent = net.sample(y, stream(0, "test"))[0]
@@ -218,7 +237,13 @@ def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_space
     y = torch.arange(5) % 3
     z, image = net.sample(y, stream(0, "test"))
     with torch.no_grad():
-        images = Images((image * 255).round().to(torch.uint8), y, tuple("abcde"), tuple("xyz"), context={"latent": z})
+        images = Images(
+            (image * 255).round().to(torch.uint8),
+            y,
+            tuple("abcde"),
+            tuple("xyz"),
+            context={"latent": z},
+        )
         fitted = _With(space, z)
         check_space(fitted, images=images, tolerance=0.5 / 255 + 1e-4)
     assert torch.equal(net.walk(z, y, lambda place, h: h), net(z, y))

@@ -5,8 +5,7 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_paper
-from hardcase.spaces.library import collect
-from hardcase.spaces.vae import Latent
+from hardcase.spaces.latent import Latent, collect
 from hardcase.testing.methods import search
 from hardcase.testing.toys import ToyAutoencoder, toy_images
 
@@ -15,7 +14,9 @@ SPACE = Latent(ToyAutoencoder())
 
 @pytest.fixture(scope="module")
 def codes():
-    return collect(toy_images(60, seed=3), lambda x: SPACE.vae.encode(x)[0], device=torch.device("cpu"))
+    return collect(
+        toy_images(60, seed=3), lambda x: SPACE.vae.encode(x)[0], device=torch.device("cpu")
+    )
 
 
 def test_the_budget_is_never_the_limit(codes):
@@ -28,7 +29,12 @@ def test_the_budget_is_never_the_limit(codes):
 def test_every_class_is_reached_from_every_seed(codes):
     found = search(sinvad(space=SPACE, partners=codes, every=True), images=toy_images(8)).findings
     pairs = set(zip(found.seed.tolist(), found.predicted.tolist()))
-    wanted = {(seed, c) for seed, label in enumerate(toy_images(8).y.tolist()) for c in range(4) if c != label}
+    wanted = {
+        (seed, c)
+        for seed, label in enumerate(toy_images(8).y.tolist())
+        for c in range(4)
+        if c != label
+    }
     assert pairs == wanted
 
 
@@ -44,7 +50,9 @@ def test_a_target_is_reached_and_nothing_else(codes):
 
 def test_ours_is_nearer_than_the_published_search(codes):
     ours = search(sinvad(space=SPACE, partners=codes), images=toy_images(8)).findings
-    theirs = search(sinvad_paper(space=SPACE, spread=1.5, generations=40), images=toy_images(8)).findings
+    theirs = search(
+        sinvad_paper(space=SPACE, spread=1.5, generations=40), images=toy_images(8)
+    ).findings
     assert len(ours) == 8
     assert float(ours.distance.mean()) < float(theirs.distance.mean())
 

@@ -7,7 +7,13 @@ import numpy as np
 
 
 def nc(layers, threshold):
-    return {(i, u) for i, layer in enumerate(layers) for row in layer for u, v in enumerate(row) if v > threshold}
+    return {
+        (i, u)
+        for i, layer in enumerate(layers)
+        for row in layer
+        for u, v in enumerate(row)
+        if v > threshold
+    }
 
 
 def scaled_nc(maps, threshold, order, epsilon=0.0):
@@ -28,7 +34,9 @@ def suite_nc(layers, threshold):
     found = set()
     for i, layer in enumerate(layers):
         low, high = min(map(min, layer)), max(map(max, layer))
-        found |= {(i, u) for row in layer for u, v in enumerate(row) if v - low > threshold * (high - low)}
+        found |= {
+            (i, u) for row in layer for u, v in enumerate(row) if v - low > threshold * (high - low)
+        }
     return found
 
 
@@ -43,7 +51,9 @@ def sections(values, low, high, k, cuts="right-open", top="last", constant="skip
             if math.isnan(v):
                 continue
             if still:
-                covered |= {(u, s) for s in range(k)} if constant == "all" and v == low[u] else set()
+                covered |= (
+                    {(u, s) for s in range(k)} if constant == "all" and v == low[u] else set()
+                )
                 continue
             width = (high[u] - low[u]) / k
             for s in range(k):
@@ -59,15 +69,29 @@ def sections(values, low, high, k, cuts="right-open", top="last", constant="skip
 
 
 def corners(values, low, high, equal="none"):
-    above = {u for row in values for u, v in enumerate(row) if v > high[u] or (equal != "none" and v == high[u])}
-    below = {u for row in values for u, v in enumerate(row) if v < low[u] or (equal == "both" and v == low[u])}
+    above = {
+        u
+        for row in values
+        for u, v in enumerate(row)
+        if v > high[u] or (equal != "none" and v == high[u])
+    }
+    below = {
+        u
+        for row in values
+        for u, v in enumerate(row)
+        if v < low[u] or (equal == "both" and v == low[u])
+    }
     return above, below
 
 
 def strongest(layers, k):
     """For each input, for each layer, the units of the k greatest values, greatest first, ties to the lower number."""
     rows = range(len(layers[0]))
-    rank = lambda row: sorted((u for u, v in enumerate(row) if not math.isnan(v)), key=lambda u: (-row[u], u))[:k]  # noqa: E731
+
+    def rank(row):
+        numbers = (u for u, v in enumerate(row) if not math.isnan(v))
+        return sorted(numbers, key=lambda u: (-row[u], u))[:k]
+
     return [[rank(layer[r]) for layer in layers] for r in rows]
 
 
@@ -80,17 +104,27 @@ def mcdc(kind, conditions, decisions, factor, pairs=None, flips_allowed=1):
     """Covered (condition, decision) and the number of qualified input pairs, from all pairs of inputs."""
     n, covered, qualified = len(conditions), set(), 0
     for a, b in pairs or itertools.combinations(range(n), 2):
-        flips = [i for i in range(len(conditions[0])) if (conditions[a][i] > 0) != (conditions[b][i] > 0)]
+        flips = [
+            i for i in range(len(conditions[0])) if (conditions[a][i] > 0) != (conditions[b][i] > 0)
+        ]
         if kind.startswith("sign"):
             first = flips if 1 <= len(flips) <= flips_allowed else []
             qualified += bool(first)
         else:
-            first = [i for i in range(len(conditions[0])) if changed(conditions[a][i], conditions[b][i], factor)]
+            first = [
+                i
+                for i in range(len(conditions[0]))
+                if changed(conditions[a][i], conditions[b][i], factor)
+            ]
             first = [] if flips else first
             qualified += not flips
         for j in range(len(decisions[0])):
             turned = (decisions[a][j] > 0) != (decisions[b][j] > 0)
-            hit = turned if kind.endswith("sign") else not turned and changed(decisions[a][j], decisions[b][j], factor)
+            hit = (
+                turned
+                if kind.endswith("sign")
+                else not turned and changed(decisions[a][j], decisions[b][j], factor)
+            )
             covered |= {(i, j) for i in first} if hit else set()
     return covered, qualified
 
@@ -100,7 +134,9 @@ def dsa(values, predicted, traces, classes):
     for v, c in zip(values, predicted, strict=True):
         same = [t for t, k in zip(traces, classes, strict=True) if k == c]
         near = min(same, key=lambda t: np.linalg.norm(v - t))
-        other = min(np.linalg.norm(near - t) for t, k in zip(traces, classes, strict=True) if k != c)
+        other = min(
+            np.linalg.norm(near - t) for t, k in zip(traces, classes, strict=True) if k != c
+        )
         result.append(np.linalg.norm(v - near) / other)
     return np.array(result)
 

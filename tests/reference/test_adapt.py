@@ -3,8 +3,7 @@
 import torch
 from whitebox import SUBJECT, channel_means, grid, layers, mean_then_scale, profiles, run, seeds
 
-from hardcase.guides.breeding import breed, greedy_cover
-from hardcase.guides.features import constant
+from hardcase.guides.adapt import breed, constant, greedy_cover
 from hardcase.methods.adapt import OWN, adapt_paper
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
@@ -20,7 +19,11 @@ NAMES = ("norm", "pool", "conv", "linear", "activation", "join", "other")
 
 def fixed_features():
     """Features 0 to 16, one neuron at a time."""
-    neurons = [(number, name, i) for number, (name, width) in enumerate(WIDTHS.items()) for i in range(width)]
+    neurons = [
+        (number, name, i)
+        for number, (name, width) in enumerate(WIDTHS.items())
+        for i in range(width)
+    ]
     modules = dict(SUBJECT.net.named_children())
     weight = {}
     for place, (_, name, i) in enumerate(neurons):
@@ -112,7 +115,9 @@ def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
     )
     spy, _, method = run(method, images)
     total, repeated = [0] * 20, 0
-    for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
+    for seed, (picture, label) in enumerate(
+        zip(from_bytes(images.x), images.y.tolist(), strict=True)
+    ):
         shown, hits, again = fuzz(picture, label, spy.of(seed))
         for ours, theirs in zip(spy.of(seed), shown, strict=True):
             assert torch.allclose(ours[0], theirs, atol=2e-4)
@@ -149,7 +154,8 @@ def slow_cover(records, count):
 
 def test_greedy_cover_is_the_textbook_one_for_every_group():
     covered = (
-        torch.rand(5, 12, 30, generator=stream(0, "cover")) < torch.rand(5, 12, 1, generator=stream(1, "cover")) / 2
+        torch.rand(5, 12, 30, generator=stream(0, "cover"))
+        < torch.rand(5, 12, 1, generator=stream(1, "cover")) / 2
     )
     known = torch.ones(5, 12, dtype=torch.bool)
     known[3, 7:] = False
@@ -160,10 +166,14 @@ def test_greedy_cover_is_the_textbook_one_for_every_group():
 
 
 def test_children_mix_their_parents_gene_by_gene():
-    parents = torch.stack([torch.full((50, 29), 4.0), torch.linspace(-4, 4, 50)[:, None].expand(50, 29)])
+    parents = torch.stack(
+        [torch.full((50, 29), 4.0), torch.linspace(-4, 4, 50)[:, None].expand(50, 29)]
+    )
     children = breed(parents, stream(0, "breed"))
     assert children.shape == (2, 100, 29)
     assert bool((children.abs() <= 5).all())
     noise = (children[0] - 4)[children[0] < 5]
-    assert abs(float(noise[noise < 0].std()) - 0.6) < 0.1, "half a normal distribution of size 1 spreads by 0.6"
+    assert abs(float(noise[noise < 0].std()) - 0.6) < 0.1, (
+        "half a normal distribution of size 1 spreads by 0.6"
+    )
     assert float(children[1].std(1).mean()) > 1.2, "genes of a child come from both parents"

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from hardcase.campaign import Campaign, limits, parse_keep, run_shard
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits, parse_keep
 from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.randomness import stream
-from hardcase.spaces.library import collect
-from hardcase.spaces.vqvae import Grid
+from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Budget
@@ -26,7 +26,8 @@ def found(method, keep, budget=None):
     campaign = Campaign(subject=SUBJECT, method=method, keep=parse_keep(keep), batch=64)
     shard = run_shard(campaign, IMAGES, limits(budget or method.budget, len(IMAGES)))
     return shard, {
-        (int(f), to_key(x)): int(p) for f, x, p in zip(shard.findings.seed, shard.findings.x, shard.findings.predicted)
+        (int(f), to_key(x)): int(p)
+        for f, x, p in zip(shard.findings.seed, shard.findings.x, shard.findings.predicted)
     }
 
 
@@ -58,7 +59,9 @@ def test_every_seed_meets_every_partner_of_another_class_once(library, mix):
                 expected[i, key] = answer
     assert ours == expected
     assert len(ours) > 10
-    assert int(shard.counts.queries.sum()) == asked + len(IMAGES), "each pair once, and one look at each reconstruction"
+    assert int(shard.counts.queries.sum()) == asked + len(IMAGES), (
+        "each pair once, and one look at each reconstruction"
+    )
 
 
 def slow_adaptive(own, y, library, rounds, halvings, blocks):
@@ -85,7 +88,9 @@ def slow_adaptive(own, y, library, rounds, halvings, blocks):
             order = (best - own).square().sum(0).flatten().argsort(descending=True, stable=True)
             for start in range(0, len(order), size):
                 trial = best.clone().flatten(1)
-                trial[:, order[start : start + size]] = own.flatten(1)[:, order[start : start + size]]
+                trial[:, order[start : start + size]] = own.flatten(1)[
+                    :, order[start : start + size]
+                ]
                 trial = trial.reshape_as(best)
                 _, answer, failed = says(trial, y)
                 distance = float((trial - own).square().sum().sqrt())
@@ -105,7 +110,9 @@ def test_the_adaptive_form_finds_the_nearest_code_that_a_plain_loop_finds(librar
     }
     expected = {}
     for i, (x, y) in enumerate(zip(from_bytes(IMAGES.x), IMAGES.y.tolist())):
-        for goal, (far, key) in slow_adaptive(NET.encode(x[None])[0], y, library, 2, 4, blocks).items():
+        for goal, (far, key) in slow_adaptive(
+            NET.encode(x[None])[0], y, library, 2, 4, blocks
+        ).items():
             expected[i, goal] = far
             assert (i, key) in ours
     assert best.keys() == expected.keys()

@@ -7,25 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.criteria.anatomy import Layer
-from hardcase.criteria.bits import Bits
-from hardcase.criteria.corners import Corners, LayerCorners
-from hardcase.criteria.dispersion import Dispersion
+from hardcase.criteria.criterion import Measure
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.independence import Split
-from hardcase.criteria.layer import Combinations, Strongest
-from hardcase.criteria.mcdc import Independence
-from hardcase.criteria.measure import Measure
-from hardcase.criteria.neighbour import Novelty
-from hardcase.criteria.neuron import Activated, SuiteActivated
-from hardcase.criteria.nlc import Spread
-from hardcase.criteria.ranges import Range
-from hardcase.criteria.sections import Sections
-from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
-from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
-from hardcase.criteria.taps import Whole
-from hardcase.criteria.traces import Traces
-from hardcase.criteria.units import Scaling, Selection
+from hardcase.criteria.mcdc import Independence, Split
+from hardcase.criteria.memory import Bits
+from hardcase.criteria.network import Layer, Scaling, Selection, Whole
+from hardcase.criteria.neuron import (
+    Activated,
+    Combinations,
+    Corners,
+    LayerCorners,
+    Sections,
+    Strongest,
+    SuiteActivated,
+)
+from hardcase.criteria.profile import Range
+from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
+from hardcase.criteria.trace import Dispersion, MeanSurprise, Novelty, Spread, SurpriseBuckets
 
 WIDTHS = (6, 3, 9)
 
@@ -37,9 +35,13 @@ def layers(widths=WIDTHS, mode="channel"):
 def grid(rows, widths=WIDTHS, seed=0, steps=16, nan=False):
     """Values on a coarse binary grid, so that cut points and ties are met exactly."""
     rng = torch.Generator().manual_seed(seed)
-    values = [torch.randint(-2 * steps, 2 * steps + 1, (rows, w), generator=rng) / steps for w in widths]
+    values = [
+        torch.randint(-2 * steps, 2 * steps + 1, (rows, w), generator=rng) / steps for w in widths
+    ]
     if nan:
-        values = [v.masked_fill(torch.rand(v.shape, generator=rng) < 0.1, torch.nan) for v in values]
+        values = [
+            v.masked_fill(torch.rand(v.shape, generator=rng) < 0.1, torch.nan) for v in values
+        ]
     return values
 
 
@@ -96,7 +98,9 @@ def test_neuron_coverage_scaled_within_an_input(order, epsilon):
     maps = [torch.randn(20, c, 2, 3, generator=rng) for c in (4, 7)]
     maps[0][3] = 0.5  # a layer that is constant for one input covers nothing
     selection = Selection(
-        tuple(Layer(f"l{i}", "conv", tuple(m.shape[1:]), 0) for i, m in enumerate(maps)), "channel", order
+        tuple(Layer(f"l{i}", "conv", tuple(m.shape[1:]), 0) for i, m in enumerate(maps)),
+        "channel",
+        order,
     )
     tapped = [selection.taps[f"l{i}"](m) for i, m in enumerate(maps)]
     measure = shown(Activated(selection, 0.55, Scaling("input", epsilon)), tapped)
@@ -129,7 +133,9 @@ def test_sections(cuts, top, constant, nan):
     values, known = grid(30, nan=nan), ranges()
     measure = shown(Sections(layers(), known, 8, cuts, top, constant), values)
     rows = torch.cat(values, 1).tolist()
-    expected, total = naive.sections(rows, known.low.tolist(), known.high.tolist(), 8, cuts, top, constant)
+    expected, total = naive.sections(
+        rows, known.low.tolist(), known.high.tolist(), 8, cuts, top, constant
+    )
     assert cells(measure) == expected
     assert (measure.tally().covered, measure.tally().total) == (len(expected), total)
 
@@ -148,10 +154,13 @@ def test_a_value_just_above_the_range_fills_no_section():
 @pytest.mark.parametrize("equal", ["none", "above", "both"])
 def test_corners(equal, nan):
     values, known = grid(12, nan=nan), ranges()
-    above, below = naive.corners(torch.cat(values, 1).tolist(), known.low.tolist(), known.high.tolist(), equal)
+    above, below = naive.corners(
+        torch.cat(values, 1).tolist(), known.low.tolist(), known.high.tolist(), equal
+    )
     n = sum(WIDTHS)
     tallies = {
-        c: shown(Corners(layers(), known, "both", 0, equal, c), values).tally() for c in ("corners", "both", "either")
+        c: shown(Corners(layers(), known, "both", 0, equal, c), values).tally()
+        for c in ("corners", "both", "either")
     }
     assert tallies["corners"].covered == len(above) + len(below)
     assert tallies["corners"].total == 2 * n
@@ -166,7 +175,9 @@ def test_widened_corners():
     values, known = grid(12), ranges()
     low, high = known.low - 1.0, known.high + 1.0  # two standard deviations of 0.5
     above, below = naive.corners(torch.cat(values, 1).tolist(), low.tolist(), high.tolist())
-    assert shown(Corners(layers(), known, "both", 2.0), values).tally().covered == len(above) + len(below)
+    assert shown(Corners(layers(), known, "both", 2.0), values).tally().covered == len(above) + len(
+        below
+    )
 
 
 def test_corners_by_layer():
@@ -178,7 +189,9 @@ def test_corners_by_layer():
         beyond = values[i] > high
         shares.append(beyond.any(0).double().mean().item())
         assert tally.detail["layers"][f"l{i}"]["suite"] == pytest.approx(shares[-1])
-        assert tally.detail["layers"][f"l{i}"]["mean input"] == pytest.approx(beyond.double().mean().item())
+        assert tally.detail["layers"][f"l{i}"]["mean input"] == pytest.approx(
+            beyond.double().mean().item()
+        )
         start += width
     assert tally.value == pytest.approx(sum(shares) / 3)
 
@@ -191,7 +204,9 @@ def test_strongest_units_and_their_patterns(k, nan):
     starts = [0, *np.cumsum(WIDTHS)]
     units = {starts[i] + u for row in top for i, best in enumerate(row) for u in best}
     assert cells(shown(Strongest(layers(), k), values)) == {(u, 0) for u in units}
-    ranked = {(starts[i] + u, r) for row in top for i, best in enumerate(row) for r, u in enumerate(best)}
+    ranked = {
+        (starts[i] + u, r) for row in top for i, best in enumerate(row) for r, u in enumerate(best)
+    }
     assert cells(shown(Strongest(layers(), k, ranked=True), values)) == ranked
     sets = {tuple(tuple(sorted(best)) for best in row) for row in top}
     assert shown(Combinations(layers(), k), values).value() == len(sets)
@@ -251,7 +266,9 @@ def test_relaxed_sign_sign(flips, pairs):
     rule = Independence(layers((9, 4)), (split,), "sign-sign", pairs, relax=flips / 9 + 1e-9)
     measure = shown(rule, values, ids=ids, are_seeds=seeds)
     chosen = [(t, t % 8) for t in range(8, 40)] if pairs == "seed-test" else None
-    expected, qualified = naive.mcdc("sign-sign", values[0].tolist(), values[1].tolist(), 2, chosen, flips)
+    expected, qualified = naive.mcdc(
+        "sign-sign", values[0].tolist(), values[1].tolist(), 2, chosen, flips
+    )
     relaxed = measure.tally().detail["relaxed"]
     assert (relaxed["covered"], relaxed["qualified input pairs"]) == (len(expected), qualified)
 
@@ -260,9 +277,14 @@ def test_relaxed_sign_sign(flips, pairs):
 def test_pairs_of_seed_and_test_in_any_order(kind):
     values = grid(48, (3, 4), seed=3, steps=4)
     split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
-    ids, order = torch.arange(48) % 6, torch.randperm(48, generator=torch.Generator().manual_seed(0))
+    ids, order = (
+        torch.arange(48) % 6,
+        torch.randperm(48, generator=torch.Generator().manual_seed(0)),
+    )
     rule = Independence(layers((3, 4)), (split,), kind, "seed-test")
-    mixed = shown(rule, [v[order] for v in values], ids=ids[order], are_seeds=(torch.arange(48) < 6)[order])
+    mixed = shown(
+        rule, [v[order] for v in values], ids=ids[order], are_seeds=(torch.arange(48) < 6)[order]
+    )
     chosen = [(t, t % 6) for t in range(6, 48)]
     expected, qualified = naive.mcdc(kind, values[0].tolist(), values[1].tolist(), 2.0, chosen)
     assert {tuple(cell) for cell in rule.covered(mixed.memory)[0].nonzero().tolist()} == expected
@@ -275,7 +297,9 @@ def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
     values = grid(30, (3, 4), seed=3, steps=4)
     split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
     rule = Independence(layers((3, 4)), (split,), kind, pairs)
-    measure = shown(rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5)
+    measure = shown(
+        rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5
+    )
     rest = Frame(
         {f"l{i}": v[20:] for i, v in enumerate(values)},
         torch.zeros(10, 2),
@@ -300,7 +324,10 @@ def clouds(count=200, d=5, classes=3, seed=0):
     rng = torch.Generator().manual_seed(seed)
     predicted = torch.randint(classes, (count,), generator=rng)
     mix = torch.randn(classes, d, d, generator=rng)
-    values = torch.einsum("nd,nde->ne", torch.randn(count, d, generator=rng), mix[predicted]) + 2.0 * predicted[:, None]
+    values = (
+        torch.einsum("nd,nde->ne", torch.randn(count, d, generator=rng), mix[predicted])
+        + 2.0 * predicted[:, None]
+    )
     return values, predicted
 
 
@@ -312,13 +339,21 @@ def test_likelihood_against_scipy():
     points, classes = clouds(50, seed=1)
     model = Likelihood.fit(Traces(values, predicted, predicted))
     keep = [0, 1, 3, 4]
-    densities = {c: gaussian_kde(values[predicted == c][:, keep].double().numpy().T) for c in range(3)}
-    expected = [-densities[int(c)].logpdf(p[keep].double().numpy())[0] for p, c in zip(points, classes, strict=True)]
+    densities = {
+        c: gaussian_kde(values[predicted == c][:, keep].double().numpy().T) for c in range(3)
+    }
+    expected = [
+        -densities[int(c)].logpdf(p[keep].double().numpy())[0]
+        for p, c in zip(points, classes, strict=True)
+    ]
     np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-4, atol=1e-4)
     single = Likelihood.fit(Traces(values, predicted, predicted), per_class=False)
     together = gaussian_kde(values[:, keep].double().numpy().T)
     np.testing.assert_allclose(
-        single(points, classes).numpy(), -together.logpdf(points[:, keep].double().numpy().T), rtol=1e-4, atol=1e-4
+        single(points, classes).numpy(),
+        -together.logpdf(points[:, keep].double().numpy().T),
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -339,7 +374,9 @@ def test_distance_against_brute_force(count):
     points, classes = clouds(40, seed=1)
     points[0] = values[predicted == classes[0]][0]  # a training trace itself: no surprise
     model = Distance.fit(Traces(values, predicted, predicted))
-    expected = naive.dsa(points.double().numpy(), classes.tolist(), values.double().numpy(), predicted.tolist())
+    expected = naive.dsa(
+        points.double().numpy(), classes.tolist(), values.double().numpy(), predicted.tolist()
+    )
     np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-5, atol=1e-6)
     assert float(model(points, classes)[0]) == 0
 
@@ -358,7 +395,10 @@ def test_mahalanobis_against_its_formula():
 def test_surprise_buckets_and_mean():
     values, predicted = clouds(300)
     points, classes = clouds(200, seed=1)
-    model, logits = Distance.fit(Traces(values, predicted, predicted)), torch.nn.functional.one_hot(classes, 3).float()
+    model, logits = (
+        Distance.fit(Traces(values, predicted, predicted)),
+        torch.nn.functional.one_hot(classes, 3).float(),
+    )
     surprise = model(points, classes).tolist()
     lower, upper = sorted(surprise)[20], sorted(surprise)[-20]
     measure = shown(SurpriseBuckets(layers((5,)), model, lower, upper, 50), [points], logits=logits)
@@ -370,8 +410,12 @@ def test_surprise_buckets_and_mean():
 
 def test_overflow_bucket_takes_everything_above():
     values, predicted = clouds(300)
-    rule = SurpriseBuckets(layers((5,)), Distance.fit(Traces(values, predicted, predicted)), 0.0, 2.0, 5, overflow=True)
-    buckets = rule.buckets(torch.tensor([-1.0, 0.0, 0.49, 0.5, 1.99, 2.0, 7.0, torch.inf, torch.nan]))
+    rule = SurpriseBuckets(
+        layers((5,)), Distance.fit(Traces(values, predicted, predicted)), 0.0, 2.0, 5, overflow=True
+    )
+    buckets = rule.buckets(
+        torch.tensor([-1.0, 0.0, 0.49, 0.5, 1.99, 2.0, 7.0, torch.inf, torch.nan])
+    )
     assert buckets.tolist() == [0, 1, 1, 2, 4, 5, 5, 5, 0]
 
 
@@ -391,21 +435,35 @@ def test_spread_is_the_mean_size_of_covariances():
 def test_gains_of_sums_are_what_a_row_would_add():
     values, known = grid(40), torch.arange(40) % 3
     traces = Traces(torch.cat(grid(60, seed=5), 1), torch.arange(60) % 3, torch.arange(60) % 3)
-    for rule in (Spread(layers()), Dispersion.fit(layers(), traces), MeanSurprise(layers(), Mahalanobis.fit(traces))):
+    for rule in (
+        Spread(layers()),
+        Dispersion.fit(layers(), traces),
+        MeanSurprise(layers(), Mahalanobis.fit(traces)),
+    ):
         measure = shown(rule, [v[:30] for v in values], labels=known[:30])
         rest = next(iter(frames([v[30:] for v in values], cuts=(), labels=known[30:])))
         gain = rule.gain(rest, measure.memory)
         for row in range(10):
             one = measure.fork()
             one.observe(
-                next(iter(frames([v[30 + row : 31 + row] for v in values], cuts=(), labels=known[30 + row : 31 + row])))
+                next(
+                    iter(
+                        frames(
+                            [v[30 + row : 31 + row] for v in values],
+                            cuts=(),
+                            labels=known[30 + row : 31 + row],
+                        )
+                    )
+                )
             )
             assert one.value() - measure.value() == pytest.approx(float(gain[row]), abs=1e-5)
 
 
 def test_dispersion_by_hand():
     predicted = torch.arange(60) % 3
-    traces = Traces(torch.cat(grid(60, seed=5), 1), predicted, (predicted + (torch.arange(60) % 5 == 0)) % 3)
+    traces = Traces(
+        torch.cat(grid(60, seed=5), 1), predicted, (predicted + (torch.arange(60) % 5 == 0)) % 3
+    )
     values, labels = grid(30), torch.arange(30) % 2
     right = traces.predicted == traces.label
     centres = [traces.values[right & (traces.label == c)].mean(0) for c in range(3)]

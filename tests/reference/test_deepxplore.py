@@ -4,7 +4,19 @@ import itertools
 
 import pytest
 import torch
-from whitebox import ONE, SUBJECT, TWO, channel_means, grid, layers, profiles, rms, run, scale_then_mean, seeds
+from whitebox import (
+    ONE,
+    SUBJECT,
+    TWO,
+    channel_means,
+    grid,
+    layers,
+    profiles,
+    rms,
+    run,
+    scale_then_mean,
+    seeds,
+)
 
 from hardcase.methods.deepxplore import deepxplore_code, deepxplore_paper
 from hardcase.tensors import from_bytes
@@ -43,7 +55,9 @@ def walk(start, label, looks, method, constrain):
             break
         aim = looks[step][2]
         units = [int(aim[f"{name}/unit"]) for name in names(method)]
-        x = x + STRIDE * constrain(rms(gradient(x, label, units, int(aim.get("deviating", 0)))), start, x)
+        x = x + STRIDE * constrain(
+            rms(gradient(x, label, units, int(aim.get("deviating", 0)))), start, x
+        )
     return codes, False
 
 
@@ -66,7 +80,9 @@ def brightness(move, start, x):
     ],
     ids=["code, occlusion", "paper, light", "code, free"],
 )
-def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(recipe, constraint, constrain):
+def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
+    recipe, constraint, constrain
+):
     images = seeds(6, *MODELS)
     method = recipe(
         subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), constraint=constraint, size=5, threshold=THRESHOLD,
@@ -75,7 +91,9 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(recipe, c
     spy, found, method = run(method, images, (ONE, TWO), one_by_one=True)
     covered = [set() for _ in MODELS]
     fresh = [0, 0]
-    for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
+    for seed, (picture, label) in enumerate(
+        zip(from_bytes(images.x), images.y.tolist(), strict=True)
+    ):
         looks = spy.of(seed)
         units = [[int(look[2][f"{name}/unit"]) for look in looks] for name in names(method)]
         for model, drawn in zip(covered, units, strict=True):
@@ -91,17 +109,29 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(recipe, c
         if differs:
             assert torch.equal(found[seed].x[0].float() / 255, grid(codes[-1]))
             for model, known in zip(MODELS, covered, strict=True):
-                known |= {i for i, v in enumerate(scale_then_mean(layers(model, grid(codes[-1])))) if v > THRESHOLD}
+                known |= {
+                    i
+                    for i, v in enumerate(scale_then_mean(layers(model, grid(codes[-1]))))
+                    if v > THRESHOLD
+                }
     assert fresh[0] == fresh[1], "a neuron that is covered was drawn although others were not"
     assert any(len(f) for f in found)
-    for guide, known in zip([g for g in method.guides if g.name != "deviating"], covered, strict=True):
+    for guide, known in zip(
+        [g for g in method.guides if g.name != "deviating"], covered, strict=True
+    ):
         assert set(guide.guide.memory.covered()[:, 0].nonzero().squeeze(1).tolist()) == known
 
 
 def test_the_black_square_of_the_code_is_drawn_anew_and_only_darkens():
     images = seeds(4, SUBJECT, ONE, TWO)
     method = deepxplore_code(
-        subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), constraint="blackout", size=3, stride=0.5, gradients=8
+        subject=SUBJECT,
+        peers=(ONE, TWO),
+        profile=profiles(),
+        constraint="blackout",
+        size=3,
+        stride=0.5,
+        gradients=8,
     )
     spy, _, _ = run(method, images, (ONE, TWO))
     places = set()

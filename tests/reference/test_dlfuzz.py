@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from whitebox import CLASSES, SUBJECT, channel_means, grid, layers, profiles, rms, run, scale_then_mean, seeds
+from whitebox import (
+    CLASSES,
+    SUBJECT,
+    channel_means,
+    grid,
+    layers,
+    profiles,
+    rms,
+    run,
+    scale_then_mean,
+    seeds,
+)
 
 from hardcase.methods.dlfuzz import OWN, dlfuzz_code, dlfuzz_paper
 from hardcase.tensors import from_bytes
@@ -16,12 +27,16 @@ def gradient(x, label, units, signs, rivals):
     shown = grid(x).requires_grad_()
     seen = layers(SUBJECT, shown)
     others = sum(seen["logits"][k] for k in range(CLASSES) if k != label)
-    total = rivals * others - seen["logits"][label] + 0.5 * (channel_means(seen)[units] * signs).sum()
+    total = (
+        rivals * others - seen["logits"][label] + 0.5 * (channel_means(seen)[units] * signs).sum()
+    )
     return torch.autograd.grad(total, shown)[0]
 
 
 def active(x):
-    return {i for i, value in enumerate(scale_then_mean(layers(SUBJECT, grid(x)))) if value > THRESHOLD}
+    return {
+        i for i, value in enumerate(scale_then_mean(layers(SUBJECT, grid(x)))) if value > THRESHOLD
+    }
 
 
 def fuzz(start, label, number, looks, hits, *, rivals, by_time):
@@ -53,7 +68,9 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
     return shown, adversarial
 
 
-@pytest.mark.parametrize(("recipe", "rivals", "by_time"), [(dlfuzz_code, 0.5, False), (dlfuzz_paper, 1.0, True)])
+@pytest.mark.parametrize(
+    ("recipe", "rivals", "by_time"), [(dlfuzz_code, 0.5, False), (dlfuzz_paper, 1.0, True)]
+)
 def test_looks_hits_and_findings_are_those_of_the_queue_written_out(recipe, rivals, by_time):
     images = seeds(4, SUBJECT)
     method = recipe(
@@ -66,10 +83,14 @@ def test_looks_hits_and_findings_are_those_of_the_queue_written_out(recipe, riva
         gradients=BUDGET,
     )
     assert method.search.radius == 0.02
-    method = replace(method, search=replace(method.search, radius=RADIUS))  # so that this small world queues something
+    method = replace(
+        method, search=replace(method.search, radius=RADIUS)
+    )  # so that this small world queues something
     spy, found, method = run(method, images, one_by_one=True)
     hits, entries = [0] * method.guides[0].units.count, 0
-    for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
+    for seed, (picture, label) in enumerate(
+        zip(from_bytes(images.x), images.y.tolist(), strict=True)
+    ):
         looks = spy.of(seed)
         shown, adversarial = fuzz(picture, label, seed, looks, hits, rivals=rivals, by_time=by_time)
         assert len(shown) == len(looks)

@@ -7,13 +7,14 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase.criteria import build
+from hardcase.criteria.criterion import build_criteria
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.taps import join_taps
+from hardcase.criteria.network import join_taps
 from hardcase.tensors import from_bytes
 
 tip = pytest.importorskip(
-    "dnn_tip.neuron_coverage", reason="dnn-tip is not installed: pip install --no-deps dnn-tip psutil"
+    "dnn_tip.neuron_coverage",
+    reason="dnn-tip is not installed: pip install --no-deps dnn-tip psutil",
 )
 surprise = pytest.importorskip(
     "dnn_tip.surprise", reason="dnn-tip is not installed: pip install --no-deps dnn-tip psutil"
@@ -36,7 +37,9 @@ def rounded(values):
 def shown(world):
     """Activations of every unit, layer by layer: training and test."""
     profile = world.profile(*SPECS, "dsa", "lsa", convention="dnn-tip")
-    measures = [build(spec, world.anatomy, profile, convention="dnn-tip") for spec in SPECS]
+    measures = [
+        build_criteria(spec, world.anatomy, profile, convention="dnn-tip") for spec in SPECS
+    ]
     taps = join_taps(m.taps for m in measures)
     rng = torch.Generator().manual_seed(0)
     x = from_bytes(world.images.x)
@@ -53,7 +56,9 @@ def arrays(activations, function=None):
 
 
 def peers(train):
-    low, high, spread = (arrays(train, f) for f in (lambda v: v.min(0), lambda v: v.max(0), lambda v: v.std(0)))
+    low, high, spread = (
+        arrays(train, f) for f in (lambda v: v.min(0), lambda v: v.max(0), lambda v: v.std(0))
+    )
     return {
         "nc": tip.NAC(0.0),
         "kmnc:k=16": tip.KMNC(low, high, 16),
@@ -69,17 +74,29 @@ def peers(train):
 def test_the_same_cells_are_covered(world, shown, spec):
     from dataclasses import replace
 
-    from hardcase.criteria.ranges import Range
+    from hardcase.criteria.profile import Range
 
     train, test = shown
-    measure = build(spec, world.anatomy, world.profile(spec, convention="dnn-tip"), convention="dnn-tip")
+    measure = build_criteria(
+        spec, world.anatomy, world.profile(spec, convention="dnn-tip"), convention="dnn-tip"
+    )
     if hasattr(measure.rule, "range"):
         values = torch.cat(list(train.values()), 1)
-        known = Range(values.amin(0), values.amax(0), values.mean(0), values.double().var(0, unbiased=False).float())
+        known = Range(
+            values.amin(0),
+            values.amax(0),
+            values.mean(0),
+            values.double().var(0, unbiased=False).float(),
+        )
         measure.rule = replace(measure.rule, range=known)
     with torch.no_grad():
         for part in (slice(0, 13), slice(13, 40)):
-            measure.observe(Frame({n: v[part] for n, v in test.items()}, torch.zeros(len(range(*part.indices(40))), 3)))
+            measure.observe(
+                Frame(
+                    {n: v[part] for n, v in test.items()},
+                    torch.zeros(len(range(*part.indices(40))), 3),
+                )
+            )
     _, profiles = peers(train)[spec](arrays(test))
     theirs = profiles.any(0).reshape(measure.memory.rows, -1)
     ours = measure.memory.covered().numpy()
@@ -106,13 +123,14 @@ def _without_ties(test, ours, theirs):
 def traces(seed=0, count=300):
     rng = torch.Generator().manual_seed(seed)
     predicted = torch.arange(count) % 3
-    values = torch.randn(count, 6, generator=rng) @ torch.randn(6, 6, generator=torch.Generator().manual_seed(9))
+    values = torch.randn(count, 6, generator=rng) @ torch.randn(
+        6, 6, generator=torch.Generator().manual_seed(9)
+    )
     return values + predicted[:, None], predicted
 
 
 def test_distance_based_surprise():
-    from hardcase.criteria.surprise import Distance
-    from hardcase.criteria.traces import Traces
+    from hardcase.criteria.surprise import Distance, Traces
 
     (values, predicted), (points, classes) = traces(), traces(1, 50)
     theirs = surprise.DSA(values.numpy(), predicted.numpy())(points.numpy(), classes.numpy())
@@ -121,8 +139,7 @@ def test_distance_based_surprise():
 
 
 def test_likelihood_and_mahalanobis_surprise(capsys):
-    from hardcase.criteria.surprise import Likelihood, Mahalanobis
-    from hardcase.criteria.traces import Traces
+    from hardcase.criteria.surprise import Likelihood, Mahalanobis, Traces
 
     (values, predicted), (points, classes) = traces(), traces(1, 50)
     known = Traces(values, predicted, predicted)
@@ -134,7 +151,9 @@ def test_likelihood_and_mahalanobis_surprise(capsys):
         )
         by_class = by_class(points.double().numpy(), classes.numpy())
     np.testing.assert_allclose(
-        Likelihood.fit(known, per_class=False, most=300)(points, classes).numpy(), likelihood, rtol=1e-4
+        Likelihood.fit(known, per_class=False, most=300)(points, classes).numpy(),
+        likelihood,
+        rtol=1e-4,
     )
     np.testing.assert_allclose(Likelihood.fit(known)(points, classes).numpy(), by_class, rtol=1e-4)
     theirs = surprise.MDSA(values.double().numpy())(points.double().numpy())
@@ -143,11 +162,9 @@ def test_likelihood_and_mahalanobis_surprise(capsys):
 
 
 def test_surprise_coverage():
-    from hardcase.criteria.anatomy import Layer
-    from hardcase.criteria.surprise import Mahalanobis
-    from hardcase.criteria.surprise_coverage import SurpriseBuckets
-    from hardcase.criteria.traces import Traces
-    from hardcase.criteria.units import Selection
+    from hardcase.criteria.network import Layer, Selection
+    from hardcase.criteria.surprise import Mahalanobis, Traces
+    from hardcase.criteria.trace import SurpriseBuckets
 
     (values, predicted), (points, classes) = traces(), traces(1, 100)
     model = Mahalanobis.fit(Traces(values, predicted, predicted), per_class=False, squared=True)

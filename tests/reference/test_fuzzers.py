@@ -26,7 +26,9 @@ def wrong(x, label):
 
 def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
     images, profile = seeds(4, SUBJECT), profiles()
-    method = deephunter(subject=SUBJECT, profile=profile, criterion=f"kmnc:k={SECTIONS}", capacity=400, queries=61)
+    method = deephunter(
+        subject=SUBJECT, profile=profile, criterion=f"kmnc:k={SECTIONS}", capacity=400, queries=61
+    )
     spy, _, method = run(method, images)
     training = [channel_means(x) for x in from_bytes(profile.training().x)]
     low, high = ([f(column) for column in zip(*training, strict=True)] for f in (min, max))
@@ -61,7 +63,9 @@ def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
 
 def test_deephunters_pixel_changes_obey_the_rule_of_alpha_and_beta():
     images = seeds(4, SUBJECT)
-    spy, _, _ = run(deephunter(subject=SUBJECT, profile=profiles(), criterion="nc", queries=81), images)
+    spy, _, _ = run(
+        deephunter(subject=SUBJECT, profile=profiles(), criterion="nc", queries=81), images
+    )
     checked = 0
     for seed, _, x, aim in spy.looks:
         if not bool(aim["entry/turned"]):
@@ -91,7 +95,9 @@ def test_tensorfuzz_keeps_far_outputs_stays_near_its_seed_and_stops_at_the_first
         before = list(kept)
         for (seed, _, x, _), (own, other) in zip(step, answers, strict=True):
             assert float((x - from_bytes(images.x[seed])).abs().max()) <= 76 / 255 + 1e-6
-            assert seed not in finished or finished[seed][0] == number, "a finished seed was looked at again"
+            assert seed not in finished or finished[seed][0] == number, (
+                "a finished seed was looked at again"
+            )
             if int(own.argmax()) != int(other.argmax()):
                 finished.setdefault(seed, (number, []))[1].append(x)
                 continue

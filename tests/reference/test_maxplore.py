@@ -40,7 +40,9 @@ def gradient(x, label, group, form):
 
 
 def differ(x):
-    return len({int(layers(model, grid(x))["logits"].argmax()) for model in (SUBJECT, ONE, TWO)}) > 1
+    return (
+        len({int(layers(model, grid(x))["logits"].argmax()) for model in (SUBJECT, ONE, TWO)}) > 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,12 +57,21 @@ def differ(x):
 def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
     images = seeds(4, SUBJECT, ONE, TWO)
     method = recipe(
-        subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), form=form, k=K, walks=20, stride=STRIDE, steps=STEPS
+        subject=SUBJECT,
+        peers=(ONE, TWO),
+        profile=profiles(),
+        form=form,
+        k=K,
+        walks=20,
+        stride=STRIDE,
+        steps=STEPS,
     )
     assert method.search.walks == walks
     spy, found, _ = run(method, images, (ONE, TWO))
     stopped = 0
-    for seed, (picture, label) in enumerate(zip(from_bytes(images.x), images.y.tolist(), strict=True)):
+    for seed, (picture, label) in enumerate(
+        zip(from_bytes(images.x), images.y.tolist(), strict=True)
+    ):
         theirs = [picture]
         groups = targets(form, per, picture)
         for number in torch.linspace(0, len(groups) - 1, walks).round().int().tolist():
@@ -75,6 +86,10 @@ def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
                     x = x + STRIDE * gradient(x, label, group, form)
         ours = sorted(look[0].flatten().tolist() for look in spy.of(seed))
         assert len(ours) == len(theirs)
-        assert torch.allclose(torch.tensor(ours), torch.tensor(sorted(x.flatten().tolist() for x in theirs)), atol=1e-3)
+        assert torch.allclose(
+            torch.tensor(ours),
+            torch.tensor(sorted(x.flatten().tolist() for x in theirs)),
+            atol=1e-3,
+        )
     if form == "multi":
         assert sum(map(len, found)) == stopped > 0

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from hardcase.campaign import Campaign, limits, parse_keep, run_shard
-from hardcase.methods.watching import Profiles
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits, parse_keep
+from hardcase.methods.neurons import Profiles
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
@@ -30,7 +31,11 @@ def network(number):
     base, own = stream(0, "network"), stream(number, "twin")
     for value in net.parameters():
         drawn = [torch.randn(value.shape, generator=rng) for rng in (base, own)]
-        value.data = 2 * (drawn[0] + 0.15 * drawn[1]) / value[0].numel() ** 0.5 if value.ndim > 1 else value.data * 0
+        value.data = (
+            2 * (drawn[0] + 0.15 * drawn[1]) / value[0].numel() ** 0.5
+            if value.ndim > 1
+            else value.data * 0
+        )
     pictures = torch.rand(64, 1, 8, 8, generator=stream(4, "balance"))
     net.logits.bias.data = -net(pictures).detach().mean(0)  # no class is everybody's favourite
     return net
@@ -71,7 +76,14 @@ class Recording:
         first = len(self.looks)
         for i in range(len(probe.logits)):
             aim = {name: value[i].clone() for name, value in probe.aim.items()}
-            self.looks.append((int(probe.origin.id[i]), probe.z[i].detach().clone(), probe.x[i].detach().clone(), aim))
+            self.looks.append(
+                (
+                    int(probe.origin.id[i]),
+                    probe.z[i].detach().clone(),
+                    probe.x[i].detach().clone(),
+                    aim,
+                )
+            )
         self.calls.append(self.looks[first:])
         return self.objective(probe)
 
@@ -89,7 +101,12 @@ def run(method, images, peers=(), *, one_by_one=False):
     for number, first in enumerate(range(0, len(images), size)):
         part = images.take(torch.arange(first, first + size))
         shard = run_shard(
-            campaign, part, bounds.take(slice(first, first + size)), number=number, first=first, guides=method.guides
+            campaign,
+            part,
+            bounds.take(slice(first, first + size)),
+            number=number,
+            first=first,
+            guides=method.guides,
         )
         for guide in method.guides:
             guide.merge([shard.deltas[guide.name]])
@@ -135,7 +152,9 @@ def mean_then_scale(seen, epsilon=1e-6):
 
 
 def channel_means(seen):
-    return torch.cat([torch.stack([channel.mean() for channel in value]) for value in seen.values()])
+    return torch.cat(
+        [torch.stack([channel.mean() for channel in value]) for value in seen.values()]
+    )
 
 
 def rms(gradient):

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
 )
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "ArrowRight": (39, ""), "ArrowLeft": (37, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}  # fmt: skip
 
@@ -28,10 +33,26 @@ class Browser:
         self.read, from_browser = os.pipe()
         os.set_inheritable(to_browser, True)
         os.set_inheritable(from_browser, True)
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        flags += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ]
+        flags += [
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--hide-scrollbars",
+        ]
         shell = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
-        command = [str(PROGRAM), "--remote-debugging-pipe", f"--user-data-dir={self.home}", *flags, "about:blank"]
+        command = [
+            str(PROGRAM),
+            "--remote-debugging-pipe",
+            f"--user-data-dir={self.home}",
+            *flags,
+            "about:blank",
+        ]
         self.process = subprocess.Popen(
             ["bash", "-c", shell, "bash", *command], pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -41,7 +62,9 @@ class Browser:
         self.buffer, self.number, self.session = b"", 0, None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
             self.call(f"{domain}.enable")
 
@@ -86,13 +109,19 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme, still])
 
     def js(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def key(self, name: str) -> None:
         code, text = KEYS[name]
-        common = {"key": name, "windowsVirtualKeyCode": code, "code": "Space" if name == " " else name}
+        common = {
+            "key": name,
+            "windowsVirtualKeyCode": code,
+            "code": "Space" if name == " " else name,
+        }
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
@@ -103,10 +132,19 @@ class Browser:
             " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=box[0],
+                y=box[1],
+                button="left",
+                clickCount=1,
+            )
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)[
+            "data"
+        ]
         path.write_bytes(base64.b64decode(data))
 
     def pdf(self) -> bytes:
@@ -117,12 +155,20 @@ class Browser:
         self.js("new Promise(done => setTimeout(done, 50))")
         wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
         said = [event["params"] for event in self.events if event.get("method") in wrong]
-        console = [e["params"] for e in self.events if e.get("method") == "Runtime.consoleAPICalled"]
-        return said + [entry for entry in console if entry["type"] in ("error", "warning", "assert")]
+        console = [
+            e["params"] for e in self.events if e.get("method") == "Runtime.consoleAPICalled"
+        ]
+        return said + [
+            entry for entry in console if entry["type"] in ("error", "warning", "assert")
+        ]
 
     def requests(self) -> list[str]:
         """Every address that the page asked for, except what it holds itself."""
-        asked = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        asked = [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
         return [url for url in asked if not url.startswith("data:")]
 
     def _next(self, patience: float = 30) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardcase.funnel import count
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, seeds_table, to_parquet
+from hardcase.statistics import count
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
 
@@ -35,7 +36,9 @@ def digits(labels: Tensor, rng: torch.Generator, *, channels: int = 1, side: int
     x = torch.nn.functional.avg_pool2d(x, 3, stride=1, padding=1)
     x = x * (0.75 + 0.25 * torch.rand(len(labels), 1, 1, 1, generator=rng))
     x = torch.nn.functional.interpolate(x, size=(side, side), mode="bilinear") if side != 28 else x
-    noise = torch.rand(len(labels), channels, side, side, generator=rng) * (0.03 if channels == 1 else 0.3)
+    noise = torch.rand(len(labels), channels, side, side, generator=rng) * (
+        0.03 if channels == 1 else 0.3
+    )
     return to_bytes(x.expand(-1, channels, -1, -1) * 0.9 + noise)
 
 
@@ -76,7 +79,12 @@ def drawn_run(
     ids = [f"drawn/{i}" for i in range(seeds)]
     status = ["skipped: misclassified" if i % 20 == 3 else "skipped: reconstruction" if i % 25 == 7 else "done" for i in range(seeds)]  # fmt: skip
     done = torch.tensor([word == "done" for word in status])
-    rows = (done & (torch.rand(seeds, generator=rng) < failing)).nonzero().squeeze(1).repeat_interleave(per_seed)
+    rows = (
+        (done & (torch.rand(seeds, generator=rng) < failing))
+        .nonzero()
+        .squeeze(1)
+        .repeat_interleave(per_seed)
+    )
     spent = torch.randint(900, 2000, (seeds,), generator=rng) * done
     found = torch.bincount(rows, minlength=seeds)
     columns = {
@@ -87,11 +95,21 @@ def drawn_run(
     table = seeds_table(columns, x)
     findings = _found(x, y, rows, rng, len(classes), strength, channels, side)
     tests = findings_table(
-        findings, x[rows], [ids[i] for i in rows.tolist()], method=changes.get("method", "sinvad"), oracle="label"
+        findings,
+        x[rows],
+        [ids[i] for i in rows.tolist()],
+        method=changes.get("method", "sinvad"),
+        oracle="label",
     )
     about = record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes})
-    counts = count(table.drop_columns(["image"]).to_pylist(), tests.select(["id", "seed", "kind"]).to_pylist(), None)
-    store = Store.create(folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', table)
+    counts = count(
+        table.drop_columns(["image"]).to_pylist(),
+        tests.select(["id", "seed", "kind"]).to_pylist(),
+        None,
+    )
+    store = Store.create(
+        folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', table
+    )
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
     if history:
         store.write("history.csv", _history(len(tests), about["elapsed"]).encode())
@@ -99,7 +117,14 @@ def drawn_run(
 
 
 def _found(
-    x: Tensor, y: Tensor, rows: Tensor, rng: torch.Generator, k: int, strength: tuple[float, float], c: int, side: int
+    x: Tensor,
+    y: Tensor,
+    rows: Tensor,
+    rng: torch.Generator,
+    k: int,
+    strength: tuple[float, float],
+    c: int,
+    side: int,
 ) -> Findings:
     """Tests on the way from a seed to a digit of another class."""
     hop = torch.tensor([1, 1, 1, 5, 5, 3])[torch.randint(0, 6, (len(rows),), generator=rng)]
@@ -120,7 +145,9 @@ def _history(tests: int, elapsed: float, lines: int = 30) -> str:
     rows = ["seconds,queries,gradients,seeds_done,failing_seeds,findings"]
     for i in range(1, lines + 1):
         part = 1 - (1 - i / lines) ** 2
-        rows.append(f"{elapsed * i / lines:.3f},{5000 * i},0,{3 * i},{round(tests * part)},{round(tests * part)}")
+        rows.append(
+            f"{elapsed * i / lines:.3f},{5000 * i},0,{3 * i},{round(tests * part)},{round(tests * part)}"
+        )
     return "\n".join(rows) + "\n"
 
 

@@ -6,9 +6,11 @@ import pytest
 from browser import PROGRAM, Browser
 from drawn import drawn_run
 
-from hardcase.report import write
+from hardcase.report.page import write
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)")
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"
+)
 
 HOSTILE = ("<script>document.title='hacked'</script>", '"><img src=x onerror="document.title=1">', *"2345678", "http://a.invalid/x")  # fmt: skip
 SHOWN = "[...document.querySelectorAll('#run-1 .gallery li')].filter(e => e.offsetParent).map(e => [+e.dataset.expected, +e.dataset.predicted])"  # fmt: skip
@@ -40,7 +42,9 @@ def _quiet(browser):
     """Whatever a test does, the page complains about nothing and asks for nothing but itself."""
     yield
     assert browser.complaints() == []
-    assert all(url.startswith("file://") and url.endswith("index.html") for url in browser.requests())
+    assert all(
+        url.startswith("file://") and url.endswith("index.html") for url in browser.requests()
+    )
 
 
 def busiest(page):
@@ -59,22 +63,30 @@ def test_a_click_on_a_number_filters_the_gallery_and_the_button_undoes_it(browse
     assert shown == [[pair["expected"], pair["predicted"]]] * len(shown)
     assert 0 < len(shown) == everything.count([pair["expected"], pair["predicted"]]) < pair["tests"]
     assert (
-        browser.js(STATUS) == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} tests shown."
+        browser.js(STATUS)
+        == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} tests shown."
     )
-    assert browser.js(f"document.querySelector({json.dumps(cell)}).getAttribute('aria-pressed')") == "true"
+    assert (
+        browser.js(f"document.querySelector({json.dumps(cell)}).getAttribute('aria-pressed')")
+        == "true"
+    )
     assert browser.js("document.activeElement.className") == "clear"
     browser.click(".clear")
     assert browser.js(SHOWN) == everything
     assert browser.js(STATUS) == before
     assert browser.js(f"document.activeElement === document.querySelector({json.dumps(cell)})")
-    assert not browser.js("!!document.querySelector('[aria-pressed=true]') || !document.querySelector('.clear').hidden")
+    assert not browser.js(
+        "!!document.querySelector('[aria-pressed=true]') || !document.querySelector('.clear').hidden"
+    )
 
 
 def test_choosing_the_same_number_again_clears_the_filter(browser, page):
     browser.open(page)
     browser.click(".commonest .cell")
     assert len(browser.js(SHOWN)) < 200
-    assert browser.js("document.querySelectorAll('[aria-pressed=true]').length") == 2  # in the list and in the matrix
+    assert (
+        browser.js("document.querySelectorAll('[aria-pressed=true]').length") == 2
+    )  # in the list and in the matrix
     browser.click(".commonest .cell")
     assert len(browser.js(SHOWN)) == 200
 
@@ -87,15 +99,24 @@ def test_the_matrix_is_worked_by_keys_alone(browser, page):
             break
     assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     assert browser.js("parseFloat(getComputedStyle(document.activeElement).outlineWidth)") >= 2
-    start = browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]")
+    start = browser.js(
+        "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
+    )
     browser.key("ArrowRight")
-    moved = browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]")
+    moved = browser.js(
+        "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
+    )
     assert moved[0] == start[0]
     assert int(moved[1]) > int(start[1])
     browser.key("ArrowDown")
     assert int(browser.js("document.activeElement.dataset.expected")) > int(moved[0])
     browser.key("ArrowUp")
-    assert browser.js("[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]") == moved
+    assert (
+        browser.js(
+            "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
+        )
+        == moved
+    )
     browser.key("Enter")
     shown = browser.js(SHOWN)
     assert {tuple(pair) for pair in shown} == {(int(moved[0]), int(moved[1]))}
@@ -143,14 +164,18 @@ def test_dark_mode_is_dark_and_both_modes_can_be_read(browser, page, dark):
         "thead th",
         ".unknown .count",
     ):
-        ink = luminance(browser.js(f"getComputedStyle(document.querySelector({json.dumps(selector)})).color"))
+        ink = luminance(
+            browser.js(f"getComputedStyle(document.querySelector({json.dumps(selector)})).color")
+        )
         contrast = (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05)
         assert contrast >= 4.5, (selector, contrast)
 
 
 def test_pictures_are_loaded_and_pixelated(browser, page):
     browser.open(page)
-    assert browser.js("[...document.images].every(i => i.complete && i.naturalWidth === 28 && i.alt)")
+    assert browser.js(
+        "[...document.images].every(i => i.complete && i.naturalWidth === 28 && i.alt)"
+    )
     assert browser.js("getComputedStyle(document.images[0]).imageRendering") == "pixelated"
 
 
@@ -182,16 +207,20 @@ def test_a_filter_touches_only_its_own_run(browser, three):
 def test_print_shows_every_run_and_leaves_out_the_controls(browser, three):
     browser.open(three)
     browser.emulate(media="print")
-    assert browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)") == [True] * 3
-    hidden = (
-        "['.tabs', '.contents', '.skip'].every(s => getComputedStyle(document.querySelector(s)).display === 'none')"
+    assert (
+        browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)")
+        == [True] * 3
     )
+    hidden = "['.tabs', '.contents', '.skip'].every(s => getComputedStyle(document.querySelector(s)).display === 'none')"
     assert browser.js(hidden)
     assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     browser.emulate()
     data = browser.pdf()
     assert data.startswith(b"%PDF")
-    assert data.count(b"/Type /Page\n") + data.count(b"/Type/Page\n") + data.count(b"/Type /Page ") >= 6
+    assert (
+        data.count(b"/Type /Page\n") + data.count(b"/Type/Page\n") + data.count(b"/Type /Page ")
+        >= 6
+    )
 
 
 def test_without_scripts_all_runs_follow_each_other(browser, three):
@@ -200,11 +229,19 @@ def test_without_scripts_all_runs_follow_each_other(browser, three):
         browser.open(three)
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)") == [True] * 3
+    assert (
+        browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)")
+        == [True] * 3
+    )
 
 
 def test_hostile_names_do_nothing(browser, tmp_path):
-    run = drawn_run(tmp_path / "run", seeds=60, classes=HOSTILE, model="<script>document.title='hacked'</script>")
+    run = drawn_run(
+        tmp_path / "run",
+        seeds=60,
+        classes=HOSTILE,
+        model="<script>document.title='hacked'</script>",
+    )
     browser.open(write([run], tmp_path / "run" / "report"))
     assert browser.js("document.title").endswith("hardcase report")
     browser.click(".commonest .cell")

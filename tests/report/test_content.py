@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from drawn import drawn_run, judge
 
-from hardcase.report.choosing import spread
-from hardcase.report.content import content, plain
+from hardcase.report.content import plain, report_content
 from hardcase.report.trust import real_pairs
-from hardcase.results import Run
-from hardcase.store import read_images
+from hardcase.report.words import spread
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def section(run):
-    return content([run])["runs"][0]
+    return report_content([run])["runs"][0]
 
 
 def test_the_matrix_counts_every_test_once(run, section):
@@ -29,12 +29,19 @@ def test_the_matrix_counts_every_test_once(run, section):
     truth = Counter((row["expected"], row["predicted"]) for row in rows)
     weak = section["weakness"]
     assert {(p["expected"], p["predicted"]): p["tests"] for p in weak["pairs"]} == truth
-    shown = {(i, j): cell["tests"] for i, row in enumerate(weak["matrix"]) for j, cell in enumerate(row) if cell}
+    shown = {
+        (i, j): cell["tests"]
+        for i, row in enumerate(weak["matrix"])
+        for j, cell in enumerate(row)
+        if cell
+    }
     assert shown == truth
     first = weak["pairs"][0]
     assert first["tests"] == weak["largest"] == max(truth.values())
     pair = (first["expected"], first["predicted"])
-    assert first["seeds"] == len({row["seed"] for row in rows if (row["expected"], row["predicted"]) == pair})
+    assert first["seeds"] == len(
+        {row["seed"] for row in rows if (row["expected"], row["predicted"]) == pair}
+    )
 
 
 def test_classes_add_up_to_the_funnel(run, section):
@@ -52,7 +59,10 @@ def test_classes_add_up_to_the_funnel(run, section):
 def test_real_pairs_are_nearest_seeds_of_the_same_class(run):
     x = read_images(run.seeds.column("image")).double().flatten(1) / 255
     y = run.seeds.column("label").to_pylist()
-    truth = [min(float((x[i] - x[j]).norm()) for j in range(100) if j != i and y[j] == y[i]) for i in range(100)]
+    truth = [
+        min(float((x[i] - x[j]).norm()) for j in range(100) if j != i and y[j] == y[i])
+        for i in range(100)
+    ]
     assert np.sort(real_pairs(run)) == pytest.approx(np.sort(truth), abs=1e-4)
 
 
@@ -81,11 +91,11 @@ def test_a_history_that_is_cut_off_or_absent_is_survived(tmp_path):
     (run.folder / "history.csv").write_text(
         "seconds,queries,gradients,seeds_done,failing_seeds,findings\n1.0,10,0,1,1,2\n2.0,2"
     )
-    over = content([run])["runs"][0]["cost"]
+    over = report_content([run])["runs"][0]["cost"]
     assert over["over_time"] == [{"seconds": 1.0, "queries": 10, "findings": 2, "failing_seeds": 1}]
     assert over["last_new"] == 1.0
     (run.folder / "history.csv").unlink()
-    assert content([run])["runs"][0]["cost"]["over_time"] == []
+    assert report_content([run])["runs"][0]["cost"]["over_time"] == []
 
 
 def test_spread_takes_the_smallest_of_every_group_first():
@@ -99,12 +109,14 @@ def test_spread_takes_the_smallest_of_every_group_first():
 def test_triples_are_twelve_of_different_pairs_until_there_are_groups(section):
     pairs = [(fact["expected"], fact["predicted"]) for fact in section["triples"]]
     assert len(pairs) == len(set(pairs)) == 12
-    assert [fact["l2"] for fact in section["triples"]] == sorted(fact["l2"] for fact in section["triples"])
+    assert [fact["l2"] for fact in section["triples"]] == sorted(
+        fact["l2"] for fact in section["triples"]
+    )
 
 
 def test_triples_are_one_of_each_group_of_confirmed_tests(tmp_path):
     run = judge(drawn_run(tmp_path / "run", per_seed=2), card={"auroc": 0.9})
-    section = content([run])["runs"][0]
+    section = report_content([run])["runs"][0]
     assert run.verdicts is not None
     said = [run.verdicts[fact["id"]] for fact in section["triples"]]
     assert all(one["valid"] and one["label_kept"] for one in said)
@@ -118,7 +130,7 @@ def test_triples_are_one_of_each_group_of_confirmed_tests(tmp_path):
 
 def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):
     run = drawn_run(tmp_path / "run", per_seed=4)
-    gallery = content([run])["runs"][0]["gallery"]
+    gallery = report_content([run])["runs"][0]["gallery"]
     assert (len(gallery["tests"]), gallery["left_out"]) == (200, len(run) - 200)
     shown = {(fact["expected"], fact["predicted"]) for fact in gallery["tests"]}
     rows = run.findings.select(["expected", "predicted"]).to_pylist()
@@ -127,7 +139,7 @@ def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):
 
 def test_many_classes_are_cut_to_the_busiest_and_all_pairs_stay_in_the_json(tmp_path):
     run = drawn_run(tmp_path / "run", classes=tuple(f"class {i}" for i in range(300)))
-    weak = content([run])["runs"][0]["weakness"]
+    weak = report_content([run])["runs"][0]["weakness"]
     assert weak["shown"] == list(range(10))
     assert weak["left_out"] == 290
     assert sum(pair["tests"] for pair in weak["pairs"]) == len(run)
@@ -139,7 +151,10 @@ def test_what_was_not_tested_is_said(run, section):
     assert lines[0].startswith("5 seeds of 100: the model already gets them wrong")
     assert lines[1].startswith("4 seeds of 100: the model gets them wrong once")
     assert any("pgd" in line and "fgsm" in line for line in lines)
-    assert section["reproduce"]["command"] == "hardcase run --data drawn --method sinvad --out 'runs/a b'"
+    assert (
+        section["reproduce"]["command"]
+        == "hardcase run --data drawn --method sinvad --out 'runs/a b'"
+    )
     assert section["reproduce"]["hashes"] == {
         "subject": "5f3c1a",
         "peer 1": "9d2e77",
@@ -149,18 +164,26 @@ def test_what_was_not_tested_is_said(run, section):
 
 
 def test_runs_that_differ_are_not_called_equal(tmp_path):
-    runs = [drawn_run(tmp_path / "a", seeds=30), drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40})]
-    both = content(runs)["comparison"]
+    runs = [
+        drawn_run(tmp_path / "a", seeds=30),
+        drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40}),
+    ]
+    both = report_content(runs)["comparison"]
     assert both["same"] == {"model": True, "data": True, "seeds": True, "budget": False}
     assert "differ in the budget" in both["sentence"]
-    assert content([runs[0], Run(runs[0].folder)])["comparison"]["sentence"].endswith("the seeds and the budget.")
+    assert report_content([runs[0], Run(runs[0].folder)])["comparison"]["sentence"].endswith(
+        "the seeds and the budget."
+    )
 
 
 def test_json_has_no_number_that_json_does_not_have():
-    assert plain({"a": [math.nan, 1.5, (math.inf, 2)], 3: None}) == {"a": [None, 1.5, [None, 2]], "3": None}
+    assert plain({"a": [math.nan, 1.5, (math.inf, 2)], 3: None}) == {
+        "a": [None, 1.5, [None, 2]],
+        "3": None,
+    }
 
 
 def test_seeds_of_single_classes_have_no_pairs(tmp_path):
     run = drawn_run(tmp_path / "run", seeds=10)
     assert len(real_pairs(run)) == 0
-    assert content([run])["runs"][0]["trust"]["pairs"] is None
+    assert report_content([run])["runs"][0]["trust"]["pairs"] is None

@@ -4,9 +4,10 @@ import pytest
 import torch
 from drawn import digits, record
 
-from hardcase.report.content import content
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
+from hardcase.report.content import report_content
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, seeds_table, to_parquet
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
 
@@ -24,7 +25,9 @@ def stored(folder, change, *, count=40, code=None, **about):
         queries=torch.ones(count, dtype=torch.int64), code=torch.zeros(count, 0) if code is None else code,
     )  # fmt: skip
     rows = {"id": names, "label": labels.tolist(), "predicted": labels.tolist(), "confidence": zeros.tolist(), "status": ["done"] * count}  # fmt: skip
-    rows |= dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count)
+    rows |= dict.fromkeys(
+        ("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count
+    )
     store = Store.create(folder, record(tuple("0123456789"), **about), "", seeds_table(rows, seeds))
     part = findings_table(found, seeds, names, method="made", oracle="label")
     store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(rows, seeds)), pack_deltas({})))
@@ -32,7 +35,7 @@ def stored(folder, change, *, count=40, code=None, **about):
 
 
 def said(run):
-    return content([run])["runs"][0]["weakness"]["differences"]
+    return report_content([run])["runs"][0]["weakness"]["differences"]
 
 
 def test_a_background_that_got_brighter_is_said_with_its_interval(tmp_path):
@@ -50,15 +53,21 @@ def test_a_shift_is_told_from_other_changes(tmp_path):
     found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3)))
     moved = {row["feature"]: row for row in found["features"]}
     assert moved["x"]["rose"]["hits"] == 40
-    assert moved["x"]["fell"]["hits"] == moved["y"]["rose"]["hits"] == moved["y"]["fell"]["hits"] == 0
+    assert (
+        moved["x"]["fell"]["hits"] == moved["y"]["rose"]["hits"] == moved["y"]["fell"]["hits"] == 0
+    )
     assert not {"hue", "saturation"} & set(moved)  # grey images have neither
 
 
 def test_half_of_the_tests_are_no_rule(tmp_path):
     def half(x):
-        return torch.where((torch.arange(len(x)) % 2 == 0)[:, None, None, None], x.roll(3, 3), x.roll(-3, 3))
+        return torch.where(
+            (torch.arange(len(x)) % 2 == 0)[:, None, None, None], x.roll(3, 3), x.roll(-3, 3)
+        )
 
-    assert not [one for one in said(stored(tmp_path / "run", half))["sentences"] if one["feature"] == "x"]
+    assert not [
+        one for one in said(stored(tmp_path / "run", half))["sentences"] if one["feature"] == "x"
+    ]
 
 
 def test_the_place_that_carried_the_change_is_reported(tmp_path):
@@ -67,7 +76,9 @@ def test_the_place_that_carried_the_change_is_reported(tmp_path):
         {"number": 1, "shape": [1], "spread": 1.0, "width": 1},
     ]
     code = torch.tensor([3.0, 4.0, 0.0]).expand(40, 3)
-    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3), code=code, places=places))["carried"]
+    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3), code=code, places=places))[
+        "carried"
+    ]
     assert [place["length"] for place in found] == pytest.approx([5.0, 0.0])
     assert [place["share"] for place in found] == pytest.approx([1.0, 0.0])
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase import png
+from hardcase import tensors
 from hardcase.report import charts, pictures
 
 
@@ -18,7 +18,9 @@ def test_a_difference_is_clear_where_nothing_changed_and_tinted_where_it_did():
     seed = torch.full((1, 4, 4), 100, dtype=torch.uint8)
     test = seed.clone()
     test[0, 0, 0], test[0, 1, 1], test[0, 2, 2] = 200, 50, 150
-    shown = np.array(Image.open(io.BytesIO(pictures.difference(png.encode(seed), png.encode(test)))))
+    shown = np.array(
+        Image.open(io.BytesIO(pictures.difference(tensors.encode(seed), tensors.encode(test))))
+    )
     assert shown.shape == (4, 4, 4)
     assert (shown[..., 3] > 0).sum() == 3
     assert tuple(shown[0, 0]) == (*pictures.BRIGHTER, 255)
@@ -28,20 +30,25 @@ def test_a_difference_is_clear_where_nothing_changed_and_tinted_where_it_did():
 
 
 def test_equal_pictures_have_an_empty_difference():
-    same = png.encode(torch.full((3, 4, 4), 9, dtype=torch.uint8))
+    same = tensors.encode(torch.full((3, 4, 4), 9, dtype=torch.uint8))
     assert not np.array(Image.open(io.BytesIO(pictures.difference(same, same))))[..., 3].any()
 
 
 def test_a_colour_that_changes_without_growing_brighter_is_still_seen():
     seed, test = torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(3, 2, 2, dtype=torch.uint8)
     seed[0, 0, 0], test[1, 0, 0] = 80, 80
-    assert np.array(Image.open(io.BytesIO(pictures.difference(png.encode(seed), png.encode(test)))))[0, 0, 3] == 255
+    assert (
+        np.array(
+            Image.open(io.BytesIO(pictures.difference(tensors.encode(seed), tensors.encode(test))))
+        )[0, 0, 3]
+        == 255
+    )
 
 
 @pytest.mark.parametrize("side", [28, 300])
 def test_pictures_are_reduced_only_if_they_must_be(side):
     rng = torch.Generator().manual_seed(0)
-    files = {("test", 0, str(i)): png.encode(torch.randint(0, 256, (3, side, side), generator=rng, dtype=torch.uint8)) for i in range(30)}  # fmt: skip
+    files = {("test", 0, str(i)): tensors.encode(torch.randint(0, 256, (3, side, side), generator=rng, dtype=torch.uint8)) for i in range(30)}  # fmt: skip
     fitted = pictures._fitted(files, list(files), 400_000)
     assert sum(map(len, fitted.uris.values())) <= 400_000
     data = base64.b64decode(fitted.uris["test", 0, "3"].partition(",")[2])

@@ -9,8 +9,9 @@ import pytest
 from drawn import DIGITS, drawn_run, judge
 
 from hardcase.errors import Problem
-from hardcase.report import words, write
-from hardcase.results import Run
+from hardcase.report import words
+from hardcase.report.page import write
+from hardcase.runs.results import Run
 
 HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "'; alert(3); //", "{{ 7 * 7 }}", "</style><b>", "&amp;",
@@ -40,7 +41,12 @@ class Page(HTMLParser):
         tags = [tag for tag, _, _ in self.stack]
         if not {"script", "style", "pre", "title"} & set(tags) and not self._scale():
             block = next(
-                (n for tag, _, n in reversed(self.stack) if tag in ("p", "li", "td", "th", "dd", "figcaption", "dl")), 0
+                (
+                    n
+                    for tag, _, n in reversed(self.stack)
+                    if tag in ("p", "li", "td", "th", "dd", "figcaption", "dl")
+                ),
+                0,
             )
             self.blocks[block] = self.blocks.get(block, "") + data
 
@@ -78,7 +84,10 @@ def test_the_page_says_plainly_that_nothing_is_confirmed(one):
         summary["sentence"],
     )
     assert " ".join(summary["sentence"].replace("\u00a0", " ").split()) in page.text
-    assert "Nothing is confirmed: no judge has looked at these tests, and nobody has checked any by eye." in page.text
+    assert (
+        "Nothing is confirmed: no judge has looked at these tests, and nobody has checked any by eye."
+        in page.text
+    )
     assert page.text.count("not judged") == 4
 
 
@@ -86,7 +95,9 @@ def test_no_failing_test_is_called_a_fault(one):
     page, _, _ = one
     for sentence in re.split(r"(?<=[.:;]) ", page.text):
         if re.search(r"\bfaults?\b", sentence):
-            assert re.search(r"may be a fault|no proof|need not find more faults", sentence), sentence
+            assert re.search(r"may be a fault|no proof|need not find more faults", sentence), (
+                sentence
+            )
 
 
 def test_every_picture_has_words_and_lies_in_the_page(one):
@@ -94,13 +105,23 @@ def test_every_picture_has_words_and_lies_in_the_page(one):
     pictures = page.all("img")
     run = data["runs"][0]
     assert len(pictures) == 3 * len(run["triples"]) + 2 * len(run["gallery"]["tests"]) == 36 + 400
-    assert all(picture["alt"].strip() and picture["src"].startswith("data:image/png;base64,") for picture in pictures)
+    assert all(
+        picture["alt"].strip() and picture["src"].startswith("data:image/png;base64,")
+        for picture in pictures
+    )
 
 
 def test_nothing_is_fetched_from_anywhere(one):
     page, path, _ = one
-    links = [attrs.get("src") or attrs.get("href") for _, attrs in page.elements if attrs.keys() & {"src", "href"}]
-    assert {link.partition(":")[0] if link.startswith("data:") else link[0] for link in links} == {"data", "#"}
+    links = [
+        attrs.get("src") or attrs.get("href")
+        for _, attrs in page.elements
+        if attrs.keys() & {"src", "href"}
+    ]
+    assert {link.partition(":")[0] if link.startswith("data:") else link[0] for link in links} == {
+        "data",
+        "#",
+    }
     assert not {tag for tag, _ in page.elements} & {
         "iframe",
         "object",
@@ -113,7 +134,9 @@ def test_nothing_is_fetched_from_anywhere(one):
     }
     assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|import\(", path.read_text())
     policy = next(
-        attrs["content"] for attrs in page.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"
+        attrs["content"]
+        for attrs in page.all("meta")
+        if attrs.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy.startswith("default-src 'none'; img-src data:;")
 
@@ -124,7 +147,10 @@ def test_links_inside_the_page_arrive(one):
     assert len(ids) == len(set(ids))
     assert {link["href"][1:] for link in page.all("a")} <= set(ids)
     labelled = {
-        attrs[name] for _, attrs in page.elements for name in ("aria-labelledby", "aria-controls") if name in attrs
+        attrs[name]
+        for _, attrs in page.elements
+        for name in ("aria-labelledby", "aria-controls")
+        if name in attrs
     }
     assert labelled <= set(ids)
 
@@ -136,14 +162,22 @@ def numbers(text):
 def forms(value):
     """Every way in which the page may write what a report says."""
     if isinstance(value, dict):
-        return set().union(*(forms(inner) for inner in value.values()), *(forms(str(key)) for key in value))
+        return set().union(
+            *(forms(inner) for inner in value.values()), *(forms(str(key)) for key in value)
+        )
     if isinstance(value, list):
         return set().union({str(len(value))}, *(forms(inner) for inner in value))
     if isinstance(value, str):
         return numbers(value) | numbers(words.moment(value))
     if isinstance(value, bool) or value is None:
         return set()
-    said = [words.number(value), words.decimal(value), words.duration(value), words.percent(value), f"{round(value):,}"]
+    said = [
+        words.number(value),
+        words.decimal(value),
+        words.duration(value),
+        words.percent(value),
+        f"{round(value):,}",
+    ]
     return set().union(*(numbers(text) for text in said))
 
 
@@ -216,13 +250,13 @@ def test_ten_thousand_findings_are_reported_in_under_20_seconds(base):
 
 
 def test_only_what_is_shown_or_measured_is_decoded(base, monkeypatch):
-    from hardcase import png
-    from hardcase.report import differences
+    from hardcase import tensors
+    from hardcase.report import weakness
 
-    monkeypatch.setattr(differences, "TESTS", 100)
+    monkeypatch.setattr(weakness, "TESTS", 100)
     run, decoded = drawn_run(base / "decoding", seeds=50, per_seed=20), []
-    plain = png.decode
-    monkeypatch.setattr(png, "decode", lambda data: decoded.append(data) or plain(data))
+    plain = tensors.decode
+    monkeypatch.setattr(tensors, "decode", lambda data: decoded.append(data) or plain(data))
     write([run], base / "decoding" / "report")
     assert len(run) > 500
     assert len(decoded) <= 50 + 24 + 100 + 50  # the seeds of the measured tests are read again
@@ -230,22 +264,40 @@ def test_only_what_is_shown_or_measured_is_decoded(base, monkeypatch):
 
 def test_the_same_run_gives_the_same_report(base):
     run = drawn_run(base / "same", seeds=30)
-    first = [path.read_bytes() for path in sorted(write([run], base / "same" / "a").parent.iterdir())]
-    again = [path.read_bytes() for path in sorted(write([Run(run.folder)], base / "same" / "b").parent.iterdir())]
+    first = [
+        path.read_bytes() for path in sorted(write([run], base / "same" / "a").parent.iterdir())
+    ]
+    again = [
+        path.read_bytes()
+        for path in sorted(write([Run(run.folder)], base / "same" / "b").parent.iterdir())
+    ]
     assert first == again
     assert len(first) == 2
 
 
 def test_no_failing_test_is_no_proof(base):
-    page, _, data = written([drawn_run(base / "none", failing=0.0, history=False)], base / "none" / "report")
-    assert "found a failing test for 0 of 91 attempted seeds (0 %, 95 % interval 0 % to 4.1 %)" in page.text
+    page, _, data = written(
+        [drawn_run(base / "none", failing=0.0, history=False)], base / "none" / "report"
+    )
+    assert (
+        "found a failing test for 0 of 91 attempted seeds (0 %, 95 % interval 0 % to 4.1 %)"
+        in page.text
+    )
     assert "no proof that the model has no fault" in page.text
     assert "No test was kept." in page.text
     assert data["runs"][0]["gallery"] == {"total": 0, "left_out": 0, "tests": []}
 
 
 def test_a_run_that_reached_no_seed_is_reported(base):
-    run = drawn_run(base / "nothing", seeds=4, failing=0.0, complete=False, finished=None, accuracy=None, elapsed=0.0)
+    run = drawn_run(
+        base / "nothing",
+        seeds=4,
+        failing=0.0,
+        complete=False,
+        finished=None,
+        accuracy=None,
+        elapsed=0.0,
+    )
     for part in run.folder.glob("*/*00000*"):
         part.unlink()
     page, _, _ = written([Run(run.folder)], base / "nothing" / "report")
@@ -254,7 +306,9 @@ def test_a_run_that_reached_no_seed_is_reported(base):
 
 def test_a_bare_record_is_enough(base):
     run = drawn_run(base / "bare", seeds=20)
-    kept = {name: run.record[name] for name in ("schema", "classes", "method", "model", "data", "split")}
+    kept = {
+        name: run.record[name] for name in ("schema", "classes", "method", "model", "data", "split")
+    }
     run.store.write_record(kept)
     page, _, _ = written([Run(run.folder)], base / "bare" / "report")
     assert "sinvad found a failing test for" in page.text
@@ -263,7 +317,9 @@ def test_a_bare_record_is_enough(base):
 
 def test_a_judge_is_shown_with_its_error_rates(base):
     card = {"label_kept": {"auroc": 0.8841, "images": 432}, "calibrated": True}
-    page, _, data = written([judge(drawn_run(base / "judged"), card=card)], base / "judged" / "report")
+    page, _, data = written(
+        [judge(drawn_run(base / "judged"), card=card)], base / "judged" / "report"
+    )
     assert "Confirmed by the judge as valid and still of the seed’s class:" in page.text
     assert "Nobody has checked any by eye." in page.text
     assert "no judge has looked" not in page.text
@@ -276,9 +332,16 @@ def test_a_judge_is_shown_with_its_error_rates(base):
 def test_the_errors_of_a_judge_stand_beside_its_counts(base, own):
     part = {"hits": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98}
     row = {"auroc": {"value": 0.946}, "tpr": part, "tnr": part, "undecided": part}
-    measured = {"images": 500, "valid": row, "label_kept": row, "confirmed": {"precision": part, "recall": part}}
+    measured = {
+        "images": 500,
+        "valid": row,
+        "label_kept": row,
+        "confirmed": {"precision": part, "recall": part},
+    }
     card = {"standing": "calibrated by people", "calibration" if own else "elsewhere": measured}
-    page, _, data = written([judge(drawn_run(base / f"errors{own}"), card=card)], base / f"errors{own}" / "report")
+    page, _, data = written(
+        [judge(drawn_run(base / f"errors{own}"), card=card)], base / f"errors{own}" / "report"
+    )
     assert "Calibrated by people." in page.text
     assert "0.95" in page.text
     assert "people confirm 9 of 10" in page.text
@@ -289,7 +352,9 @@ def test_the_errors_of_a_judge_stand_beside_its_counts(base, own):
 @pytest.mark.parametrize(("accuracy", "said"), [(0.659, True), (0.97, False)])
 def test_a_judge_that_sees_few_real_images_rightly_is_called_weak(base, accuracy, said):
     home = base / f"weak{accuracy}"
-    page, _, data = written([judge(drawn_run(home), card={"standing": "here", "accuracy": accuracy})], home / "report")
+    page, _, data = written(
+        [judge(drawn_run(home), card={"standing": "here", "accuracy": accuracy})], home / "report"
+    )
     assert ("A weak judge: it takes only 65.9 % of real test images" in page.text) is said
     assert data["runs"][0]["trust"]["weak"] == (accuracy if said else None)
 
@@ -303,7 +368,7 @@ def test_other_kinds_of_findings_are_named(base):
     run = drawn_run(base / "kinds", seeds=40)
     table = run.findings
     kinds = ["label"] * (len(table) - 3) + ["disagreement", "non_finite", "surprise"]
-    from hardcase.store import to_parquet
+    from hardcase.runs.tables import to_parquet
 
     changed = table.set_column(table.schema.get_field_index("kind"), "kind", [kinds])
     run.store.write("findings/part-00000.parquet", to_parquet(changed))
@@ -338,10 +403,17 @@ def test_no_run_is_no_report(base):
 
 def test_coverage_is_shown_before_and_after_and_is_no_pass_mark(base):
     rows = [
-        {"criterion": "nc", "before": 0.412, "after": 0.533, "convention": {"threshold": 0.25, "units": "channels"}},
+        {
+            "criterion": "nc",
+            "before": 0.412,
+            "after": 0.533,
+            "convention": {"threshold": 0.25, "units": "channels"},
+        },
         {"criterion": "tknc", "before": 0.1, "after": None, "convention": "k = 3"},
     ]
-    page, _, _ = written([drawn_run(base / "coverage", seeds=30, coverage=rows)], base / "coverage" / "report")
+    page, _, _ = written(
+        [drawn_run(base / "coverage", seeds=30, coverage=rows)], base / "coverage" / "report"
+    )
     assert "nc0.4120.533threshold0.25;unitschannels" in page.text.replace(" ", "")
     assert "k = 3" in page.text
     assert "it is no pass mark" in page.text

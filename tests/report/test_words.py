@@ -26,7 +26,10 @@ def test_a_rate_says_what_it_is_a_rate_of():
         ({}, ""),
         ({"queries": 2000, "time": None}, "2,000 queries per seed"),
         ({"queries": 1, "gradients": 40}, "1 query per seed and 40 gradients per seed"),
-        ({"total_queries": 5, "findings": 1, "time": "10m"}, "5 queries in total, 1 finding and 10 min 0 s"),
+        (
+            {"total_queries": 5, "findings": 1, "time": "10m"},
+            "5 queries in total, 1 finding and 10 min 0 s",
+        ),
         ({"time": 5400.0}, "1 h 30 min"),
     ],
 )
@@ -48,7 +51,12 @@ def test_numbers_times_and_moments():
 
 
 def test_a_card_becomes_lines():
-    card = {"label_kept": {"auroc": 0.884, "images": 432}, "name": "six", "calibrated": True, "notes": None}
+    card = {
+        "label_kept": {"auroc": 0.884, "images": 432},
+        "name": "six",
+        "calibrated": True,
+        "notes": None,
+    }
     assert words.lines(card) == [
         ("label kept · auroc", "0.884"), ("label kept · images", "432"), ("name", "six"), ("calibrated", "yes"),
     ]  # fmt: skip

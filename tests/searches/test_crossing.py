@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import load, save
 
 from hardcase.randomness import stream
-from hardcase.searches.crossing import Crossing
-from hardcase.spaces.library import Library
+from hardcase.searches.boundary import Crossing
+from hardcase.spaces.latent import Library
 from hardcase.types import Feedback, Seeds
 
 D = 40
@@ -48,7 +48,9 @@ class World:
 def at(count=3):
     z = torch.zeros(count, D)
     z[:, 3] = torch.arange(count) * 0.1
-    return Seeds(z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count))
+    return Seeds(
+        z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count)
+    )
 
 
 def codes(seed=0):

@@ -4,8 +4,8 @@ import torch
 from safetensors.torch import load, save
 
 from hardcase.randomness import stream
-from hardcase.searches.exits import Exits, lengths
-from hardcase.spaces.library import Library
+from hardcase.searches.boundary import Exits, lengths
+from hardcase.spaces.latent import Library
 from hardcase.types import Feedback, Seeds
 
 
@@ -14,9 +14,16 @@ class Line:
 
     def __init__(self, count, limit=10**6):
         self.seeds = Seeds(
-            torch.zeros(count, 1), torch.zeros(count, 1, 2, 2), torch.zeros(count).long(), torch.arange(count)
+            torch.zeros(count, 1),
+            torch.zeros(count, 1, 2, 2),
+            torch.zeros(count).long(),
+            torch.arange(count),
         )
-        self.live, self.asked, self.limit = torch.ones(count, dtype=torch.bool), torch.zeros(count).long(), limit
+        self.live, self.asked, self.limit = (
+            torch.ones(count, dtype=torch.bool),
+            torch.zeros(count).long(),
+            limit,
+        )
 
     def __call__(self, z, rows, aim=None):
         self.asked += rows.bincount(minlength=len(self.asked))
@@ -77,5 +84,8 @@ def test_a_limit_ends_it():
 
 
 def test_the_state_survives_saving():
-    one, two = walk(Line(2), Exits()), walk(Line(2), Exits(), through=lambda state: load(save(state)))
+    one, two = (
+        walk(Line(2), Exits()),
+        walk(Line(2), Exits(), through=lambda state: load(save(state))),
+    )
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -36,7 +36,9 @@ class Landscape:
 
 def seeds(count=3):
     z = torch.zeros(count, D)
-    return Seeds(z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count))
+    return Seeds(
+        z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count)
+    )
 
 
 def walk(search, look, steps, count=3):
@@ -50,7 +52,9 @@ def walk(search, look, steps, count=3):
 
 
 def test_the_best_never_gets_worse_and_improves():
-    state, history = walk(Genetic(population=20, elite=8, reset=0.1), Landscape(torch.ones(D), 3), 15)
+    state, history = walk(
+        Genetic(population=20, elite=8, reset=0.1), Landscape(torch.ones(D), 3), 15
+    )
     assert all(bool((later >= earlier).all()) for earlier, later in pairwise(history))
     assert bool((history[-1] > history[0]).all())
     assert torch.equal(state["score"], state["score"].sort(1, descending=True).values)

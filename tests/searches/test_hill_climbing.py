@@ -16,7 +16,10 @@ class Bowl:
 
     def __init__(self, count=3, limit=10**6):
         self.seeds = Seeds(
-            torch.zeros(count, D), torch.zeros(count, 1, 2, 2), torch.zeros(count).long(), torch.arange(count)
+            torch.zeros(count, D),
+            torch.zeros(count, 1, 2, 2),
+            torch.zeros(count).long(),
+            torch.arange(count),
         )
         self.live, self.asked, self.limit, self.seen = (
             torch.ones(count, dtype=torch.bool),
@@ -90,5 +93,8 @@ def test_a_limit_ends_it_and_the_state_survives_saving():
     look = Bowl(limit=4)
     climb(look, HillClimbing())
     assert look.asked.tolist() == [4, 4, 4]
-    one, two = climb(Bowl(), HillClimbing()), climb(Bowl(), HillClimbing(), through=lambda state: load(save(state)))
+    one, two = (
+        climb(Bowl(), HillClimbing()),
+        climb(Bowl(), HillClimbing(), through=lambda state: load(save(state))),
+    )
     assert all(torch.equal(one[name], two[name]) for name in one)

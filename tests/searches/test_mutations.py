@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hardcase.randomness import stream
-from hardcase.searches import mutations as m
+from hardcase.searches import fuzzing
 from hardcase.searches.fuzzing import Metamorphic
 from hardcase.tensors import to_grid
 
@@ -20,28 +20,31 @@ def applied(operator, value):
 
 
 def test_translation_moves_down_and_right_and_fills_with_black():
-    moved = applied(m.translate, 2)
+    moved = applied(fuzzing.translate, 2)
     assert torch.allclose(moved[:, :, 2:, 2:], X[:, :, :-2, :-2], atol=1e-5)
     assert moved[:, :, :2].abs().max() < 1e-5
-    back = applied(m.translate, -3)
+    back = applied(fuzzing.translate, -3)
     assert torch.allclose(back[:, :, :-3, :-3], X[:, :, 3:, 3:], atol=1e-5)
 
 
-@pytest.mark.parametrize(("operator", "still"), [(m.translate, 0), (m.scale, 1), (m.shear, 0), (m.rotate, 0)])
+@pytest.mark.parametrize(
+    ("operator", "still"),
+    [(fuzzing.translate, 0), (fuzzing.scale, 1), (fuzzing.shear, 0), (fuzzing.rotate, 0)],
+)
 def test_nothing_happens_at_the_neutral_level(operator, still):
     assert torch.allclose(applied(operator, still), X, atol=1e-4)
 
 
 def test_a_quarter_turn_is_a_quarter_turn():
     turned = [torch.rot90(X, k, (2, 3)) for k in (1, 3)]
-    ours = applied(m.rotate, 90)
+    ours = applied(fuzzing.rotate, 90)
     assert any(torch.allclose(ours, one, atol=1e-4) for one in turned)
 
 
 def test_rotation_of_a_wide_picture_keeps_shapes():
     x = torch.zeros(1, 1, 11, 21)
     x[:, :, 5, 10 - 4 : 10 + 5] = 1  # a line of nine pixels through the centre
-    turned = m.rotate(x, torch.tensor([90.0]), stream(0))
+    turned = fuzzing.rotate(x, torch.tensor([90.0]), stream(0))
     assert torch.allclose(turned[0, 0, 1:10, 10], torch.ones(9), atol=1e-4)
     assert abs(float(turned.sum()) - 9) < 1e-3
 
@@ -49,62 +52,64 @@ def test_rotation_of_a_wide_picture_keeps_shapes():
 def test_scaling_up_shows_the_middle():
     dot = torch.zeros(1, 1, 9, 9)
     dot[..., 4, 4] = 1
-    assert m.scale(dot, torch.tensor([1.1]), stream(0)).sum() > dot.sum()
-    assert m.scale(dot, torch.tensor([0.7]), stream(0)).sum() < dot.sum()
+    assert fuzzing.scale(dot, torch.tensor([1.1]), stream(0)).sum() > dot.sum()
+    assert fuzzing.scale(dot, torch.tensor([0.7]), stream(0)).sum() < dot.sum()
 
 
 def test_shear_shifts_rows_in_opposite_directions():
     line = torch.zeros(1, 1, 9, 9)
     line[..., 4] = 1
-    leaning = m.shear(line, torch.tensor([0.5]), stream(0))[0, 0]
+    leaning = fuzzing.shear(line, torch.tensor([0.5]), stream(0))[0, 0]
     top, middle, bottom = (int(leaning[row].argmax()) for row in (0, 4, 8))
     assert middle == 4
     assert (top - 4) * (bottom - 4) < 0
 
 
 def test_light_is_linear():
-    assert torch.allclose(applied(m.contrast, 0.5), X / 2)
-    assert torch.allclose(applied(m.brightness, -20), X - 20 / 255)
+    assert torch.allclose(applied(fuzzing.contrast, 0.5), X / 2)
+    assert torch.allclose(applied(fuzzing.brightness, -20), X - 20 / 255)
 
 
 @pytest.mark.parametrize("kind", range(9))
 def test_blur_keeps_a_flat_picture_and_narrows_a_rough_one(kind):
     flat = torch.full((2, 1, 9, 9), 0.4)
-    assert torch.allclose(m.blur(flat, torch.full((2,), float(kind)), stream(0)), flat, atol=1e-5)
-    assert applied(m.blur, kind).std() < X.std()
+    assert torch.allclose(
+        fuzzing.blur(flat, torch.full((2,), float(kind)), stream(0)), flat, atol=1e-5
+    )
+    assert applied(fuzzing.blur, kind).std() < X.std()
 
 
 def test_median_blur_is_the_median():
-    blurred = applied(m.blur, 6)
+    blurred = applied(fuzzing.blur, 6)
     assert torch.allclose(blurred[:, :, 4, 4], X[:, :, 3:6, 3:6].flatten(2).median(2).values)
 
 
 def test_at_most_so_many_values_change():
     for count in (1, 5, 9):
-        changed = (m.pixels(X, level(count), stream(2)) != X).flatten(1).sum(1)
+        changed = (fuzzing.pixels(X, level(count), stream(2)) != X).flatten(1).sum(1)
         assert bool((changed <= count).all())
         assert bool((changed >= max(1, count - 3)).all())
 
 
 def test_the_three_noises():
-    gauss, salt, speckle = (applied(m.noise, kind) - X for kind in range(3))
+    gauss, salt, speckle = (applied(fuzzing.noise, kind) - X for kind in range(3))
     assert 0.04 < float(gauss.std()) < 0.06
     assert float((salt != 0).float().mean()) < 0.02
     assert float(speckle[X < 0.1].abs().max()) < 0.05
 
 
 def test_every_row_gets_its_own_operator():
-    operators = (*m.AFFINE, *m.LIGHT)
+    operators = (*fuzzing.AFFINE, *fuzzing.LIGHT)
     chosen = torch.arange(6)
     levels = torch.tensor([2.0, 0.8, 0.3, 30.0, 0.5, 10.0])
-    together = m.mutate(X, chosen, levels, operators, stream(0))
+    together = fuzzing.mutate(X, chosen, levels, operators, stream(0))
     for i in range(6):
         alone = to_grid(operators[i].apply(X[i : i + 1], levels[i : i + 1], stream(0)))
         assert torch.allclose(together[i : i + 1], alone, atol=1 / 255 + 1e-6)
 
 
 def test_levels_are_those_of_the_code():
-    ranges = {operator.name: (min(operator.levels), max(operator.levels), len(operator.levels)) for operator in (*m.AFFINE, *m.LIGHT, m.PIXELS)}  # fmt: skip
+    ranges = {operator.name: (min(operator.levels), max(operator.levels), len(operator.levels)) for operator in (*fuzzing.AFFINE, *fuzzing.LIGHT, fuzzing.PIXELS)}  # fmt: skip
     assert ranges == {
         "translate": (-3, 2, 6), "scale": (0.7, 1.1, 5), "shear": (-0.6, 0.5, 12), "rotate": (-50, 49, 100),
         "contrast": (0.5, 1.2, 8), "brightness": (-20, 19, 40), "blur": (0, 8, 9), "pixels": (1, 9, 9),
@@ -124,7 +129,9 @@ def test_an_affine_change_comes_once_and_carries_what_changed_before():
     two, second = generation(mutator, one, first, 1, stream(5))
     turned = first["turned"]
     assert 10 < int(turned.sum()) < 54
-    assert bool((first["changed"][turned] == 0).all()), "nothing had changed before the first change"
+    assert bool((first["changed"][turned] == 0).all()), (
+        "nothing had changed before the first change"
+    )
     again = second["reference"][: len(turned)] if len(two) == len(one) else None
     if again is not None:
         assert torch.equal(again[turned], first["reference"][turned]), "a picture was turned twice"

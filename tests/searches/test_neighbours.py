@@ -2,8 +2,8 @@
 
 import torch
 
-from hardcase.searches.neighbours import directions, span
-from hardcase.spaces.library import Library
+from hardcase.searches.boundary import directions, span
+from hardcase.spaces.latent import Library
 from hardcase.types import Seeds
 
 CENTRES = torch.tensor([[0.0, 0, 0], [4, 0, 0], [0, 6, 0], [0, 0, 9]])
@@ -34,13 +34,18 @@ def test_a_step_is_the_difference_of_the_classes_whatever_is_peculiar_to_the_see
 def test_only_the_neighbours_count():
     codes = torch.tensor([[0.0], [0.1], [5], [1], [1.2], [9]])
     ways = directions(
-        Library(codes, torch.tensor([0, 0, 0, 1, 1, 1])), seeds(torch.zeros(1, 1), [0]), classes=1, neighbours=2
+        Library(codes, torch.tensor([0, 0, 0, 1, 1, 1])),
+        seeds(torch.zeros(1, 1), [0]),
+        classes=1,
+        neighbours=2,
     )
     assert torch.allclose(ways.step, torch.tensor([[[1.1 - 0.05]]]))
 
 
 def test_toward_one_class_alone_and_none_for_seeds_of_that_class():
-    ways = directions(library(), seeds(CENTRES[:3].clone(), [0, 1, 2]), classes=1, neighbours=5, toward=2)
+    ways = directions(
+        library(), seeds(CENTRES[:3].clone(), [0, 1, 2]), classes=1, neighbours=5, toward=2
+    )
     assert ways.goal.tolist() == [[2], [2], [-1]]
     assert bool((ways.step[2] == 0).all())
 

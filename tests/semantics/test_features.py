@@ -8,7 +8,18 @@ from hardcase.semantics import FEATURES, measured, moved
 NAMES = [feature.name for feature in FEATURES]
 
 
-def bar(*, width=4, level=1.0, ground=0.0, right=0, down=0, lean=0.0, length=16, colour=(1.0, 1.0, 1.0), size=32):
+def bar(
+    *,
+    width=4,
+    level=1.0,
+    ground=0.0,
+    right=0,
+    down=0,
+    lean=0.0,
+    length=16,
+    colour=(1.0, 1.0, 1.0),
+    size=32,
+):
     """An upright bar on an even ground; `lean` columns to the right for each row up."""
     x = torch.full((size, size), float(ground))
     for row in range((size - length) // 2, (size + length) // 2):
@@ -83,7 +94,10 @@ def test_grey_images_have_neither_hue_nor_saturation():
 
 def test_detail_is_the_energy_of_short_waves():
     place = torch.arange(32).float()
-    wave = {period: (0.5 + 0.4 * torch.sin(2 * torch.pi * place / period)).expand(1, 1, 32, 32) for period in (16, 3.2)}
+    wave = {
+        period: (0.5 + 0.4 * torch.sin(2 * torch.pi * place / period)).expand(1, 1, 32, 32)
+        for period in (16, 3.2)
+    }
     assert value("detail", wave[16]) < 0.01
     assert value("detail", wave[3.2]) > 0.99
 

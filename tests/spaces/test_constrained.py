@@ -5,9 +5,9 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.spaces.constrained import Blackout, Light, Occlusion, Unclipped
+from hardcase.spaces.pixel import Blackout, Light, Occlusion, Unclipped
 from hardcase.tensors import from_bytes
-from hardcase.testing import check_space
+from hardcase.testing.spaces import check_space
 from hardcase.testing.toys import toy_images
 from hardcase.types import Seeds
 
@@ -36,7 +36,9 @@ def test_light_moves_every_pixel_by_the_mean_of_the_move():
     change = Light().project(moved, seeds) - seeds.z
     mean = (moved - seeds.z).flatten(1).mean(1)
     assert torch.allclose(change, mean[:, None, None, None].expand_as(change), atol=1e-6)
-    assert torch.allclose(Light().distance(Light().project(moved, seeds), seeds), mean.abs(), atol=1e-6)
+    assert torch.allclose(
+        Light().distance(Light().project(moved, seeds), seeds), mean.abs(), atol=1e-6
+    )
 
 
 def test_light_is_limited():

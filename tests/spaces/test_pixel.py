@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from hardcase.randomness import stream
+from hardcase.spaces.latent import Latent
 from hardcase.spaces.pixel import L2, Linf, Pixels
-from hardcase.spaces.vae import Latent
 from hardcase.tensors import from_bytes, to_grid
-from hardcase.testing import check_space
+from hardcase.testing.spaces import check_space
 from hardcase.testing.toys import ToyAutoencoder, toy_images
 from hardcase.types import Seeds
 

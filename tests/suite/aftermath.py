@@ -4,10 +4,11 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from hardcase.funnel import count
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, seeds_table, to_parquet
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, seeds_table, to_parquet
+from hardcase.statistics import count
 from hardcase.types import Findings
 
 
@@ -27,7 +28,18 @@ def subject(edge=0.5):
     return Subject(Brightness(edge), name=f"edge {edge}")
 
 
-def write_run(folder, *, levels, found, verdicts=None, queries=None, kind=None, complete=True, codes=None, **record):
+def write_run(
+    folder,
+    *,
+    levels,
+    found,
+    verdicts=None,
+    queries=None,
+    kind=None,
+    complete=True,
+    codes=None,
+    **record,
+):
     """Seeds of grey `levels` (all of class 0); `found` maps rows of seeds to the grey levels of their tests."""
     n = len(levels)
     x = torch.tensor(levels, dtype=torch.uint8)[:, None, None, None].expand(n, 1, 2, 2).contiguous()
@@ -51,7 +63,9 @@ def write_run(folder, *, levels, found, verdicts=None, queries=None, kind=None, 
         confidence=torch.full((t,), 0.8), score=torch.zeros(t), distance=torch.ones(t),
         queries=torch.arange(1, t + 1), code=torch.zeros(t, 0) if codes is None else torch.tensor(codes),
     )  # fmt: skip
-    part = findings_table(findings, x[rows], [ids[i] for i in rows.tolist()], method="made", oracle="label")
+    part = findings_table(
+        findings, x[rows], [ids[i] for i in rows.tolist()], method="made", oracle="label"
+    )
     about = {
         "method": "made", "model": "edge 0.5", "data": "greys", "split": "test", "classes": ["dark", "light"], "complete": complete,
         "image": [1, 2, 2], "seed": 0, "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
@@ -72,4 +86,9 @@ def write_run(folder, *, levels, found, verdicts=None, queries=None, kind=None, 
 
 
 def verdict(valid=True, kept=True, group="0-1-1", silent=False):
-    return {"valid": valid, "label_kept": kept, "group": group if valid and kept else None, "silent": silent}
+    return {
+        "valid": valid,
+        "label_kept": kept,
+        "group": group if valid and kept else None,
+        "silent": silent,
+    }

@@ -9,17 +9,24 @@ from aftermath import verdict, write_run
 
 from hardcase import statistics
 from hardcase.errors import Problem
-from hardcase.suite.compare import compare
-from hardcase.suite.survival import survival
+from hardcase.suite.compare import compare, survival
 
 DARK = [10] * 12
 
 
 def pair(home, **second):
     a = write_run(
-        home / "a", levels=DARK, found={i: [200] for i in range(10)}, verdicts=[verdict(kept=i < 6) for i in range(10)]
+        home / "a",
+        levels=DARK,
+        found={i: [200] for i in range(10)},
+        verdicts=[verdict(kept=i < 6) for i in range(10)],
     )
-    given = {"levels": DARK, "found": {i: [150] for i in range(4)}, "verdicts": [verdict() for _ in range(4)], **second}
+    given = {
+        "levels": DARK,
+        "found": {i: [150] for i in range(4)},
+        "verdicts": [verdict() for _ in range(4)],
+        **second,
+    }
     return a, write_run(home / "b", **given)
 
 

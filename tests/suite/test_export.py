@@ -9,10 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.data import load
+from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, seeds_table, to_parquet
+from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, read_images, seeds_table, to_parquet
 from hardcase.suite.export import class_folders, export
 from hardcase.types import Findings
 
@@ -25,14 +26,18 @@ def made(folder, *, classes=ANIMALS, channels=1, count=7):
     x = torch.randint(0, 256, (count, channels, 8, 6), generator=rng, dtype=torch.uint8)
     zeros = torch.zeros(count, dtype=torch.int64)
     names = [f"s/{i}" for i in range(count)]
-    columns = dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count)
+    columns = dict.fromkeys(
+        ("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count
+    )
     columns |= {"id": names, "label": y.tolist(), "predicted": y.tolist(), "confidence": [0.9] * count, "status": ["done"] * count}  # fmt: skip
     found = Findings(
         seed=torch.arange(count), x=255 - x, kind=zeros, expected=y, predicted=y + 1, peer_predicted=zeros[:, None][:, :0],
         confidence=torch.full((count,), 0.6), score=torch.zeros(count), distance=torch.ones(count), queries=zeros + 3,
         code=torch.zeros(count, 0),
     )  # fmt: skip
-    store = Store.create(folder, {"classes": list(classes), "method": "pgd"}, "", seeds_table(columns, x))
+    store = Store.create(
+        folder, {"classes": list(classes), "method": "pgd"}, "", seeds_table(columns, x)
+    )
     part = findings_table(found, x, names, method="pgd", oracle="label")
     store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(columns, x)), pack_deltas({})))
     return Run(folder)
@@ -47,7 +52,10 @@ def test_image_folders_hold_the_same_pixels_under_the_expected_class(tmp_path):
     assert len(rows) == len(run) == 7
     for row, finding, picture in zip(rows, run.findings.to_pylist(), pictures):
         assert row["file_name"] == f"{ANIMALS[finding['expected']]}/{finding['id']}.png"
-        assert (row["label"], row["predicted"]) == (ANIMALS[finding["expected"]], ANIMALS[finding["predicted"]])
+        assert (row["label"], row["predicted"]) == (
+            ANIMALS[finding["expected"]],
+            ANIMALS[finding["predicted"]],
+        )
         assert np.array_equal(np.array(Image.open(out / row["file_name"])), picture[0].numpy())
 
 
@@ -81,7 +89,9 @@ def test_the_hugging_face_form_opens_as_pictures_with_class_names(tmp_path):
     data = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"]
     assert data.features["label"].names == list(ANIMALS)
     assert data["label"][:] == run.findings.column("expected").to_pylist()
-    assert np.array_equal(np.array(data[2]["image"]), read_images(run.findings.column("image"))[2, 0].numpy())
+    assert np.array_equal(
+        np.array(data[2]["image"]), read_images(run.findings.column("image"))[2, 0].numpy()
+    )
 
 
 def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
@@ -94,7 +104,9 @@ def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
 def test_imagefolder_opens_in_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     out = export(made(tmp_path / "run"), "imagefolder", tmp_path / "out")
-    data = datasets.load_dataset("imagefolder", data_dir=str(out), cache_dir=str(tmp_path / "cache"))["train"]
+    data = datasets.load_dataset(
+        "imagefolder", data_dir=str(out), cache_dir=str(tmp_path / "cache")
+    )["train"]
     assert set(data["label"]) == {"ant", "bee"}
     assert data[0]["image"].size == (6, 8)
 
@@ -126,7 +138,9 @@ def test_verdicts_travel_with_the_tests(tmp_path):
     rows = list(csv.DictReader((out / "metadata.csv").open()))
     assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
     assert rows[3]["label_kept"] == ""
-    table = pa.parquet.read_table(export(run, "hf", tmp_path / "hf") / "data/test-00000-of-00001.parquet")
+    table = pa.parquet.read_table(
+        export(run, "hf", tmp_path / "hf") / "data/test-00000-of-00001.parquet"
+    )
     assert table.column("label_kept").to_pylist() == [True] * 3 + [None] + [True] * 3
     assert "judge's answers" in (tmp_path / "hf" / "README.md").read_text()
 

@@ -14,7 +14,9 @@ DARK = [10] * 30
 def judged(folder, confirmed=3, **given):
     """Thirty attempted seeds, six of them failing, `confirmed` of those confirmed."""
     said = [verdict(kept=i < confirmed, silent=i == 0) for i in range(6)]
-    return write_run(folder, levels=DARK, found={i: [200] for i in range(6)}, verdicts=said, **given)
+    return write_run(
+        folder, levels=DARK, found={i: [200] for i in range(6)}, verdicts=said, **given
+    )
 
 
 def test_only_confirmed_failures_count(tmp_path):
@@ -35,7 +37,9 @@ def test_silent_distinct_and_class_limits(tmp_path):
     run = judged(tmp_path / "run")
     assert passed(gate(run, Limits(silent_rate=1 / 30, distinct=1, class_rate=0.1)))
     wrong = [
-        check.name for check in gate(run, Limits(silent_rate=0.03, distinct=0, class_rate=0.05)) if not check.passed
+        check.name
+        for check in gate(run, Limits(silent_rate=0.03, distinct=0, class_rate=0.05))
+        if not check.passed
     ]
     assert wrong == ["confirmed, class dark", "confirmed and confident", "distinct"]
 

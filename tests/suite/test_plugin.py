@@ -5,8 +5,7 @@ from importlib.metadata import entry_points
 import pytest
 from aftermath import verdict, write_run
 
-import hardcase.pytest_plugin
-import hardcase.suite.stored  # noqa: F401 - inner runs share the modules that are loaded, as they must share their classes
+import hardcase.suite.replay  # noqa: F401 - inner runs share the modules that are loaded, as they must share their classes
 
 pytest_plugins = ["pytester"]
 
@@ -57,7 +56,9 @@ def run(world, *words):
 
 
 def test_every_stored_test_is_an_item(world):
-    result = world.runpytest_subprocess(*PLUGIN, "run/run.json", "--hardcase-model", "models.py:new", "-q")
+    result = world.runpytest_subprocess(
+        *PLUGIN, "run/run.json", "--hardcase-model", "models.py:new", "-q"
+    )
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*from seed s2 still fails: expected dark, answered light*"])
 

@@ -3,9 +3,9 @@
 import torch
 
 import hardcase as hc
-from hardcase.results import Run
-from hardcase.store import read_images
-from hardcase.suite.reach import reach
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.suite.coverage import reach
 from hardcase.testing.toys import toy_images, toy_subject
 
 CRITERIA = "nc:threshold=0.5,kmnc:k=20,tknc:k=1"
@@ -14,7 +14,12 @@ CRITERIA = "nc:threshold=0.5,kmnc:k=20,tknc:k=1"
 def test_a_run_keeps_what_its_seeds_and_its_tests_reach(tmp_path):
     images, subject = toy_images(12), toy_subject()
     training = toy_images(40, seed=1)
-    run = reach(hc.run(subject, images, method="pgd", out=tmp_path / "run"), subject, CRITERIA, training=training)
+    run = reach(
+        hc.run(subject, images, method="pgd", out=tmp_path / "run"),
+        subject,
+        CRITERIA,
+        training=training,
+    )
     rows = {row["criterion"].split(":")[0]: row for row in run.record["coverage"]}
     found = read_images(run.findings["image"])
     both = toy_images(12 + len(found))

@@ -37,13 +37,19 @@ def test_a_more_tolerant_model_fixes_some(tmp_path):
 def test_seeds_show_what_got_worse(tmp_path):
     said = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject(0.3)).summary()
     assert said["still_failing"]["hits"] == 4
-    assert (said["seeds"]["newly_failing"]["hits"], said["seeds"]["newly_failing"]["total"]) == (2, 4)
+    assert (said["seeds"]["newly_failing"]["hits"], said["seeds"]["newly_failing"]["total"]) == (
+        2,
+        4,
+    )
     assert said["seeds"]["mcnemar_p"] == mcnemar(2, 0).p
 
 
 def test_confirmed_ones_are_counted_apart(tmp_path):
     run = write_run(
-        tmp_path / "run", levels=LEVELS, found=FOUND, verdicts=[verdict(), verdict(kept=None), verdict(), verdict()]
+        tmp_path / "run",
+        levels=LEVELS,
+        found=FOUND,
+        verdicts=[verdict(), verdict(kept=None), verdict(), verdict()],
     )
     said = replay(run, subject(0.65)).summary()["confirmed"]
     assert (said["tests"], said["fixed"]["hits"], said["still_failing"]["hits"]) == (3, 2, 1)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hardcase.errors import Problem
-from hardcase.store import read_images
+from hardcase.runs.tables import read_images
 from hardcase.suite.shrink import shrink
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -23,7 +23,9 @@ def test_tests_stop_at_the_edge(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255, 200], 2: [180]})
     small = shrink(run, subject(), tmp_path / "small")
     assert levels(small) == [128, 128, 128]
-    assert small.findings["l2"].to_pylist() == pytest.approx([2 * 118 / 255, 2 * 118 / 255, 2 * 28 / 255], abs=1e-5)
+    assert small.findings["l2"].to_pylist() == pytest.approx(
+        [2 * 118 / 255, 2 * 118 / 255, 2 * 28 / 255], abs=1e-5
+    )
     assert small.record["shrink"]["queries"] == 3 * (1 + 12 + 1)
     assert small.record["method"] == "made+shrink"
     assert small.record["funnel"]["failing"] == 2
@@ -31,7 +33,9 @@ def test_tests_stop_at_the_edge(tmp_path):
     assert levels(run) == [255, 200, 180]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.integers(129, 255), min_size=1, max_size=4), st.integers(1, 12))
 def test_all_still_fail_and_none_is_further_away(tmp_path_factory, tests, steps):
     home = tmp_path_factory.mktemp("shrink")
@@ -51,7 +55,9 @@ class Doubled:
         return 2 * x.mean((1, 2, 3))[:, None], {}
 
     def decode(self, z, origin):
-        lowest = origin.context["floor"][:, None] if "floor" in origin.context else torch.zeros_like(z)
+        lowest = (
+            origin.context["floor"][:, None] if "floor" in origin.context else torch.zeros_like(z)
+        )
         return torch.maximum(z / 2, lowest)[:, :, None, None].expand(-1, 1, 2, 2)
 
     def project(self, z, origin):
@@ -92,5 +98,7 @@ def test_nothing_to_shrink_is_a_problem(tmp_path):
     with pytest.raises(Problem, match="not empty"):
         shrink(run, subject(), tmp_path / "run")
     with pytest.raises(Problem, match="no failing tests"):
-        shrink(write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small")
+        shrink(
+            write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small"
+        )
     assert not (tmp_path / "small").exists()

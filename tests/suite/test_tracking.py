@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hardcase.cli import main
-from hardcase.results import Run
-from hardcase.suite.tracking import metrics, parameters
+from hardcase.cli.main import main
+from hardcase.runs.results import Run
+from hardcase.suite.export import metrics, parameters
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -43,7 +43,9 @@ def test_a_real_store_holds_the_run(folder, tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     uri = f"sqlite:///{tmp_path / 'store.db'}"
-    assert main(["export", str(folder), "--to", "mlflow", "--uri", uri, "--experiment", "digits"]) == 0
+    assert (
+        main(["export", str(folder), "--to", "mlflow", "--uri", uri, "--experiment", "digits"]) == 0
+    )
     number = capsys.readouterr().out.strip().splitlines()[-1]
     client, run = MlflowClient(tracking_uri=uri), Run(folder)
     stored = client.get_run(number)

@@ -110,7 +110,10 @@ def in_new_processes(home, count, seed=1):
         process.kill()
         process.wait()
         moments[_moment(folder)] += 1
-        if world.alone(lambda folder=folder: world.go(folder)) != 0 or world.left(folder) != expected:
+        if (
+            world.alone(lambda folder=folder: world.go(folder)) != 0
+            or world.left(folder) != expected
+        ):
             wrong.append(folder.name)
     return {"kills": count, "moments": moments, "wrong": wrong}
 
@@ -128,7 +131,11 @@ def _moment(folder):
     if not (folder / "run.json").exists():
         return "before it began"
     done = len(list((folder / "findings").glob("part-*.parquet")))
-    return "closed" if json.loads((folder / "run.json").read_text()).get("complete") else f"{done} shards"
+    return (
+        "closed"
+        if json.loads((folder / "run.json").read_text()).get("complete")
+        else f"{done} shards"
+    )
 
 
 def _in_fork(work):
@@ -143,5 +150,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="hardcase-torture-", dir=memory) as place:
         home, (what, *rest) = Path(place), sys.argv[1:]
         world.go(home / "warm")  # everything is imported and has run once: forks are quick then
-        modes = {"steps": at_every_step, "full": with_a_full_disk, "random": at_random, "fresh": in_new_processes}
+        modes = {
+            "steps": at_every_step,
+            "full": with_a_full_disk,
+            "random": at_random,
+            "fresh": in_new_processes,
+        }
         print(json.dumps(modes[what](home, *map(int, rest))))

@@ -10,8 +10,8 @@ import pytest
 import world
 
 from hardcase.errors import Problem
-from hardcase.running import resume, start
-from hardcase.store import Store
+from hardcase.runs.folder import Store
+from hardcase.runs.start import resume, start
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'hardcase[ray]'")
@@ -27,7 +27,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with one place each."""
-    from hardcase.distribute.cluster import QUIET
+    from hardcase.runs.ray import QUIET
 
     before = dict(os.environ)
     os.environ.update(QUIET, PYTHONPATH=str(Path(world.__file__).parent), OMP_NUM_THREADS="1")
@@ -91,7 +91,9 @@ def test_a_driver_that_is_stopped_goes_on_elsewhere(tmp_path, cluster, whole):
 
 @pytest.mark.skipif(not LONG, reason="part of make torture")
 def test_an_error_on_the_cluster_is_told(tmp_path, cluster, whole):
-    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no use"):
+    with pytest.raises(
+        Problem, match=r"shard \d could not be searched: UnsendableError: of no use"
+    ):
         start(world.plan(partial(world.failing, os.getpid()), cluster="auto"), tmp_path / "run")
     resume(world.plan(), tmp_path / "run")
     assert world.left(tmp_path / "run") == whole
@@ -115,15 +117,27 @@ def test_from_the_command_line(tmp_path):
     from hardcase.testing.toys import toy_images
 
     images = toy_images(120)
-    np.savez(tmp_path / "toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
-    (tmp_path / "model.py").write_text("from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n")
-    words = (
-        "run --model model.py:make --data npz:toy.npz --method pgd --seeds 24 --set campaign.shard=4 --progress none"
+    np.savez(
+        tmp_path / "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
     )
-    for name, where in {"one": [], "two": ["--workers", "2"], "ray": ["--cluster", "local:2"]}.items():
+    (tmp_path / "model.py").write_text(
+        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
+    )
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 24 --set campaign.shard=4 --progress none"
+    for name, where in {
+        "one": [],
+        "two": ["--workers", "2"],
+        "ray": ["--cluster", "local:2"],
+    }.items():
         command = [sys.executable, "-m", "hardcase", *words.split(), *where, "--out", name]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    parts = [[p.read_bytes() for p in sorted((tmp_path / n / "findings").iterdir())] for n in ("one", "two", "ray")]
+    parts = [
+        [p.read_bytes() for p in sorted((tmp_path / n / "findings").iterdir())]
+        for n in ("one", "two", "ray")
+    ]
     assert len(parts[0]) == 6
     assert parts[0] == parts[1] == parts[2]

@@ -15,9 +15,9 @@ import world
 
 from hardcase import cache
 from hardcase.errors import INTERNAL, USAGE, Problem
-from hardcase.results import Run
-from hardcase.running import resume, start
-from hardcase.store import Store, locked
+from hardcase.runs.folder import Store, locked
+from hardcase.runs.results import Run
+from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, toy_subject
 
 FILES = (
@@ -134,7 +134,9 @@ def test_what_others_added_to_the_record_stays(tmp_path, half):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
     record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "judge": {"kind": "vae"}, "method": "spoilt"}))
+    (folder / "run.json").write_text(
+        json.dumps({**record, "judge": {"kind": "vae"}, "method": "spoilt"})
+    )
     world.go(folder)
     record = json.loads((folder / "run.json").read_text())
     assert (record["judge"], record["method"]) == ({"kind": "vae"}, "walk")
@@ -143,7 +145,10 @@ def test_what_others_added_to_the_record_stays(tmp_path, half):
 def test_half_written_files_are_swept_up(tmp_path, half, whole):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
-    litter = [folder / ".run-0123456789ab.json", folder / "findings/.part-00003-0123456789ab.parquet"]
+    litter = [
+        folder / ".run-0123456789ab.json",
+        folder / "findings/.part-00003-0123456789ab.parquet",
+    ]
     mine = folder / ".my-notes.txt"
     for path in (*litter, mine):
         path.write_bytes(b"half")
@@ -177,8 +182,16 @@ def test_elapsed_time_survives_a_kill(tmp_path, half):
 @pytest.mark.parametrize(
     ("message", "code", "words"),
     [
-        ("CUDA error: an illegal memory access was encountered", INTERNAL, "the GPU failed in shard"),
-        ("weights are upside down", INTERNAL, "could not be searched: RuntimeError: weights are upside down"),
+        (
+            "CUDA error: an illegal memory access was encountered",
+            INTERNAL,
+            "the GPU failed in shard",
+        ),
+        (
+            "weights are upside down",
+            INTERNAL,
+            "could not be searched: RuntimeError: weights are upside down",
+        ),
     ],
 )
 def test_an_error_from_outside_leaves_a_run_that_goes_on(tmp_path, whole, message, code, words):
@@ -209,7 +222,9 @@ def test_an_exception_of_the_users_model_is_told_as_such(tmp_path, whole):
             raise KeyError("no such pixel")
 
     handle = subject.net.register_forward_pre_hook(grumpy)
-    with pytest.raises(Problem, match=r"the model raised an error in shard \d: KeyError: 'no such pixel'") as caught:
+    with pytest.raises(
+        Problem, match=r"the model raised an error in shard \d: KeyError: 'no such pixel'"
+    ) as caught:
         start(world.plan(lambda: world.campaign(subject)), tmp_path / "run")
     assert caught.value.code == USAGE
     handle.remove()
@@ -271,7 +286,9 @@ def test_a_real_disk_that_is_full(tmp_path, whole):
         pytest.skip("needs to mount a file system of its own")
     small = tmp_path / "small"
     small.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(small)], capture_output=True)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(small)], capture_output=True
+    )
     if mount.returncode:
         pytest.skip("file systems cannot be mounted here")
     try:

@@ -13,8 +13,8 @@ import pytest
 import world
 
 from hardcase.errors import INTERNAL, Problem
-from hardcase.running import resume, start
-from hardcase.store import Store
+from hardcase.runs.folder import Store
+from hardcase.runs.start import resume, start
 
 
 class Listening(world.Notes):
@@ -53,7 +53,7 @@ def test_a_killed_workers_shard_is_run_again(tmp_path, whole):
 
 
 def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr("hardcase.distribute.driving.PATIENCE", 1)
+    monkeypatch.setattr("hardcase.runs.workers.PATIENCE", 1)
     deadly = partial(world.dangerous, tmp_path, os.getpid(), 2, 10**6)
     with pytest.raises(Problem, match="again and again") as caught:
         start(world.plan(deadly, workers=2), tmp_path / "run")
@@ -63,7 +63,9 @@ def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, 
 
 
 def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
-    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no use"):
+    with pytest.raises(
+        Problem, match=r"shard \d could not be searched: UnsendableError: of no use"
+    ):
         start(world.plan(partial(world.failing, os.getpid()), workers=2), tmp_path / "run")
     assert len(Store.open(tmp_path / "run").done()) >= 1
     assert "UnsendableError" in (tmp_path / "run/log.txt").read_text()
@@ -83,7 +85,9 @@ def script(folder, *, workers, seconds):
         "if __name__ == '__main__':\n"
         f"    world.start(world.plan(partial(world.slow, {seconds}), workers={workers}), pathlib.Path(sys.argv[2]))\n"
     )
-    return subprocess.Popen([sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)]
+    )
 
 
 def children(number):
@@ -131,7 +135,12 @@ def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     from hardcase.testing.toys import toy_images
 
     images = toy_images(120)
-    np.savez(tmp_path / "toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=np.array(images.classes))
+    np.savez(
+        tmp_path / "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
     (tmp_path / "model.py").write_text(
         "import time\nfrom hardcase.testing.toys import Quarters\n"
         "class Slow(Quarters):\n"
@@ -143,7 +152,9 @@ def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
         "--seeds", "24", "--set", "campaign.shard=2", "method.steps=15", "method.rounds=2", "--workers", str(workers),
         "--out", "run", "--progress", "none", "--allow-low-accuracy",
     ]  # fmt: skip
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     late = time.monotonic() + 90
     while time.monotonic() < late and not (tmp_path / "run/findings/part-00000.parquet").exists():
         assert process.poll() is None, process.stderr.read()

@@ -14,11 +14,11 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 import torch
 
-from hardcase.campaign import Campaign, parse_keep
+from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.running import Plan, Watcher, resume, start
+from hardcase.runs.start import Plan, Watcher, resume, start
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import Budget, Method
@@ -145,7 +145,16 @@ def slow(seconds):
 
 def plan(source=campaign, **changes):
     images = toy_images(int(changes.pop("seeds", 22)))
-    return Plan(**{"source": source, "images": images, "shard": 4, "rounds": 2, "config": 'model = "toy"\n', **changes})
+    return Plan(
+        **{
+            "source": source,
+            "images": images,
+            "shard": 4,
+            "rounds": 2,
+            "config": 'model = "toy"\n',
+            **changes,
+        }
+    )
 
 
 class Notes(Watcher):
@@ -171,8 +180,21 @@ def go(folder, **changes):
 def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
-    parts = {path.name: path.read_bytes() for path in sorted((folder / "findings").glob("part-*.parquet"))}
-    kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds", "method")
+    parts = {
+        path.name: path.read_bytes()
+        for path in sorted((folder / "findings").glob("part-*.parquet"))
+    }
+    kept = (
+        "complete",
+        "funnel",
+        "skipped",
+        "findings",
+        "totals",
+        "kinds",
+        "hashes",
+        "seeds",
+        "method",
+    )
     return parts, (folder / "seeds.parquet").read_bytes(), {key: record[key] for key in kept}
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import zoo
 from hardcase.errors import Problem
-from hardcase.zoo.catalogue import MODELS
+from hardcase.models import zoo
+from hardcase.models.catalogue import MODELS
 from tiny import global_state, weights
 
 SLOW = {"vgg16", "resnet18"}
@@ -23,7 +23,7 @@ def layers(net):
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32)])
 def test_shapes(name, channels, size):
-    net = zoo.build(name, channels=channels, size=size, classes=7).eval()
+    net = zoo.build_classifier(name, channels=channels, size=size, classes=7).eval()
     x = torch.rand(2, channels, size, size, generator=torch.Generator().manual_seed(0))
     before = x.clone()
     logits = net(x)
@@ -35,7 +35,7 @@ def test_shapes(name, channels, size):
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_every_layer_fires_once_and_nothing_writes_over_it(name):
-    net = zoo.build(name, channels=3, size=32, classes=10).eval()
+    net = zoo.build_classifier(name, channels=3, size=32, classes=10).eval()
     fired, seen = [], []
 
     def keep(module, inputs, output):
@@ -46,7 +46,9 @@ def test_every_layer_fires_once_and_nothing_writes_over_it(name):
         module.register_forward_hook(keep)
     net(torch.rand(1, 3, 32, 32))
     expected = [
-        module for module in layers(net).values() if not (isinstance(module, nn.Sequential) and len(module) == 0)
+        module
+        for module in layers(net).values()
+        if not (isinstance(module, nn.Sequential) and len(module) == 0)
     ]
     assert len(fired) == len(set(fired))
     assert set(fired) >= set(expected)
@@ -57,7 +59,7 @@ def test_every_layer_fires_once_and_nothing_writes_over_it(name):
 
 @pytest.mark.parametrize(("name", "neurons"), [("lenet1", 52), ("lenet4", 148), ("lenet5", 268)])
 def test_lenets_have_the_neurons_that_deepxplore_counts(name, neurons):
-    net = zoo.build(name, channels=1, size=28, classes=10).eval()
+    net = zoo.build_classifier(name, channels=1, size=28, classes=10).eval()
     counted = {}
 
     def count(layer):
@@ -71,9 +73,13 @@ def test_lenets_have_the_neurons_that_deepxplore_counts(name, neurons):
 
 
 def test_lenets_are_those_of_the_fact_sheet():
-    net = zoo.build("lenet5", channels=1, size=28, classes=10)
+    net = zoo.build_classifier("lenet5", channels=1, size=28, classes=10)
     widths = [module.out_channels for module in net.modules() if isinstance(module, nn.Conv2d)]
-    dense = [(module.in_features, module.out_features) for module in net.modules() if isinstance(module, nn.Linear)]
+    dense = [
+        (module.in_features, module.out_features)
+        for module in net.modules()
+        if isinstance(module, nn.Linear)
+    ]
     assert widths == [6, 16]
     assert dense == [(16 * 49, 120), (120, 84), (84, 10)]
     assert net.conv1(torch.rand(1, 1, 28, 28)).shape[2:] == (28, 28)
@@ -82,9 +88,13 @@ def test_lenets_are_those_of_the_fact_sheet():
 
 def test_depths_are_those_of_their_names():
     def depth(name):
-        net = zoo.build(name, channels=3, size=32, classes=10)
+        net = zoo.build_classifier(name, channels=3, size=32, classes=10)
         weighty = (nn.Conv2d, nn.Linear)
-        return sum(isinstance(module, weighty) for label, module in net.named_modules() if "shortcut" not in label)
+        return sum(
+            isinstance(module, weighty)
+            for label, module in net.named_modules()
+            if "shortcut" not in label
+        )
 
     assert depth("sinvad-cnn") == 6
     assert depth("alexnet") == 8
@@ -95,7 +105,7 @@ def test_depths_are_those_of_their_names():
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in SLOW])
 def test_the_same_seed_gives_the_same_weights_whatever_the_global_state(name):
     def fresh(seed):
-        return weights(zoo.build(name, channels=1, size=28, classes=10, seed=seed))
+        return weights(zoo.build_classifier(name, channels=1, size=28, classes=10, seed=seed))
 
     torch.manual_seed(1)
     before = global_state()
@@ -108,15 +118,15 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_global_state(name):
 
 def test_a_wrong_name_and_a_small_picture_are_told():
     with pytest.raises(Problem, match="no model 'lenet6'") as told:
-        zoo.build("lenet6", channels=1, size=28, classes=10)
+        zoo.build_classifier("lenet6", channels=1, size=28, classes=10)
     assert "lenet5" in str(told.value)
     for name, size in (("lenet5", 3), ("sinvad-cnn", 3), ("alexnet", 7), ("vgg16-small", 1)):
         with pytest.raises(Problem, match=f"{size}x{size}"):
-            zoo.build(name, channels=1, size=size, classes=10)
+            zoo.build_classifier(name, channels=1, size=size, classes=10)
 
 
 def test_the_tables_import_no_torch():
-    code = "import sys, hardcase.zoo.catalogue, hardcase.generators.catalogue; sys.exit('torch' in sys.modules)"
+    code = "import sys, hardcase.models.catalogue, hardcase.generators.catalogue; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -127,11 +137,19 @@ def test_every_row_says_what_a_list_shows():
 
 
 def test_lecuns_lenets_are_those_of_the_article():
-    net = zoo.build("lenet5-lecun", channels=1, size=28, classes=10)
-    dense = [(module.in_features, module.out_features) for module in net.modules() if isinstance(module, nn.Linear)]
+    net = zoo.build_classifier("lenet5-lecun", channels=1, size=28, classes=10)
+    dense = [
+        (module.in_features, module.out_features)
+        for module in net.modules()
+        if isinstance(module, nn.Linear)
+    ]
     assert net.conv2(net.pool1(net.conv1(torch.rand(1, 1, 28, 28)))).shape[1:] == (16, 10, 10)
     assert dense == [(400, 120), (120, 84), (84, 10)]
-    four = zoo.build("lenet4-lecun", channels=1, size=28, classes=10)
-    assert [four.conv1.out_channels, four.conv2.out_channels, four.dense1.out_features] == [4, 16, 120]
+    four = zoo.build_classifier("lenet4-lecun", channels=1, size=28, classes=10)
+    assert [four.conv1.out_channels, four.conv2.out_channels, four.dense1.out_features] == [
+        4,
+        16,
+        120,
+    ]
     with pytest.raises(Problem, match="12x12"):
-        zoo.build("lenet5-lecun", channels=1, size=8, classes=10)
+        zoo.build_classifier("lenet5-lecun", channels=1, size=8, classes=10)

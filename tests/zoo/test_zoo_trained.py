@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hardcase import zoo
 from hardcase.errors import Problem
-from hardcase.zoo.attack import attack
+from hardcase.models import zoo
+from hardcase.models.zoo import attack
 from tiny import bars, global_state, weights
 
 TRAIN, TEST = bars(192, size=24), bars(60, size=24, seed=1, split="test")
@@ -23,37 +23,41 @@ def cache(tmp_path, monkeypatch):
 def test_a_trained_network_is_kept_and_found_again(cache):
     before = global_state()
     told = []
-    net, card = zoo.trained("lenet1", TRAIN, TEST, epochs=8, progress=told.append)
+    net, card = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=8, progress=told.append)
     assert global_state() == before
     assert card["accuracy"] > 0.9
-    assert (card["configuration"]["name"], card["configuration"]["size"], card["seed"]) == ("lenet1", 24, 0)
+    assert (card["configuration"]["name"], card["configuration"]["size"], card["seed"]) == (
+        "lenet1",
+        24,
+        0,
+    )
     assert card["data"] == TRAIN.hash
     assert not net.training
     reports = len(told)
-    again, same = zoo.trained("lenet1", TRAIN, TEST, epochs=8, progress=told.append)
+    again, same = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=8, progress=told.append)
     assert len(told) == reports
     assert same == card
     assert weights(again) == weights(net)
     (folder,) = (cache / "networks").iterdir()
-    assert weights(zoo.load(folder, data=TRAIN.hash)[0]) == weights(net)
+    assert weights(zoo.load_classifier(folder, data=TRAIN.hash)[0]) == weights(net)
     with pytest.raises(Problem, match="trained on other data"):
-        zoo.load(folder, data=TEST.hash)
+        zoo.load_classifier(folder, data=TEST.hash)
 
 
 def test_an_emptied_cache_gives_the_same_bytes_again(cache, monkeypatch):
-    first, _ = zoo.trained("sinvad-cnn", SMALL, TEST, epochs=2)
+    first, _ = zoo.trained_classifier("sinvad-cnn", SMALL, TEST, epochs=2)
     monkeypatch.setenv("HARDCASE_CACHE", str(cache / "another"))
-    again, _ = zoo.trained("sinvad-cnn", SMALL, TEST, epochs=2)
-    other, _ = zoo.trained("sinvad-cnn", SMALL, TEST, epochs=2, seed=1)
+    again, _ = zoo.trained_classifier("sinvad-cnn", SMALL, TEST, epochs=2)
+    other, _ = zoo.trained_classifier("sinvad-cnn", SMALL, TEST, epochs=2, seed=1)
     assert weights(first) == weights(again)
     assert weights(first) != weights(other)
 
 
 def test_another_test_set_is_measured_without_training():
-    net, card = zoo.trained("lenet1", TRAIN, TEST, epochs=8)
+    net, card = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=8)
     wrong = replace(TEST, y=(TEST.y + 1) % 3)
     told = []
-    same, other = zoo.trained("lenet1", TRAIN, wrong, epochs=8, progress=told.append)
+    same, other = zoo.trained_classifier("lenet1", TRAIN, wrong, epochs=8, progress=told.append)
     assert told == []
     assert weights(same) == weights(net)
     assert other["accuracy"] < 0.1 < card["accuracy"]
@@ -62,13 +66,13 @@ def test_another_test_set_is_measured_without_training():
 def test_a_network_that_always_says_the_same_is_not_kept(cache):
     bad = replace(TRAIN, y=(torch.arange(192) == 0).long())
     with pytest.raises(Problem, match="says '0' of all 60 images"):
-        zoo.trained("lenet1", bad, TEST, epochs=2)
+        zoo.trained_classifier("lenet1", bad, TEST, epochs=2)
     assert list((cache / "networks").iterdir()) == []
 
 
 @pytest.mark.parametrize(("text", "order"), [("linf:0.1", float("inf")), ("l2:1.5", 2)])
 def test_an_attack_stays_in_its_ball_and_raises_the_loss(text, order):
-    net, _ = zoo.trained("lenet1", TRAIN, TEST, epochs=4)
+    net, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=4)
     x, y = TEST.x.float() / 255, TEST.y
     before = x.clone()
     radius = float(text.split(":")[1])
@@ -89,8 +93,8 @@ def test_an_attack_stays_in_its_ball_and_raises_the_loss(text, order):
 
 
 def test_adversarial_training_is_another_network_and_harder_to_attack():
-    plain, _ = zoo.trained("lenet1", TRAIN, TEST, epochs=16)
-    hard, card = zoo.trained("lenet1", TRAIN, TEST, epochs=16, adversarial="linf:0.2")
+    plain, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=16)
+    hard, card = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=16, adversarial="linf:0.2")
     assert card["configuration"]["adversarial"] == "linf:0.2"
     x, y = TEST.x.float() / 255, TEST.y
 

@@ -1,20 +1,224 @@
-"""`look`: the one door between a search and the networks, for every method alike."""
+"""`look`: the only door between a search and the networks, for every method alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.asking import Asking, Sight, rows_of
-from hardcase.campaign.budgets import Limits, within
-from hardcase.campaign.keeping import ordinal
-from hardcase.campaign.record import Campaign, Counts
-from hardcase.campaign.recording import Recorder
-from hardcase.types import Aim, Feedback, Following, Guide, Probe, Seeds
+from hardcase.campaign.record import Campaign, Counts, Limits, ordinal, within
+from hardcase.tensors import TILE, chunks, flat, to_bytes, to_grid
+from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
+
+# --- From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A probe, its scores, and the gradient of each row's score by its code (zero where none was asked for)."""
+
+    probe: Probe
+    score: Float[Tensor, " m"]
+    slope: Float[Tensor, "m *code"]
+
+
+class Asking:
+    """Asks about the seeds of one shard. The result never depends on how the rows were cut into calls."""
+
+    def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
+        self.campaign, self.seeds, self.taps = campaign, seeds, campaign.taps()
+        self.guides = {guide.name: guide for guide in guides}
+        self.batch = max(TILE, campaign.batch // TILE * TILE)
+
+    def plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        return self._in_parts(self._plain, z, rows, aim)
+
+    def graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        return self._in_parts(self._graded, z, rows, aim)
+
+    def _plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        origin = self.seeds.take(rows)
+        with torch.no_grad():
+            z = self.campaign.method.space.project(z, origin)
+            probe = self._probe(z, origin, aim)
+            return Sight(probe, self.campaign.method.objective(probe), torch.zeros_like(z))
+
+    def _graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
+        origin = self.seeds.take(rows)
+        z = self.campaign.method.space.project(z.detach(), origin)
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            probe = self._probe(z, origin, aim)
+            score = self.campaign.method.objective(probe)
+            (slope,) = torch.autograd.grad(score.sum(), z)
+        return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
+
+    def _probe(self, z: Tensor, origin: Seeds, aim: Aim) -> Probe:
+        x = to_grid(self.campaign.method.space.decode(z, origin))
+        own, *others = [
+            model(x, taps)
+            for model, taps in zip((self.campaign.subject, *self.campaign.peers), self.taps)
+        ]
+        seen = {
+            f"peer{i}/{name}": value
+            for i, peer in enumerate(others)
+            for name, value in peer.activations.items()
+        }
+        peers = tuple(peer.logits for peer in others)
+        return Probe(z, x, own.logits, origin, peers, {**own.activations, **seen}, aim, self.guides)
+
+    def _in_parts(
+        self,
+        ask: Callable[[Tensor, Tensor, Aim], Sight],
+        z: Tensor,
+        rows: Int[Tensor, " m"],
+        aim: Aim,
+    ) -> Sight:
+        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile, and changes no answer."""
+        while True:
+            try:
+                parts = [
+                    ask(z[part], rows[part], rows_of(aim, part))
+                    for part in chunks(len(rows), self.batch)
+                ]
+                return parts[0] if len(parts) == 1 else _join(parts)
+            except (torch.OutOfMemoryError, MemoryError):
+                if self.batch <= TILE:
+                    raise
+                self.batch = max(TILE, self.batch // 2 // TILE * TILE)
+                log.warning("out of memory: going on with %d rows a call", self.batch)
+
+
+def rows_of(aim: Aim, part: slice | Tensor) -> Aim:
+    return {name: value[part] for name, value in aim.items()}
+
+
+def _detached(probe: Probe) -> Probe:
+    seen = {name: value.detach() for name, value in probe.activations.items()}
+    peers = tuple(peer.detach() for peer in probe.peers)
+    z, x, logits = probe.z.detach(), probe.x.detach(), probe.logits.detach()
+    return replace(probe, z=z, x=x, logits=logits, peers=peers, activations=seen)
+
+
+def _join(parts: Sequence[Sight]) -> Sight:
+    probes = [part.probe for part in parts]
+    origins = [probe.origin for probe in probes]
+    context = _cat_maps([o.context for o in origins])
+    origin = Seeds(
+        _cat(origins, "z"), _cat(origins, "x"), _cat(origins, "y"), _cat(origins, "id"), context
+    )
+    peers = tuple(torch.cat(peers) for peers in zip(*(probe.peers for probe in probes)))
+    seen, aim = _cat_maps([p.activations for p in probes]), _cat_maps([p.aim for p in probes])
+    z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
+    probe = replace(
+        probes[0], z=z, x=x, logits=logits, origin=origin, peers=peers, activations=seen, aim=aim
+    )
+    return Sight(probe, _cat(parts, "score"), _cat(parts, "slope"))
+
+
+def _cat(parts: Sequence[object], name: str) -> Tensor:
+    return torch.cat([getattr(part, name) for part in parts])
+
+
+def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+# --- Which candidates become findings, and of what kind.
+
+PENDING = 512
+"""Findings that may wait before the rule of keeping is applied to them."""
+LABEL, NON_FINITE = KINDS.index("label"), KINDS.index("non_finite")
+
+
+class Recorder:
+    """Keeps what fails by the method's own oracle, and every answer that is not a number, by the campaign's `keep` rule."""
+
+    def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
+        self.campaign, self.space, self.keep = campaign, campaign.method.space, campaign.keep
+        self.own = KINDS.index(campaign.method.oracle.kind)
+        self.found = [
+            _none(
+                seeds,
+                len(campaign.peers),
+                flat(seeds.z[:1]).shape[1] if self.space.keeps_code else 0,
+            )
+        ]
+
+    def findings(self) -> Findings:
+        return self.keep.prune(Findings.join(self.found))
+
+    def add(
+        self,
+        probe: Probe,
+        *,
+        score: Float[Tensor, " m"],
+        failed: Bool[Tensor, " m"],
+        left: Bool[Tensor, " m"],
+        new: Bool[Tensor, " m"],
+        number: Int[Tensor, " m"],
+    ) -> None:
+        """`left`: the subject has left the seed's label; `new`: the candidate was not looked at before; `number`: the seed's
+        queries when it was looked at."""
+        finite = probe.logits.isfinite().all(1)
+        kept = ((failed | ~finite) & new).nonzero().squeeze(1)
+        if not len(kept):
+            return
+        kind = torch.where(left[kept], LABEL, torch.where(finite[kept], self.own, NON_FINITE))
+        label = probe.logits[kept].argmax(1)
+        distance = self.space.distance(probe.z[kept], probe.origin.take(kept))
+        best = self.keep.rows(probe.origin.id[kept], kind, label, distance)
+        rows = kept[best]
+        found = Findings(
+            seed=probe.origin.id[rows],
+            x=to_bytes(probe.x[rows]),
+            kind=kind[best],
+            expected=probe.origin.y[rows],
+            predicted=label[best],
+            peer_predicted=_labels(probe, rows),
+            confidence=probe.logits[rows].softmax(1).amax(1),
+            score=score[rows],
+            distance=distance[best],
+            queries=number[rows],
+            code=flat(probe.z[rows])
+            if self.space.keeps_code
+            else probe.logits.new_empty(len(rows), 0),
+        )
+        self.found.append(found)
+        if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
+            self.found = [self.findings()]
+
+
+def _labels(probe: Probe, rows: Int[Tensor, " t"]) -> Int[Tensor, "t p"]:
+    columns = [peer[rows].argmax(1) for peer in probe.peers]
+    return torch.stack(columns, 1) if columns else rows.new_empty(len(rows), 0)
+
+
+def _none(seeds: Seeds, peers: int, width: int) -> Findings:
+    whole, real = seeds.id[:0], seeds.x.new_empty(0)
+    images, codes = to_bytes(seeds.x[:0]), seeds.x.new_empty(0, width)
+    return Findings(
+        whole,
+        images,
+        whole,
+        whole,
+        whole,
+        whole.new_empty(0, peers),
+        real,
+        real,
+        real,
+        whole,
+        codes,
+    )
+
+
+# --- `look`: the one door between a search and the networks, for every method alike.
 
 Ask = Callable[[Tensor, Tensor, Aim], Sight]
 
@@ -26,9 +230,20 @@ class Door:
     """
 
     def __init__(
-        self, campaign: Campaign, seeds: Seeds, limits: Limits, guides: Sequence[Guide], rng: torch.Generator
+        self,
+        campaign: Campaign,
+        seeds: Seeds,
+        limits: Limits,
+        guides: Sequence[Guide],
+        rng: torch.Generator,
     ) -> None:
-        self.campaign, self.method, self.seeds, self.limits, self.rng = campaign, campaign.method, seeds, limits, rng
+        self.campaign, self.method, self.seeds, self.limits, self.rng = (
+            campaign,
+            campaign.method,
+            seeds,
+            limits,
+            rng,
+        )
         self.guides, self.steering = tuple(guides), tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
@@ -53,7 +268,9 @@ class Door:
     def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback:
         return self._look(self.ask.plain, z, rows, aim or {})[0]
 
-    def gradient(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> tuple[Feedback, Tensor]:
+    def gradient(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
+    ) -> tuple[Feedback, Tensor]:
         """A look with the gradient of each row's score. A seed whose gradients are spent gets one plain look and ends."""
         aim = aim or {}
         paid = within(rows, self.limits.gradients - self.counts.gradients)
@@ -63,7 +280,10 @@ class Door:
         plain = self._look(self.ask.plain, z[~paid], rows[~paid], rows_of(aim, ~paid))
         self.retire(rows[~paid])
         back = torch.cat([paid.nonzero(), (~paid).nonzero()]).squeeze(1).argsort()
-        both = (torch.cat([getattr(graded[0], f.name), getattr(plain[0], f.name)])[back] for f in fields(Feedback))
+        both = (
+            torch.cat([getattr(graded[0], f.name), getattr(plain[0], f.name)])[back]
+            for f in fields(Feedback)
+        )
         return Feedback(*both), torch.cat([graded[1], plain[1]])[back]
 
     def reconstruct(self) -> None:
@@ -75,7 +295,9 @@ class Door:
         self.counts.lost[lost] = True
         self.retire(lost)
 
-    def _look(self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> tuple[Feedback, Tensor]:
+    def _look(
+        self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim
+    ) -> tuple[Feedback, Tensor]:
         """Look at the rows that are live and paid for; the others score -inf and cost nothing."""
         looked = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
         if bool(looked.all()) and len(rows):
@@ -87,7 +309,9 @@ class Door:
                 getattr(unseen, f.name)[looked] = getattr(seen, f.name)
         return unseen, slope
 
-    def _seen(self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> tuple[Feedback, Tensor]:
+    def _seen(
+        self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim
+    ) -> tuple[Feedback, Tensor]:
         sight = ask(z.detach(), rows, aim)
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
@@ -101,7 +325,9 @@ class Door:
         self.recorder.add(probe, score=score, failed=failed, left=left, new=new, number=number)
         if self.method.until == "first":
             self.retire(rows[failed])
-        return Feedback(probe.z, score, failed, probe.logits.argmax(1), gain, torch.ones_like(failed)), sight.slope
+        return Feedback(
+            probe.z, score, failed, probe.logits.argmax(1), gain, torch.ones_like(failed)
+        ), sight.slope
 
     def _guide(self, probe: Probe) -> Float[Tensor, " m"]:
         gain = torch.zeros(len(probe.logits), device=probe.logits.device)
@@ -121,4 +347,6 @@ class Door:
     def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
         zero = torch.zeros(len(rows), device=z.device)
         no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
-        return Feedback(z.detach().clone(), zero - torch.inf, no, self.seeds.y[rows], zero, no.clone())
+        return Feedback(
+            z.detach().clone(), zero - torch.inf, no, self.seeds.y[rows], zero, no.clone()
+        )

@@ -1,18 +1,166 @@
-"""What a campaign is made of, and what it counts."""
+"""What a campaign is made of: its parts, its limits per seed, its rule of keeping, and what it counts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.keeping import Keep
 from hardcase.errors import Problem
 from hardcase.tensors import margin
-from hardcase.types import OFFERS, Findings, Guide, Method, Model, Probe, State, Tap
+from hardcase.types import KINDS, OFFERS, Budget, Findings, Guide, Method, Model, Probe, State, Tap
+
+# --- Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some, or all.
+
+MANY = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest, or the earliest."""
+
+    count: int = 1
+    nearest: bool = True
+    per_label: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        return self.count < MANY
+
+    def rows(
+        self,
+        seed: Int[Tensor, " t"],
+        kind: Int[Tensor, " t"],
+        label: Int[Tensor, " t"],
+        distance: Float[Tensor, " t"],
+    ) -> Int[Tensor, " r"]:
+        """Positions to keep, in their given order; ties go to the earlier finding."""
+        if not self.bounded:
+            return torch.arange(len(seed), device=seed.device)
+        group = seed * len(KINDS) + kind
+        group = group * (int(label.max()) + 1) + label if self.per_label and len(label) else group
+        order = (
+            distance.argsort(stable=True)
+            if self.nearest
+            else torch.arange(len(seed), device=seed.device)
+        )
+        order = order[group[order].argsort(stable=True)]
+        return order[ordinal(group[order]) < self.count].sort().values
+
+    def prune(self, findings: Findings) -> Findings:
+        return findings.take(
+            self.rows(findings.seed, findings.kind, findings.predicted, findings.distance)
+        )
+
+
+def ordinal(groups: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+    """How many earlier entries are of the same group, for each entry."""
+    order = groups.argsort(stable=True)
+    ranked = groups[order]
+    starts = torch.ones_like(ranked, dtype=torch.bool)
+    starts[1:] = ranked[1:] != ranked[:-1]
+    position = torch.arange(len(groups), device=groups.device)
+    first = torch.where(starts, position, 0).cummax(0).values
+    return torch.empty_like(order).index_put_((order,), position - first)
+
+
+def parse_keep(text: str) -> Keep:
+    """``first | best | best-per-label | all | N``."""
+    named = {
+        "first": Keep(nearest=False),
+        "best": Keep(),
+        "best-per-label": Keep(per_label=True),
+        "all": Keep(count=MANY, nearest=False),
+    }
+    if text in named:
+        return named[text]
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0:
+        return Keep(count=int(text))
+    raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
+
+
+# --- Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of work.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each seed may still be asked."""
+
+    queries: Int[Tensor, " n"]
+    gradients: Int[Tensor, " n"]
+
+    def to(self, device: torch.device) -> Limits:
+        return Limits(self.queries.to(device), self.gradients.to(device))
+
+    def take(self, rows: slice) -> Limits:
+        return Limits(self.queries[rows], self.gradients[rows])
+
+
+def limits(budget: Budget, count: int) -> Limits:
+    """Per-seed limits for `count` seeds; a total is divided first, and its remainder goes to the first seeds."""
+    return Limits(
+        _limit("queries", budget.queries, budget.total_queries, count),
+        _limit("gradients", budget.gradients, budget.total_gradients, count),
+    )
+
+
+def overlay(budget: Budget, default: Budget) -> Budget:
+    """`budget`, with the method's own limits where the user set none of that sort."""
+    own = {
+        f.name: getattr(budget, f.name)
+        for f in fields(Budget)
+        if getattr(budget, f.name) is not None
+    }
+    asked = {name.removeprefix("total_") for name in own}
+    silent: dict[str, None] = {name: None for name in ("queries", "gradients") if name in asked}
+    return replace(default, **{**silent, **own})
+
+
+def seconds(time: float | str | None) -> float | None:
+    """``90``, ``"90s"``, ``"10m"``, ``"2h"`` in seconds."""
+    if time is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(time).strip())
+    if not match:
+        raise Problem(f"the time limit {time!r} is not a duration.", fix="30s, 10m or 2h")
+    limit = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
+    if limit <= 0:
+        raise Problem(
+            f"a time limit of {time} leaves no time to look at anything.",
+            fix="30s, 10m or 2h, or none",
+        )
+    return limit
+
+
+def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m"]:
+    """Which rows fit into what their seeds have left, counting in order."""
+    counts = rows.bincount(minlength=len(left))
+    if bool((counts <= left).all()):
+        return torch.ones_like(rows, dtype=torch.bool)
+    return ordinal(rows) < left[rows]
+
+
+def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Tensor, " n"]:
+    for value, label in ((each, name), (total, f"total_{name}")):
+        if value is not None and value < 1:
+            raise Problem(
+                f"a budget of {value} {label} allows nothing to be looked at.",
+                fix=f"{label} of at least 1, or none",
+            )
+    limit = torch.full((count,), MANY if each is None else each)
+    if total is None:
+        return limit
+    share = torch.full((count,), total // max(count, 1)) + (
+        torch.arange(count) < total % max(count, 1)
+    )
+    return torch.minimum(limit, share)
+
+
+# --- What a campaign is made of, and what it counts.
 
 LEAD = 1e-4
 """A subject has left a label when a wrong class leads by this much in probability."""
@@ -39,13 +187,22 @@ class Campaign:
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
-        readers = (self.method.taps, *(guide.taps for guide in (*self.method.guides, *self.criteria)))
+        readers = (
+            self.method.taps,
+            *(guide.taps for guide in (*self.method.guides, *self.criteria)),
+        )
         wanted = dict[str, Tap]()
         for name, tap in (pair for taps in readers for pair in taps.items()):
-            wanted[name] = tap if wanted.get(name, tap) == tap else torch.clone  # readers that differ get it whole
+            wanted[name] = (
+                tap if wanted.get(name, tap) == tap else torch.clone
+            )  # readers that differ get it whole
         own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
-            {name.removeprefix(f"peer{i}/"): tap for name, tap in wanted.items() if name.startswith(f"peer{i}/")}
+            {
+                name.removeprefix(f"peer{i}/"): tap
+                for name, tap in wanted.items()
+                if name.startswith(f"peer{i}/")
+            }
             for i in range(len(self.peers))
         ]
         return [own, *peers]

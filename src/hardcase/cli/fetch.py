@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.speaking import as_json, tell
+from hardcase.cli.output import as_json, tell
 
 
 def model(
@@ -27,8 +27,8 @@ def model(
     verbose: o.Verbose = False,
 ) -> None:
     """Fetch a pretrained network by name: its sum is checked, its licence told, nothing in it is run."""
-    from hardcase.cli.closing import logging_to
-    from hardcase.pretrained import fetch
+    from hardcase.cli.run import logging_to
+    from hardcase.models.pretrained.fetching import fetch
 
     logging_to(verbose=verbose, quiet=quiet)
     found = fetch(name, source=source, offline=offline)

@@ -38,7 +38,9 @@ def parse(text: str) -> Spec:
     for piece in filter(None, rest.split(",")):
         key, equals, value = piece.partition("=")
         if not equals:
-            raise Problem(f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=...")
+            raise Problem(
+                f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
+            )
         options[key.strip()] = _value(CRITERIA[name], key.strip(), value.strip())
     return Spec(name, options)
 
@@ -60,7 +62,10 @@ def resolve(spec: Spec, convention_name: str = "default") -> dict[str, Any]:
     """All options of a criterion: those given, then the convention's, then the defaults."""
     entry = CRITERIA[spec.name]
     implied = convention(convention_name).options(spec.name)
-    return {key: spec.options.get(key, implied.get(key, option.default)) for key, option in entry.options.items()}
+    return {
+        key: spec.options.get(key, implied.get(key, option.default))
+        for key, option in entry.options.items()
+    }
 
 
 def listing() -> list[dict[str, Any]]:
@@ -91,7 +96,8 @@ def _value(entry: Entry, key: str, text: str) -> str | int | float | bool:
     except ValueError as error:
         kind = type(option.default).__name__
         raise Problem(
-            f"{entry.name}:{key}={text} is not a value of the right kind ({kind}).", fix=f"{key}={option.default}"
+            f"{entry.name}:{key}={text} is not a value of the right kind ({kind}).",
+            fix=f"{key}={option.default}",
         ) from error
 
 
@@ -117,4 +123,7 @@ def _text(value: object) -> str:
 def names(specs: Sequence[Spec]) -> list[str]:
     """A name for each, different even if two ask for the same."""
     texts = [str(spec) for spec in specs]
-    return [text if texts.count(text) == 1 else f"{text}#{texts[: i + 1].count(text)}" for i, text in enumerate(texts)]
+    return [
+        text if texts.count(text) == 1 else f"{text}#{texts[: i + 1].count(text)}"
+        for i, text in enumerate(texts)
+    ]

@@ -43,11 +43,22 @@ _ALL: Options = {"layers": "activated-softmax"}
 CONVENTIONS = {
     row.name: row
     for row in (
-        Convention("default", "channel means of every convolution and dense layer before activation; corners open", {}),
+        Convention(
+            "default",
+            "channel means of every convolution and dense layer before activation; corners open",
+            {},
+        ),
         Convention(
             "deepxplore",
             "channels of all layers after activation, pooling and softmax counted; each layer scaled within an input, then averaged",
-            {"nc": {"layers": "activated-softmax", "scale": "input", "order": "scale-mean", "threshold": 0.0}},
+            {
+                "nc": {
+                    "layers": "activated-softmax",
+                    "scale": "input",
+                    "order": "scale-mean",
+                    "threshold": 0.0,
+                }
+            },
         ),
         Convention(
             "adapt",

@@ -1,4 +1,4 @@
-"""What one look shows to the criteria. Work that several of them need (matrices, extremes, top units) is done once."""
+"""What one look shows to the criteria; work that several of them need is done once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,82 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.strongest import WIDE, strongest
-from hardcase.criteria.units import Scaling, Selection
+from hardcase.criteria.network import Scaling, Selection
 from hardcase.tensors import chunks
 from hardcase.types import Probe
+
+# --- The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
+
+WIDE = 1024
+"""Layers with more units are handled one by one; narrower ones together."""
+
+
+def strongest(
+    layers: list[Tensor], starts: Sequence[int], k: int, *, clean: bool
+) -> Int[Tensor, "m l k"]:
+    """The numbers of each layer's `k` greatest units, greatest first; -1 where there is none.
+
+    `starts` is the number of each layer's first unit; `clean` says that every value is a number.
+    """
+    found: list[Tensor | None] = [None] * len(layers)
+    layers = [
+        values.detach() if clean else values.detach().masked_fill(values.isnan(), -torch.inf)
+        for values in layers
+    ]
+    narrow = [i for i, values in enumerate(layers) if values.shape[1] <= WIDE]
+    if narrow:
+        together = _greatest(_padded([layers[i] for i in narrow], k), k)
+        for position, i in enumerate(narrow):
+            found[i] = together[:, position]
+    for i, values in enumerate(layers):
+        if values.shape[1] > WIDE:
+            found[i] = _greatest_of_many(values, k)
+    index = torch.stack([f for f in found if f is not None], 1)
+    return torch.where(index < 0, index, index + torch.tensor(starts, device=index.device)[:, None])
+
+
+def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
+    """Layers of different widths side by side, filled up with -inf."""
+    width = max(k, *(values.shape[1] for values in layers))
+    padded = layers[0].new_full((len(layers[0]), len(layers), width), -torch.inf)
+    for i, values in enumerate(layers):
+        padded[:, i, : values.shape[1]] = values
+    return padded
+
+
+def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
+    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf is left. Writes over `values`."""
+    if k > 4:
+        best, index = (part[..., :k] for part in values.sort(dim=2, descending=True, stable=True))
+        return torch.where(best > -torch.inf, index, -1)
+    found = []
+    for _ in range(k):
+        best, index = values.max(2, keepdim=True)
+        values.scatter_(2, index, -torch.inf)
+        found.append(torch.where(best > -torch.inf, index, -1))
+    return torch.cat(found, 2)
+
+
+def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
+    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest values."""
+    width, spare = values.shape[1], values.shape[1] % block
+    whole = values[:, : width - spare]
+    if values.stride(0) == 1:  # units lie together: reduce along them
+        most = torch.unflatten(whole.t(), 0, (-1, block)).amax(1).t().contiguous()
+    else:
+        most = torch.unflatten(whole, 1, (-1, block)).amax(2)
+    if spare:
+        most = torch.cat([most, values[:, width - spare :].amax(1, keepdim=True)], 1)
+    blocks = _greatest(most[:, None], min(k, most.shape[1])).squeeze(1).sort(1).values
+    places = (blocks[:, :, None] * block + torch.arange(block, device=values.device)).flatten(1)
+    picked = values.gather(1, places.clamp(0, width - 1))
+    if spare or bool((blocks < 0).any()):
+        picked.masked_fill_((places < 0) | (places >= width), -torch.inf)
+    index = _greatest(picked[:, None], k).squeeze(1)
+    return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))
+
+
+# --- What one look shows to the criteria. Work that several of them need (matrices, extremes, top units) is done once.
 
 CHUNK = 2**18
 """Values worked on at a time, so that they stay in a core's cache."""
@@ -61,21 +133,40 @@ class Frame:
 
     @staticmethod
     def of(probe: Probe) -> Frame:
-        same = (probe.x.detach() == probe.origin.x).flatten(1).all(1) if probe.x.shape == probe.origin.x.shape else None
-        return Frame(probe.activations, probe.logits, labels=probe.origin.y, ids=probe.origin.id, are_seeds=same)
+        same = (
+            (probe.x.detach() == probe.origin.x).flatten(1).all(1)
+            if probe.x.shape == probe.origin.x.shape
+            else None
+        )
+        return Frame(
+            probe.activations,
+            probe.logits,
+            labels=probe.origin.y,
+            ids=probe.origin.id,
+            are_seeds=same,
+        )
 
     @staticmethod
     def join(frames: Sequence[Frame]) -> Frame:
         """The rows of several frames as one; all of them know the same things."""
         names = frames[0].activations
-        activations = {name: torch.cat([frame.activations[name] for frame in frames]) for name in names}
-        known = {what: [getattr(frame, what) for frame in frames] for what in ("labels", "ids", "are_seeds")}
-        joined = {what: None if parts[0] is None else torch.cat(parts) for what, parts in known.items()}
+        activations = {
+            name: torch.cat([frame.activations[name] for frame in frames]) for name in names
+        }
+        known = {
+            what: [getattr(frame, what) for frame in frames]
+            for what in ("labels", "ids", "are_seeds")
+        }
+        joined = {
+            what: None if parts[0] is None else torch.cat(parts) for what, parts in known.items()
+        }
         return Frame(activations, torch.cat([frame.logits for frame in frames]), **joined)
 
     def only(self, selections: Iterable[Selection]) -> Frame:
         """This frame with nothing but what the selections read."""
-        kept = {name: value for s in selections for name, value in s.reduced(self.activations).items()}
+        kept = {
+            name: value for s in selections for name, value in s.reduced(self.activations).items()
+        }
         return Frame(kept, self.logits, labels=self.labels, ids=self.ids, are_seeds=self.are_seeds)
 
     def __len__(self) -> int:
@@ -96,20 +187,28 @@ class Frame:
         return self._memo[key]
 
     def layers(self, selection: Selection) -> list[Float[Tensor, "m w"]]:
-        values: list[Tensor] = self.once(("layers", selection), lambda: selection.read(self.activations))
+        values: list[Tensor] = self.once(
+            ("layers", selection), lambda: selection.read(self.activations)
+        )
         return values
 
     def matrix(self, selection: Selection) -> Float[Tensor, "m u"]:
-        values: Tensor = self.once(("matrix", selection), lambda: torch.cat(self.layers(selection), 1))
+        values: Tensor = self.once(
+            ("matrix", selection), lambda: torch.cat(self.layers(selection), 1)
+        )
         return values
 
     def blocks(self, selection: Selection) -> list[Block]:
         """The units in blocks: wide layers alone, neighbouring narrow ones together."""
-        blocks: list[Block] = self.once(("blocks", selection), lambda: _blocks(selection, self.layers(selection)))
+        blocks: list[Block] = self.once(
+            ("blocks", selection), lambda: _blocks(selection, self.layers(selection))
+        )
         return blocks
 
     def extremes(self, selection: Selection) -> Extremes:
-        extremes: Extremes = self.once(("extremes", selection), lambda: _extremes(self.blocks(selection)))
+        extremes: Extremes = self.once(
+            ("extremes", selection), lambda: _extremes(self.blocks(selection))
+        )
         return extremes
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
@@ -123,12 +222,16 @@ class Frame:
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         """The units scaled to [0, 1] by the extremes of their layer in the same row; a constant layer gives 0."""
-        values: Tensor = self.once(("scaled", selection, scaling), lambda: self._scaled(selection, scaling))
+        values: Tensor = self.once(
+            ("scaled", selection, scaling), lambda: self._scaled(selection, scaling)
+        )
         return values
 
     def _scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         parts = []
-        for values, (low, high) in zip(self.layers(selection), selection.ranges(self.activations), strict=True):
+        for values, (low, high) in zip(
+            self.layers(selection), selection.ranges(self.activations), strict=True
+        ):
             width = high - low + scaling.epsilon
             parts.append((values - low) / torch.where(width > 0, width, 1))
         return torch.cat(parts, 1)
@@ -153,7 +256,9 @@ def _joined(parts: list[Tensor], stop: int) -> Block:
 
 
 def _extremes(blocks: list[Block]) -> Extremes:
-    pairs = [(part.amin(0), part.amax(0)) for block in blocks for part in _pieces(block.values.detach())]
+    pairs = [
+        (part.amin(0), part.amax(0)) for block in blocks for part in _pieces(block.values.detach())
+    ]
     low, high = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     broken = high.isnan()
     if bool(broken.any()):
@@ -165,4 +270,6 @@ def _extremes(blocks: list[Block]) -> Extremes:
 
 def _pieces(values: Float[Tensor, "m u"]) -> list[Float[Tensor, "m p"]]:
     """Some units at a time, so that a second pass over them finds them in the cache."""
-    return [values[:, part] for part in chunks(values.shape[1], max(1, CHUNK // max(1, len(values))))]
+    return [
+        values[:, part] for part in chunks(values.shape[1], max(1, CHUNK // max(1, len(values))))
+    ]

@@ -1,34 +1,384 @@
-"""MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers.
-
-Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria for deep neural networks",
-ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a condition unit and a decision unit in the next
-layer is covered by two inputs if the condition alone changes (its sign, the signs of its layer else unchanged; or its
-size by a factor, no sign of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
-
-Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``), or an input and the seed
-it was made from (``pairs="seed-test"``). Signs are those of values before the activation; zero counts as negative.
-Differences: a change in size is a factor up or down, whichever input comes first; value-sign looks at the condition
-unit's own size, where the authors' tool may take the whole layer's distance.
-"""
+"""MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.criteria.criterion import Plan, Tally
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.independence import Kind, Split, cover_set, covers, flips_of, relaxed
-from hardcase.criteria.measure import Tally
 from hardcase.criteria.memory import Rows
-from hardcase.criteria.pairs import CELLS, hash_signs, keys_of, matches
-from hardcase.criteria.units import Selection
+from hardcase.criteria.network import Anatomy, Selection, select
+from hardcase.errors import Problem
+from hardcase.randomness import stream
 from hardcase.tensors import chunks
 from hardcase.types import State
+
+# --- Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing all with all.
+#
+# The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one unit shifts it by a known
+# amount, and the pattern one flip away is found by looking that hash up.
+
+CELLS = 2**22
+"""Entries of the largest table made at a time."""
+
+
+def keys_of(width: int) -> Int[Tensor, " s"]:
+    return torch.randint(-(2**63), 2**63 - 1, (width,), generator=stream(0, "signs"))
+
+
+def hash_signs(signs: Bool[Tensor, "n s"]) -> Int[Tensor, " n"]:
+    keys = keys_of(signs.shape[1])
+    parts = [
+        torch.where(signs[part], keys, 0).sum(1)
+        for part in chunks(len(signs), max(1, CELLS // max(1, len(keys))))
+    ]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSet:
+    """The different sign patterns of a layer, sorted by hash, and the pattern of each row."""
+
+    hashes: Int[Tensor, " p"]
+    signs: Bool[Tensor, "p s"]
+    of_row: Int[Tensor, " n"]
+
+    @staticmethod
+    def of(signs: Bool[Tensor, "n s"]) -> PatternSet:
+        hashes, of_row = torch.unique(hash_signs(signs), return_inverse=True)
+        first = torch.zeros(len(hashes), dtype=torch.int64).scatter_(
+            0, of_row, torch.arange(len(signs))
+        )
+        return PatternSet(hashes, signs[first], of_row)
+
+    def counts(self) -> Int[Tensor, " p"]:
+        return self.of_row.bincount(minlength=len(self.hashes))
+
+    def edges(self) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"], Int[Tensor, " e"]]:
+        """All patterns p, q that differ in one unit u, each once: p has it off, q on. At most p·log2(p)/2 of them exist."""
+        keys, found = keys_of(self.signs.shape[1]), [torch.empty(3, 0, dtype=torch.int64)]
+        for part in chunks(len(self.hashes), max(1, CELLS // max(1, len(keys)))):
+            wanted = self.hashes[part, None] + keys
+            place = torch.searchsorted(self.hashes, wanted).clamp_max(len(self.hashes) - 1)
+            row, unit = ((self.hashes[place] == wanted) & ~self.signs[part]).nonzero(as_tuple=True)
+            found.append(torch.stack([row + part.start, place[row, unit], unit]))
+        low, high, unit = torch.cat(found, 1)
+        return low, high, unit
+
+    def near(self, flips: int) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
+        """All patterns that differ in 1 to `flips` units: cut into ``flips + 1`` bands, they agree on one band at least."""
+        pairs = [torch.empty(0, dtype=torch.int64)]
+        for band in self.signs.tensor_split(flips + 1, dim=1):
+            for a, b in _alike(hash_signs(band)):
+                few = (self.signs[a] != self.signs[b]).sum(1) <= flips
+                pairs.append(a[few] * len(self.hashes) + b[few])
+        joined = torch.unique(torch.cat(pairs))
+        return joined // max(1, len(self.hashes)), joined % max(1, len(self.hashes))
+
+
+def _alike(hashes: Int[Tensor, " p"]) -> list[tuple[Int[Tensor, " e"], Int[Tensor, " e"]]]:
+    """Rows with equal hashes, every two of them once, in pieces."""
+    order = hashes.argsort(stable=True)
+    _, sizes = torch.unique_consecutive(hashes[order], return_counts=True)
+    last = sizes.cumsum(0).repeat_interleave(sizes)  # where the run of each sorted row ends
+    later = last - torch.arange(len(order)) - 1
+    pieces = []
+    for part in _balanced(later):
+        left = torch.arange(part.start, part.stop).repeat_interleave(later[part])
+        offset = torch.arange(len(left)) - (later[part].cumsum(0) - later[part]).repeat_interleave(
+            later[part]
+        )
+        a, b = order[left], order[left + 1 + offset]
+        pieces.append((torch.minimum(a, b), torch.maximum(a, b)))
+    return pieces
+
+
+def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
+    """Slices of consecutive entries whose amounts sum to about `limit`."""
+    if not len(amounts):
+        return []
+    group = (amounts.cumsum(0) - amounts) // limit
+    ends = torch.cat(
+        [(group[1:] != group[:-1]).nonzero().squeeze(1) + 1, torch.tensor([len(amounts)])]
+    ).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
+    """Rows that share a pattern, as tables: a line per pattern with two rows or more, short ones filled up with -1.
+
+    Groups of like size (to a factor of two) share a table.
+    """
+    order = of_row.argsort(stable=True)
+    _, sizes = torch.unique_consecutive(of_row[order], return_counts=True)
+    starts, tables, size = sizes.cumsum(0) - sizes, [], 2
+    while len(sizes) and size <= 2 * int(sizes.max()):
+        chosen = ((sizes > size // 2) & (sizes <= size) & (sizes > 1)).nonzero().squeeze(1)
+        if len(chosen):
+            place = torch.arange(size)
+            index = order[(starts[chosen, None] + place).clamp_max(len(order) - 1)]
+            tables.append(index.masked_fill(place >= sizes[chosen, None], -1))
+        size *= 2
+    return tables
+
+
+def matches(
+    wanted: Int[Tensor, "m w"], known: Int[Tensor, " n"]
+) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
+    """Every (row of `wanted`, place in `known`) where the row names that hash."""
+    ordered, order = known.sort(stable=True)
+    left, right = (
+        torch.searchsorted(ordered, wanted.contiguous()),
+        torch.searchsorted(ordered, wanted.contiguous(), right=True),
+    )
+    counts = (right - left).flatten()
+    row = torch.arange(wanted.shape[0]).repeat_interleave(wanted.shape[1]).repeat_interleave(counts)
+    offset = torch.arange(len(row)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return row, order[left.flatten().repeat_interleave(counts) + offset]
+
+
+def grouped(
+    values: Float[Tensor, "n t"], group: Int[Tensor, " n"], count: int, how: str
+) -> Float[Tensor, "g t"]:
+    """The greatest ("amax") or least ("amin") value of each group; -inf or +inf for an empty one."""
+    start = values.new_full((count, values.shape[1]), -torch.inf if how == "amax" else torch.inf)
+    return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
+
+
+# --- When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of inputs shows.
+
+Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two neighbouring layers as columns of one matrix, and which (condition, decision) pairs count."""
+
+    condition: slice
+    decision: slice
+    allowed: Bool[Tensor, "s t"]
+
+    def conditions(self, values: Tensor) -> Tensor:
+        return values[:, self.condition]
+
+    def decisions(self, values: Tensor) -> Tensor:
+        return values[:, self.decision]
+
+    def pull(
+        self,
+        kind: Kind,
+        factors: tuple[float, float],
+        values: Tensor,
+        anchor: Tensor,
+        cell: Int[Tensor, " m"],
+    ) -> Float[Tensor, " m"]:
+        """Up to a small margin beyond each change that is wanted, less every sign of the condition layer that flips along."""
+        which, what = (
+            (cell // self.allowed.shape[1])[:, None],
+            (cell % self.allowed.shape[1])[:, None],
+        )
+        now, then = self.conditions(values), self.conditions(anchor)
+        flipped = (
+            -torch.where(then > 0, 1.0, -1.0) * now / _typical(now)
+        )  # positive where the sign has changed
+        others = flipped.clamp_min(0).sum(1) - flipped.gather(1, which).clamp_min(0).squeeze(
+            1
+        ) * kind.startswith("sign")
+        after, before = self.decisions(values), self.decisions(anchor)
+        turned = -torch.where(before > 0, 1.0, -1.0) * after / _typical(after)
+        first = flipped if kind.startswith("sign") else _growth(now, then, factors[0])
+        second = (
+            turned
+            if kind.endswith("sign")
+            else _growth(after, before, factors[1]) - turned.clamp_min(0)
+        )
+        return (
+            first.gather(1, which).squeeze(1).clamp_max(0.1)
+            + second.gather(1, what).squeeze(1).clamp_max(0.1)
+            - others
+        )
+
+
+def _typical(values: Float[Tensor, "m s"]) -> Float[Tensor, "m 1"]:
+    return values.abs().mean(1, keepdim=True).clamp_min(1e-6)
+
+
+def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
+    """The logarithm of how much larger a value has become, less what is asked: positive once it is enough."""
+    return ((now.abs() + 1e-6) / (then.abs() + 1e-6)).log() - math.log(factor)
+
+
+def covers(
+    kind: Kind, factors: tuple[float, float], ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
+) -> Bool[Tensor, "e s t"]:
+    """For each two inputs a and b: the (condition, decision) pairs they cover."""
+    flips, turned = (ca > 0) != (cb > 0), (da > 0) != (db > 0)
+    if kind.startswith("sign"):
+        condition = flips & (flips.sum(1, keepdim=True) == 1)
+    else:
+        condition = changed(ca, cb, factors[0]) & ~flips.any(1, keepdim=True)
+    decision = turned if kind.endswith("sign") else changed(da, db, factors[1]) & ~turned
+    return condition[:, :, None] & decision[:, None, :]
+
+
+def changed(a: Tensor, b: Tensor, factor: float) -> Bool[Tensor, " *shape"]:
+    """Whether one of two sizes is `factor` times the other or more; two zeros are no change."""
+    low, high = torch.minimum(a.abs(), b.abs()), torch.maximum(a.abs(), b.abs())
+    return (high >= factor * low) & (high > low)
+
+
+def flips_of(split: Split, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
+    return ((split.conditions(a) > 0) != (split.conditions(b) > 0)).sum(1)
+
+
+def cover_set(
+    kind: Kind, factors: tuple[float, float], split: Split, values: Tensor
+) -> tuple[Bool[Tensor, "s t"], int]:
+    """What all pairs of inputs cover together, and how many pairs qualify (the condition layer changes as it must)."""
+    conditions, decisions = split.conditions(values), split.decisions(values)
+    patterns = PatternSet.of(conditions > 0)
+    counts = patterns.counts()
+    if kind.startswith("value"):
+        found = torch.zeros_like(split.allowed)
+        for table in groups_of_many(patterns.of_row):
+            found |= _cover_alike(kind, factors, conditions, decisions, table)
+        return found, int((counts * (counts - 1) // 2).sum())
+    low, high, unit = patterns.edges()
+    sides = _decision_sides(kind, decisions, patterns)
+    hits = torch.zeros(split.allowed.shape, dtype=torch.int32)
+    for part in chunks(len(unit), max(1, CELLS // max(1, decisions.shape[1]))):
+        hit = (
+            _turned(sides, low[part], high[part])
+            if kind == "sign-sign"
+            else _resized(sides, low[part], high[part], factors[1])
+        )
+        hits.index_add_(0, unit[part], hit.int())
+    return hits > 0, int((counts[low] * counts[high]).sum())
+
+
+def relaxed(
+    split: Split, values: Bool[Tensor, "n u"], flips: int, chosen: tuple[Tensor, Tensor] | None
+) -> tuple[Bool[Tensor, "s t"], int]:
+    """Sign-sign coverage if up to `flips` conditions may change together: each of them counts."""
+    conditions, decisions = split.conditions(values), split.decisions(values)
+    if chosen is not None:
+        count = flips_of(split, values[chosen[0]], values[chosen[1]])
+        keep = (count >= 1) & (count <= flips)
+        a, b = chosen[0][keep], chosen[1][keep]
+        patterns, sides, qualified = conditions, torch.stack([decisions, ~decisions]), len(a)
+    else:
+        found = PatternSet.of(conditions)
+        a, b = found.near(flips)
+        counts = found.counts()
+        patterns, sides = found.signs, _decision_sides("sign-sign", decisions, found)
+        qualified = int((counts[a] * counts[b]).sum())
+    hits = torch.zeros(split.allowed.shape)
+    for part in chunks(len(a), max(1, CELLS // max(1, values.shape[1]))):
+        flipped = patterns[a[part]] != patterns[b[part]]
+        hits += flipped.float().t() @ _turned(sides, a[part], b[part]).float()
+    return hits > 0, qualified
+
+
+def _decision_sides(kind: Kind, decisions: Tensor, patterns: PatternSet) -> Tensor:
+    """Of the inputs with each pattern: whether a decision was ever on, ever off; or its largest and least size on and off."""
+    count, on = len(patterns.hashes), decisions > 0
+    if kind == "sign-sign":
+        return torch.stack(
+            [grouped(side.half(), patterns.of_row, count, "amax") > 0 for side in (on, ~on)]
+        )
+    size = decisions.abs()
+    sides = []
+    for side in (on, ~on):
+        sides.append(grouped(size.where(side, -torch.inf), patterns.of_row, count, "amax"))
+        sides.append(grouped(size.where(side, torch.inf), patterns.of_row, count, "amin"))
+    return torch.stack(sides)
+
+
+def _turned(
+    sides: Bool[Tensor, "2 p t"], a: Int[Tensor, " e"], b: Int[Tensor, " e"]
+) -> Bool[Tensor, "e t"]:
+    return (sides[0, a] & sides[1, b]) | (sides[1, a] & sides[0, b])
+
+
+def _resized(
+    sides: Float[Tensor, "4 p t"], a: Int[Tensor, " e"], b: Int[Tensor, " e"], factor: float
+) -> Bool[Tensor, "e t"]:
+    hit = torch.zeros(len(a), sides.shape[2], dtype=torch.bool)
+    for most, least in ((sides[0], sides[1]), (sides[2], sides[3])):
+        for one, other in ((a, b), (b, a)):
+            hit |= (most[one] >= factor * least[other]) & (most[one] > least[other])
+    return hit
+
+
+def _cover_alike(
+    kind: Kind,
+    factors: tuple[float, float],
+    conditions: Tensor,
+    decisions: Tensor,
+    table: Int[Tensor, "g l"],
+) -> Bool[Tensor, "s t"]:
+    """What inputs of equal pattern cover, group by group: sort by a condition's size, then look back far enough."""
+    s, t = conditions.shape[1], decisions.shape[1]
+    covered = torch.zeros(s, t, dtype=torch.bool)
+    for some in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
+        index = table[some]
+        valid = index >= 0
+        size = conditions.abs()[index].where(valid[:, :, None], torch.inf)  # g l s
+        decided = decisions[index]  # g l t
+        for part in chunks(s, max(1, CELLS // (index.numel() * t))):
+            covered[part] |= _look_back(kind, factors, size[:, :, part], decided, valid)
+    return covered
+
+
+def _look_back(
+    kind: Kind,
+    factors: tuple[float, float],
+    size: Float[Tensor, "g l c"],
+    decided: Float[Tensor, "g l t"],
+    valid: Bool[Tensor, "g l"],
+) -> Bool[Tensor, "c t"]:
+    ordered, order = size.transpose(1, 2).contiguous().sort(dim=2)  # g c l
+    far = torch.searchsorted(
+        factors[0] * ordered, ordered, right=True
+    )  # how many are smaller by the factor
+    usable = ordered.isfinite() & (ordered > 0) & (far > 0)
+    place = (far - 1).clamp_min(0)[..., None].expand(*far.shape, decided.shape[2])
+    now = (
+        decided[:, None]
+        .expand(-1, size.shape[2], -1, -1)
+        .gather(2, order[..., None].expand_as(place))
+    )  # g c l t
+    hit = torch.zeros_like(now, dtype=torch.bool)
+    for on in (True, False):
+        mine = (now > 0) == on
+        if kind == "value-sign":
+            hit |= mine & (~mine).cummax(2).values.gather(2, place)
+            continue
+        least = now.abs().where(mine, torch.inf).cummin(2).values.gather(2, place)
+        most = now.abs().where(mine, -torch.inf).cummax(2).values.gather(2, place)
+        smaller = (factors[1] * least <= now.abs()) & (least < now.abs())
+        hit |= mine & (smaller | ((most >= factors[1] * now.abs()) & (most > now.abs())))
+    return (hit & usable[..., None]).any(2).any(0)
+
+
+# --- MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers.
+#
+# Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria for deep neural networks",
+# ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a condition unit and a decision unit in the next
+# layer is covered by two inputs if the condition alone changes (its sign, the signs of its layer else unchanged; or its
+# size by a factor, no sign of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
+#
+# Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``), or an input and the seed
+# it was made from (``pairs="seed-test"``). Signs are those of values before the activation; zero counts as negative.
+# Differences: a change in size is a factor up or down, whichever input comes first; value-sign looks at the condition
+# unit's own size, where the authors' tool may take the whole layer's distance.
 
 
 @dataclass(frozen=True)
@@ -72,9 +422,15 @@ class Independence:
     def choose(self, count: int, rng: torch.Generator, memory: Rows) -> dict[str, Tensor]:
         """Uncovered pairs as numbers into the list of all allowed ones."""
         allowed = torch.cat([split.allowed.flatten() for split in self.splits])
-        open_ = (allowed & ~torch.cat([c.flatten() for c in self.covered(memory)])).nonzero().squeeze(1)
+        open_ = (
+            (allowed & ~torch.cat([c.flatten() for c in self.covered(memory)])).nonzero().squeeze(1)
+        )
         open_ = open_ if len(open_) else allowed.nonzero().squeeze(1)
-        return {"pair": open_[torch.randint(max(1, len(open_)), (count,), generator=rng, device=rng.device).cpu()]}
+        return {
+            "pair": open_[
+                torch.randint(max(1, len(open_)), (count,), generator=rng, device=rng.device).cpu()
+            ]
+        }
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Rows) -> Float[Tensor, " m"]:
         """Toward changing the pair's condition and decision against the row's seed, and no other sign of the condition's layer."""
@@ -83,14 +439,22 @@ class Independence:
         for split in self.splits:
             cell = aim["pair"] - start
             mine = (cell >= 0) & (cell < split.allowed.numel())
-            pulled = split.pull(self.kind, self.factors, values, anchor, cell.clamp(0, split.allowed.numel() - 1))
+            pulled = split.pull(
+                self.kind, self.factors, values, anchor, cell.clamp(0, split.allowed.numel() - 1)
+            )
             score, start = torch.where(mine, pulled, score), start + split.allowed.numel()
         return score.where(anchor.isfinite().all(1) & score.isfinite(), 0)
 
     def tally(self, memory: Rows) -> Tally:
-        covered = sum(int((c & s.allowed).sum()) for c, s in zip(self.covered(memory), self.splits, strict=True))
+        covered = sum(
+            int((c & s.allowed).sum())
+            for c, s in zip(self.covered(memory), self.splits, strict=True)
+        )
         total = sum(int(split.allowed.sum()) for split in self.splits)
-        detail: dict[str, object] = {"qualified input pairs": self._digest(memory)[1], "inputs": len(memory)}
+        detail: dict[str, object] = {
+            "qualified input pairs": self._digest(memory)[1],
+            "inputs": len(memory),
+        }
         if self.kind == "sign-sign":
             detail |= self._relaxed(memory, total)
         return Tally(covered / max(total, 1), covered, total, detail)
@@ -100,7 +464,10 @@ class Independence:
 
     def _digest(self, memory: Rows) -> tuple[list[Bool[Tensor, "s t"]], int]:
         """What is covered by the rows so far; rows that came since are worked in."""
-        done, known = memory.digest or (0, ([torch.zeros_like(split.allowed) for split in self.splits], 0))
+        done, known = memory.digest or (
+            0,
+            ([torch.zeros_like(split.allowed) for split in self.splits], 0),
+        )
         if done < len(memory) or not memory.digest:
             work = self._all if self.pairs == "all" else self._by_seed
             memory.digest = (len(memory), work(memory.all(), done, known))
@@ -112,7 +479,9 @@ class Independence:
         found = [cover_set(self.kind, self.factors, split, rows["values"]) for split in self.splits]
         return [covered for covered, _ in found], sum(count for _, count in found)
 
-    def _by_seed(self, rows: State, done: int, known: tuple[list[Tensor], int]) -> tuple[list[Tensor], int]:
+    def _by_seed(
+        self, rows: State, done: int, known: tuple[list[Tensor], int]
+    ) -> tuple[list[Tensor], int]:
         test, seed = _seeded(rows)
         fresh = (test >= done) | (seed >= done)
         test, seed, covered, count = test[fresh], seed[fresh], list(known[0]), known[1]
@@ -126,7 +495,12 @@ class Independence:
 
     def _show(self, split: Split, a: Tensor, b: Tensor) -> Bool[Tensor, "e s t"]:
         return covers(
-            self.kind, self.factors, split.conditions(a), split.decisions(a), split.conditions(b), split.decisions(b)
+            self.kind,
+            self.factors,
+            split.conditions(a),
+            split.decisions(a),
+            split.conditions(b),
+            split.decisions(b),
         )
 
     def _relaxed(self, memory: Rows, total: int) -> dict[str, object]:
@@ -136,7 +510,11 @@ class Independence:
             most = max(1, int(self.relax * split.allowed.shape[0]))
             chosen = None if self.pairs == "all" else _seeded(rows)
             cells, count = relaxed(split, rows["values"], most, chosen)
-            covered, pairs, flips = covered + int((cells & split.allowed).sum()), pairs + count, [*flips, most]
+            covered, pairs, flips = (
+                covered + int((cells & split.allowed).sum()),
+                pairs + count,
+                [*flips, most],
+            )
         return {
             "relaxed": {
                 "value": covered / max(total, 1),
@@ -149,10 +527,20 @@ class Independence:
     def _rows(self, frame: Frame) -> State:
         values, none = frame.matrix(self.selection).detach().cpu(), torch.full((len(frame),), -1)
         ids = none if frame.ids is None else frame.ids.cpu()
-        seeds = torch.zeros(len(frame), dtype=torch.bool) if frame.are_seeds is None else frame.are_seeds.cpu()
-        return {"values": values > 0 if self.kind == "sign-sign" else values, "id": ids, "seed": seeds}
+        seeds = (
+            torch.zeros(len(frame), dtype=torch.bool)
+            if frame.are_seeds is None
+            else frame.are_seeds.cpu()
+        )
+        return {
+            "values": values > 0 if self.kind == "sign-sign" else values,
+            "id": ids,
+            "seed": seeds,
+        }
 
-    def _partners(self, rows: State, known: State, split: Split) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
+    def _partners(
+        self, rows: State, known: State, split: Split
+    ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
         """Rows and known rows that may form a qualifying pair."""
         if self.pairs == "seed-test":
             row, other = matches(rows["id"][:, None], known["id"])
@@ -180,3 +568,67 @@ def _seeded(rows: State) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
     tests, seeds = (~rows["seed"]).nonzero().squeeze(1), rows["seed"].nonzero().squeeze(1)
     a, b = matches(rows["id"][tests, None], rows["id"][seeds])
     return tests[a], seeds[b]
+
+
+# --- Factories of the MC/DC family: which layers are neighbours, and which of their pairs count.
+
+Given = Mapping[str, Any]
+
+
+def ssc(anatomy: Anatomy, given: Given) -> Plan:
+    return _plan(anatomy, given, "sign-sign")
+
+
+def vsc(anatomy: Anatomy, given: Given) -> Plan:
+    return _plan(anatomy, given, "value-sign")
+
+
+def svc(anatomy: Anatomy, given: Given) -> Plan:
+    return _plan(anatomy, given, "sign-value")
+
+
+def vvc(anatomy: Anatomy, given: Given) -> Plan:
+    return _plan(anatomy, given, "value-value")
+
+
+def _plan(anatomy: Anatomy, given: Given, kind: Kind) -> Plan:
+    layers = (
+        "hidden" if given["channels"] and given["layers"] == "hidden-dense" else given["layers"]
+    )
+    selection = select(anatomy, layers, "channel")
+    if len(selection.layers) < 2:
+        raise Problem(
+            f"{kind} coverage compares neighbouring layers; {layers!r} names one: {selection.names[0]}.",
+            fix="channels=true for convolutions by channel, or layers=NAME+NAME",
+        )
+    splits = tuple(
+        _split(anatomy, selection, i, given["top"]) for i in range(len(selection.layers) - 1)
+    )
+    factors = (given["factor"], given["factor"])
+    rule = Independence(selection, splits, kind, given["pairs"], factors, given["relax"])
+    return Plan(selection, lambda _: rule)
+
+
+def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Split:
+    (s, t), starts = selection.widths[i : i + 2], selection.starts
+    allowed = torch.ones(s, t, dtype=torch.bool)
+    if top and top < s:
+        allowed = _strongest(anatomy, selection, i, top)
+    return Split(slice(starts[i], starts[i] + s), slice(starts[i + 1], starts[i + 1] + t), allowed)
+
+
+def _strongest(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:
+    """The conditions with the `top` largest incoming weights of each decision."""
+    before, after, conditions = selection.names[i], selection.names[i + 1], selection.widths[i]
+    weights = anatomy.weights.get(after.split("#")[0])
+    if weights is None or weights.shape[1] % conditions:
+        raise Problem(
+            f"no weights lead straight from {before!r} to {after!r}, so the strongest cannot be chosen.",
+            fix="top=0",
+        )
+    sizes = torch.unflatten(weights, 1, (conditions, -1)).sum(
+        2
+    )  # a flattened map: all places of a channel
+    return torch.zeros(conditions, len(weights), dtype=torch.bool).scatter_(
+        0, sizes.t().topk(top, dim=0).indices, True
+    )

@@ -1,7 +1,4 @@
-"""What criteria remember. Every memory is a base, shared read-only by forks, and a part of its own.
-
-The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the same memory.
-"""
+"""What criteria remember: bases shared read-only by forks, and deltas that merge without double counting."""
 
 from __future__ import annotations
 
@@ -9,9 +6,191 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
 
-from hardcase.criteria.bits import Bits
 from hardcase.types import State
+
+# --- Covered cells and seen patterns: memories that forks share and that merge without counting anything twice.
+
+
+class Bits:
+    """A table of cells, `rows` times `columns`, each covered or not.
+
+    Cells are named within their row by 1 to `columns`; 0 means "none" and may be marked freely: a spare column takes it.
+    """
+
+    def __init__(
+        self, rows: int, columns: int = 1, base: UInt8[Tensor, "r s"] | None = None
+    ) -> None:
+        self.rows, self.columns, self.base = rows, columns, base
+        self.own: UInt8[Tensor, "r s"] | None = None
+
+    def mark(self, start: int, cells: Int[Tensor, "u m"]) -> None:
+        """Cover the named cells of the rows `start` and following."""
+        table, ones = self._table(cells.device), torch.ones_like(cells, dtype=torch.uint8)
+        table[start : start + len(cells)].scatter_(
+            1, cells, ones
+        )  # a tensor of ones: three times faster than the number 1
+
+    def cover(self, cells: Bool[Tensor, "r c"]) -> None:
+        """Cover the cells that are true."""
+        self._table(cells.device)[:, 1:].bitwise_or_(cells)
+
+    def news(self, start: int, cells: Int[Tensor, "u m"]) -> Bool[Tensor, "u m"]:
+        """Which of the named cells are not covered yet."""
+        known = cells == 0
+        for table in (self.base, self.own):
+            if table is not None:
+                known = (
+                    known
+                    | table[start : start + len(cells)].to(cells.device).gather(1, cells).bool()
+                )
+        return ~known
+
+    def covered(self) -> Bool[Tensor, "r c"]:
+        tables = [table[:, 1:] for table in (self.base, self.own) if table is not None]
+        if not tables:
+            return torch.zeros(self.rows, self.columns, dtype=torch.bool)
+        return (
+            tables[0].bool()
+            if len(tables) == 1
+            else (tables[0].to(tables[1].device) | tables[1]).bool()
+        )
+
+    def count(self) -> int:
+        if self.base is None and self.own is not None:
+            return int(torch.count_nonzero(self.own[:, 1:]))
+        return int(torch.count_nonzero(self.covered()))
+
+    def pick(
+        self,
+        count: int,
+        rng: torch.Generator,
+        usable: Bool[Tensor, " r"] | None = None,
+        tries: int = 32,
+    ) -> Int[Tensor, " n"]:
+        """Cells (row times `columns` plus place) drawn evenly from the uncovered ones; from all of them if none is left."""
+        rows = torch.arange(self.rows) if usable is None else usable.cpu().nonzero().squeeze(1)
+        rows = rows if len(rows) else torch.arange(self.rows)
+        drawn = torch.randint(
+            len(rows) * self.columns, (count, tries), generator=rng, device=rng.device
+        ).cpu()
+        cells = rows[drawn // self.columns] * self.columns + drawn % self.columns
+        free = ~self._has(cells)
+        first = free.int().argmax(1, keepdim=True)
+        picked = cells.gather(1, first).squeeze(1)
+        missed = (~free.any(1)).nonzero().squeeze(1)
+        if len(missed):
+            picked[missed] = self._search(rows, drawn[missed, 0], cells[missed, 0])
+        return picked
+
+    def fork(self) -> Bits:
+        return Bits(self.rows, self.columns, self._joined())
+
+    def delta(self) -> State:
+        if self.own is None:
+            return {"cells": torch.empty(0, dtype=torch.int64)}
+        fresh = self.own[:, 1:].bool()
+        if self.base is not None:
+            fresh = fresh & (self.base[:, 1:].to(fresh.device) == 0)
+        return {"cells": fresh.flatten().nonzero().squeeze(1).cpu()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        joined = self._joined()
+        table = (
+            torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8)
+            if joined is None
+            else joined.clone()
+        )
+        for delta in deltas:
+            cells = delta["cells"].to(table.device)
+            table[cells // self.columns, cells % self.columns + 1] = 1
+        self.base, self.own = table, None
+
+    def _table(self, device: torch.device) -> UInt8[Tensor, "r s"]:
+        if self.own is None or self.own.device != device:
+            fresh = torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8, device=device)
+            self.own = fresh if self.own is None else self.own.to(device)
+        return self.own
+
+    def _joined(self) -> UInt8[Tensor, "r s"] | None:
+        if self.base is None or self.own is None:
+            return self.own.clone() if self.own is not None else self.base
+        return self.base | self.own.to(self.base.device)
+
+    def _has(self, cells: Int[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
+        known = torch.zeros(cells.shape, dtype=torch.bool)
+        for table in (self.base, self.own):
+            if table is not None:
+                place = cells.to(table.device)
+                known |= table[place // self.columns, place % self.columns + 1].bool().cpu()
+        return known
+
+    def _search(
+        self, rows: Int[Tensor, " r"], drawn: Int[Tensor, " n"], otherwise: Int[Tensor, " n"]
+    ) -> Int[Tensor, " n"]:
+        """For draws that met covered cells only: the free cells are listed, and the draw's number picks one of them."""
+        free = (~self.covered().cpu()[rows]).flatten().nonzero().squeeze(1)
+        if not len(free):
+            return otherwise
+        place = free[drawn % len(free)]
+        return rows[place // self.columns] * self.columns + place % self.columns
+
+
+class Patterns:
+    """A set of patterns, each known by a 64-bit hash. With a million of them, two collide with probability 3e-8."""
+
+    def __init__(self, base: Int[Tensor, " n"] | None = None) -> None:
+        self.base = torch.empty(0, dtype=torch.int64) if base is None else base
+        self.own, self._fresh = torch.empty(0, dtype=torch.int64), list[Tensor]()
+
+    def add(self, hashes: Int[Tensor, " m"]) -> None:
+        self._fresh.append(hashes.cpu())
+        if sum(map(len, self._fresh)) > max(4096, len(self.own)):
+            self._settle()
+
+    def news(self, hashes: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
+        self._settle()
+        hashes = hashes.cpu()
+        return ~(_member(hashes, self.base) | _member(hashes, self.own))
+
+    def count(self) -> int:
+        self._settle()
+        return len(self.base) + len(self.own)
+
+    def fork(self) -> Patterns:
+        self._settle()
+        return Patterns(torch.cat([self.base, self.own]).sort().values)
+
+    def delta(self) -> State:
+        self._settle()
+        return {"hashes": self.own.clone()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self._settle()
+        self.base = torch.unique(
+            torch.cat([self.base, self.own, *(delta["hashes"] for delta in deltas)])
+        )
+        self.own = torch.empty(0, dtype=torch.int64)
+
+    def _settle(self) -> None:
+        """Sort what came in since into the own part, which stays sorted and apart from the base."""
+        if self._fresh:
+            joined = torch.unique(torch.cat([self.own, *self._fresh]))
+            self.own, self._fresh = joined[~_member(joined, self.base)], []
+
+
+def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
+    if not len(ordered):
+        return torch.zeros(len(values), dtype=torch.bool)
+    place = torch.searchsorted(ordered, values).clamp_max(len(ordered) - 1)
+    return ordered[place] == values
+
+
+# --- What criteria remember. Every memory is a base, shared read-only by forks, and a part of its own.
+#
+# The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the same memory.
 
 
 @runtime_checkable
@@ -29,7 +208,9 @@ class Folded:
     `join` folds two states into one; `empty` is its neutral element.
     """
 
-    def __init__(self, empty: State, join: Callable[[State, State], State], base: State | None = None) -> None:
+    def __init__(
+        self, empty: State, join: Callable[[State, State], State], base: State | None = None
+    ) -> None:
         self.empty, self.join, self.base = empty, join, base or empty
         self.own = empty
 
@@ -58,7 +239,9 @@ class Rows:
     `digest` keeps what a reader made of the first so many rows, for it to go on from there.
     """
 
-    def __init__(self, empty: State, base: State | None = None, digest: tuple[int, Any] | None = None) -> None:
+    def __init__(
+        self, empty: State, base: State | None = None, digest: tuple[int, Any] | None = None
+    ) -> None:
         self.empty, self.base, self.digest = empty, base or empty, digest
         self._parts = list[State]()
 
@@ -70,7 +253,11 @@ class Rows:
         self._parts.append({name: rows[name].detach().cpu() for name in self.empty})
 
     def own(self) -> State:
-        self._parts = [{n: torch.cat([part[n] for part in self._parts]) for n in self.empty}] if self._parts else []
+        self._parts = (
+            [{n: torch.cat([part[n] for part in self._parts]) for n in self.empty}]
+            if self._parts
+            else []
+        )
         return self._parts[0] if self._parts else self.empty
 
     def all(self) -> State:
@@ -85,7 +272,10 @@ class Rows:
 
     def merge(self, deltas: Sequence[State]) -> None:
         parts = [self.all(), *deltas]
-        self.base, self._parts = {name: torch.cat([part[name] for part in parts]) for name in self.empty}, []
+        self.base, self._parts = (
+            {name: torch.cat([part[name] for part in parts]) for name in self.empty},
+            [],
+        )
 
 
 class Counted:
@@ -98,11 +288,17 @@ class Counted:
         return Counted(self.bits.fork(), self.sums.fork())
 
     def delta(self) -> State:
-        return {**self.bits.delta(), **{f"sum.{name}": value for name, value in self.sums.delta().items()}}
+        return {
+            **self.bits.delta(),
+            **{f"sum.{name}": value for name, value in self.sums.delta().items()},
+        }
 
     def merge(self, deltas: Sequence[State]) -> None:
         self.bits.merge(deltas)
-        sums = [{n.removeprefix("sum."): v for n, v in delta.items() if n.startswith("sum.")} for delta in deltas]
+        sums = [
+            {n.removeprefix("sum."): v for n, v in delta.items() if n.startswith("sum.")}
+            for delta in deltas
+        ]
         self.sums.merge(sums)
 
 

@@ -1,27 +1,84 @@
-"""What training data did to a network: ranges of units, and the traces that surprise is measured against.
-
-Both come from one streaming pass. A profile knows the model and the data it was made from, and is refused for another model.
-"""
+"""What training data did to a network: ranges of units, and the traces that surprise is measured against."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.frame import Frame
-from hardcase.criteria.ranges import Range, Running
-from hardcase.criteria.taps import join_taps
-from hardcase.criteria.traces import Traces
-from hardcase.criteria.units import Selection
+from hardcase.criteria.frame import CHUNK, Frame
+from hardcase.criteria.network import Selection, join_taps
+from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model
+
+# --- The range of every unit over training data, gathered batch by batch.
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Least, greatest, mean and variance of each unit over training data, not-a-number apart."""
+
+    low: Float[Tensor, " u"]
+    high: Float[Tensor, " u"]
+    mean: Float[Tensor, " u"]
+    variance: Float[Tensor, " u"]
+
+    @staticmethod
+    def join(parts: Iterable[Range]) -> Range:
+        columns = list(zip(*((p.low, p.high, p.mean, p.variance) for p in parts), strict=True))
+        return Range(*(torch.cat(column) for column in columns))
+
+
+class Running:
+    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub, LeVeque, 1979)."""
+
+    def __init__(self, units: int) -> None:
+        self.low, self.high = torch.full((units,), torch.inf), torch.full((units,), -torch.inf)
+        self.count, self.mean, self.spread = (
+            torch.zeros(units, dtype=torch.float64) for _ in range(3)
+        )
+
+    def add(self, frame: Frame, selection: Selection) -> None:
+        extremes = frame.extremes(selection)
+        self.low, self.high = (
+            torch.minimum(self.low, extremes.low.cpu()),
+            torch.maximum(self.high, extremes.high.cpu()),
+        )
+        for block in frame.blocks(selection):
+            for part in chunks(block.values.shape[1], max(1, CHUNK // len(frame))):
+                values = block.values[:, part].double().cpu()
+                self._moments(slice(block.start + part.start, block.start + part.stop), values)
+
+    def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
+        numbers = values.isfinite()
+        count = numbers.sum(0).double()
+        mean = values.where(numbers, 0).sum(0) / count.clamp_min(1)
+        spread = (values - mean).where(numbers, 0).square().sum(0)
+        total, shift = self.count[part] + count, mean - self.mean[part]
+        share = count / total.clamp_min(1)
+        self.spread[part] += spread + shift.square() * self.count[part] * share
+        self.mean[part] += shift * share
+        self.count[part] = total
+
+    def range(self) -> Range:
+        """A unit that never showed a number has the range 0 to 0: constant."""
+        dead = self.low > self.high
+        low, high = self.low.masked_fill(dead, 0), self.high.masked_fill(dead, 0)
+        variance = self.spread / self.count.clamp_min(1)
+        return Range(low, high, self.mean.float(), variance.float())
+
+
+# --- What training data did to a network: ranges of units, and the traces that surprise is measured against.
+#
+# Both come from one streaming pass. A profile knows the model and the data it was made from, and is refused for another model.
 
 FORMAT = "hardcase profile 1"
 Found = TypeVar("Found")
@@ -56,7 +113,9 @@ class Profile:
 
     def range(self, selection: Selection) -> Range:
         """The ranges of all units of a selection."""
-        return Range.join(self._find(self.ranges, _key(name, selection), "ranges") for name in selection.names)
+        return Range.join(
+            self._find(self.ranges, _key(name, selection), "ranges") for name in selection.names
+        )
 
     def trace(self, selection: Selection) -> Traces:
         return self._find(self.traces, _trace_key(selection), "traces")
@@ -64,7 +123,9 @@ class Profile:
     def _find(self, table: Mapping[str, Found], key: str, what: str) -> Found:
         if key not in table:
             raise Problem(
-                f"the profile has no {what} of {key!r}.", f"it has: {', '.join(table) or 'none'}", fix="a new profile"
+                f"the profile has no {what} of {key!r}.",
+                f"it has: {', '.join(table) or 'none'}",
+                fix="a new profile",
             )
         return table[key]
 
@@ -82,11 +143,22 @@ class Profile:
         from safetensors.torch import save_file
 
         tensors = {
-            f"range/{k}/{n}": getattr(r, n).contiguous() for k, r in self.ranges.items() for n in Range.__slots__
+            f"range/{k}/{n}": getattr(r, n).contiguous()
+            for k, r in self.ranges.items()
+            for n in Range.__slots__
         }
         for key, traces in self.traces.items():
-            tensors |= {f"trace/{key}/{name}": value.contiguous() for name, value in traces.tensors().items()}
-        card = {"format": FORMAT, "model": self.model, "data": self.data, "name": self.name, "count": self.count}
+            tensors |= {
+                f"trace/{key}/{name}": value.contiguous()
+                for name, value in traces.tensors().items()
+            }
+        card = {
+            "format": FORMAT,
+            "model": self.model,
+            "data": self.data,
+            "name": self.name,
+            "count": self.count,
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.part")
         save_file(tensors, temporary, metadata={"card": json.dumps(card)})
@@ -102,9 +174,13 @@ class Profile:
                 card = json.loads((file.metadata() or {}).get("card", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, ValueError, RecursionError, SafetensorError) as error:
-            raise Problem(f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote") from error
+            raise Problem(
+                f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote"
+            ) from error
         if not isinstance(card, dict) or card.get("format") != FORMAT:
-            said = card.get("format", "unknown format") if isinstance(card, dict) else "unknown format"
+            said = (
+                card.get("format", "unknown format") if isinstance(card, dict) else "unknown format"
+            )
             raise Problem(f"{path} is not a profile of this version: {said}.", fix="a new profile")
         try:
             return _unpacked(card, tensors).check(model)
@@ -134,9 +210,14 @@ def fit_profile(
 ) -> Profile:
     """One pass over training data: the ranges and traces that are needed."""
     if not len(images):
-        raise Problem("there are no images to make a profile from.", fix="the train split of the data")
+        raise Problem(
+            "there are no images to make a profile from.", fix="the train split of the data"
+        )
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
-    running, kept = {s: Running(s.units) for s in needs.ranges}, {s: list[Tensor]() for s in needs.traces}
+    running, kept = (
+        {s: Running(s.units) for s in needs.ranges},
+        {s: list[Tensor]() for s in needs.traces},
+    )
     predicted, device = list[Tensor](), getattr(subject, "device", torch.device("cpu"))
     for part in chunks(len(images), batch):
         with torch.no_grad():
@@ -149,11 +230,17 @@ def fit_profile(
             predicted.append(frame.predicted.cpu())
         if progress:
             progress(part.stop, len(images))
-    by_layer = {key: value for s, state in running.items() for key, value in _by_layer(s, state.range()).items()}
+    by_layer = {
+        key: value
+        for s, state in running.items()
+        for key, value in _by_layer(s, state.range()).items()
+    }
     classes = torch.cat(predicted).clone()
     traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
     seen = {_trace_key(s): t.measured() if s in needs.distances else t for s, t in traces.items()}
-    return Profile(subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen)
+    return Profile(
+        subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen
+    )
 
 
 def _key(name: str, selection: Selection) -> str:
@@ -165,6 +252,11 @@ def _trace_key(selection: Selection) -> str:
 
 
 def _by_layer(selection: Selection, whole: Range) -> dict[str, Range]:
-    columns = [torch.split(getattr(whole, name), list(selection.widths)) for name in Range.__slots__]
+    columns = [
+        torch.split(getattr(whole, name), list(selection.widths)) for name in Range.__slots__
+    ]
     layers = zip(selection.names, *columns, strict=True)
-    return {_key(name, selection): Range(*(column.clone() for column in parts)) for name, *parts in layers}
+    return {
+        _key(name, selection): Range(*(column.clone() for column in parts))
+        for name, *parts in layers
+    }

@@ -1,43 +1,282 @@
-"""Surprise adequacy: how unlike training data an input looks to the network.
-
-LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
-MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using surprise adequacy", ESEC/FSE 2020.
-
-Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has too few traces to
-compare with is infinitely surprising, one with not-a-number in its trace has no surprise at all (NaN). Products run on
-whole tiles of rows, so that a row's surprise does not depend on the rows beside it.
-Differences: LSA runs in float32 on traces whitened class by class; a covariance that is singular in that precision gets a
-small ridge (the authors drop further columns by hand), and `ridged` says for how many classes.
-"""
+"""Surprise adequacy: how unlike training data an input looks to the network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.bells import Bell
-from hardcase.criteria.nearest import Searchable, searchable
-from hardcase.criteria.traces import Traces
-from hardcase.errors import Problem
-from hardcase.tensors import pad_rows
+from hardcase.errors import Problem, choice
+from hardcase.tensors import chunks, pad_rows
+
+# --- Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
+
+
+@dataclass(frozen=True)
+class Bell:
+    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and whitened traces.
+
+    `half` is half the squared length of each trace.
+    """
+
+    centre: Float[Tensor, " d"]
+    whiten: Float[Tensor, "d d"]
+    size: float
+    ridged: bool
+    traces: Float[Tensor, "n d"]
+    half: Float[Tensor, " n"]
+
+    @staticmethod
+    def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
+        """The shape of some traces, its spread times `factor`."""
+        exact, count = values.double(), len(values)
+        centre = exact.mean(0)
+        covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
+        root, ridged = _root(covariance * factor**2)
+        whiten = torch.linalg.solve_triangular(
+            root, torch.eye(len(root), dtype=torch.float64), upper=False
+        )
+        traces = ((exact - centre) @ whiten.t()).float()
+        half = traces.square().sum(1) / 2
+        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces, half)
+
+    def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+        """Values in whitened coordinates: where the spread is 1 in every direction."""
+        return (
+            (values.double() - self.centre.to(values.device)) @ self.whiten.to(values.device).t()
+        ).float()
+
+
+def _root(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], bool]:
+    """The Cholesky factor. Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance."""
+    least = 1e-7 * max(float(covariance.diagonal().mean()), 1e-12)
+    ridged = float(torch.linalg.eigvalsh(covariance)[0]) < least
+    ridge = least * torch.eye(len(covariance), dtype=covariance.dtype)
+    return torch.linalg.cholesky(covariance + ridge * ridged), ridged
+
+
+# --- Exact nearest neighbours at the price of a matrix product.
+#
+# Distances by products of matrices are fast but lose digits where points are close. So the product only nominates a few
+# candidates, their distances are computed from differences, and a row whose runner-up is within the error bound is redone.
+
+SMALL, BLOCK, CANDIDATES = 512, 32, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Points to be near to. `half` is half their squared length from their centre; both are filled up to whole blocks."""
+
+    values: Float[Tensor, "n d"]
+    centre: Float[Tensor, " d"]
+    centred: Float[Tensor, "p d"]
+    half: Float[Tensor, " p"]
+
+    @staticmethod
+    def of(values: Float[Tensor, "n d"]) -> Corpus:
+        centre = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
+        spare = -len(values) % BLOCK
+        centred = torch.nn.functional.pad(values - centre, (0, 0, 0, spare))
+        half = torch.nn.functional.pad(
+            (values - centre).square().sum(1) / 2, (0, spare), value=torch.inf
+        )
+        return Corpus(values, centre, centred, half)
+
+    def to(self, device: torch.device) -> Corpus:
+        return self if self.values.device == device else Corpus.of(self.values.to(device))
+
+    def nearest(
+        self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
+    ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
+        """Distance and place of the nearest point of the corpus, ties to the first; `skip` names one to pass over."""
+        if not len(self.values):
+            raise Problem("there is nothing to be near to: the corpus is empty.")
+        if len(self.values) <= SMALL or not len(points):
+            return self._brute(points, skip)
+        approximate = torch.addmm(self.half, points - self.centre, self.centred.t(), alpha=-1)
+        if skip is not None:
+            approximate.scatter_(1, skip[:, None], torch.inf)
+        places, doubtful = self._nominate(points, approximate)
+        distance = (points[:, None] - self.values[places]).norm(dim=2)
+        best, winner = distance.min(1)
+        index = places.gather(1, winner[:, None]).squeeze(1)
+        again = doubtful.nonzero().squeeze(1)
+        if len(again):
+            best[again], index[again] = self._brute(
+                points[again], None if skip is None else skip[again]
+            )
+        return best, index
+
+    def _nominate(
+        self, points: Tensor, approximate: Float[Tensor, "m n"]
+    ) -> tuple[Int[Tensor, "m c"], Tensor]:
+        """The places of the best few, and the rows where another one might be better."""
+        blocks = (
+            torch.unflatten(approximate, 1, (-1, BLOCK))
+            .amin(2)
+            .topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
+        )
+        inside = (
+            blocks.indices[:, :-1, None] * BLOCK + torch.arange(BLOCK, device=points.device)
+        ).flatten(1)
+        few = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
+        places = (
+            inside.gather(1, few.indices[:, :-1]).clamp_max(len(self.values) - 1).sort(1).values
+        )
+        rival = torch.minimum(blocks.values[:, -1], few.values[:, -1])
+        reach = self.half[: len(self.values)].amax()
+        size = (points - self.centre).norm(dim=1) * (2 * reach).sqrt() + reach
+        error = (points.shape[1] + 4) * torch.finfo(points.dtype).eps * size
+        return places, ~(rival - few.values[:, 0] > 2 * error)
+
+    def _brute(self, points: Tensor, skip: Int[Tensor, " m"] | None) -> tuple[Tensor, Tensor]:
+        distance = torch.cdist(points, self.values, compute_mode="donot_use_mm_for_euclid_dist")
+        if skip is not None:
+            distance.scatter_(1, skip[:, None], torch.inf)
+        return distance.min(1)
+
+
+class FaissCorpus:
+    """The same through faiss, for corpora where even a product is too much.
+
+    Exact with ``cells=0``; otherwise an inverted file of `cells` lists, `probes` of which are read: faster, not exact.
+    """
+
+    def __init__(self, values: Float[Tensor, "n d"], *, cells: int = 0, probes: int = 8) -> None:
+        try:
+            import faiss
+        except ImportError as error:
+            raise Problem(
+                "the nearest-neighbour back end faiss is not installed.",
+                fix="pip install faiss-cpu",
+            ) from error
+        self.values, points = values, values.cpu().contiguous().numpy()
+        self.index = faiss.IndexFlatL2(values.shape[1])
+        if cells:
+            self.index = faiss.IndexIVFFlat(self.index, values.shape[1], min(cells, len(values)))
+            self.index.train(points)
+            self.index.nprobe = probes
+        self.index.add(points)
+
+    def to(self, device: torch.device) -> FaissCorpus:
+        return self
+
+    def nearest(
+        self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
+    ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
+        _, found = self.index.search(
+            points.detach().cpu().contiguous().numpy(), 1 if skip is None else 2
+        )
+        places = torch.from_numpy(found).to(points.device)
+        place = (
+            places[:, 0]
+            if skip is None
+            else torch.where(places[:, 0] == skip, places[:, 1], places[:, 0])
+        )
+        return (points - self.values.to(points.device)[place]).norm(dim=1), place
+
+
+Searchable = Corpus | FaissCorpus
+
+
+def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
+    """Points made ready for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (an inverted file of N lists)."""
+    if search == "exact":
+        return Corpus.of(values)
+    backend, _, cells = search.partition("-")
+    if backend != "faiss" or not (cells or "0").isdigit():
+        raise choice("nearest-neighbour search", search, ["exact", "faiss", "faiss-N"])
+    return FaissCorpus(values, cells=int(cells or 0))
+
+
+# --- Activation traces of training data: what surprise and class dispersion compare with.
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """One trace a training image, its predicted class and its label.
+
+    `own` and `other` are each trace's distance to the nearest other trace of its predicted class and of any other class.
+    They depend on training data alone, so they are computed once (`measured`).
+    """
+
+    values: Float[Tensor, "n d"]
+    predicted: Int[Tensor, " n"]
+    label: Int[Tensor, " n"]
+    own: Float[Tensor, " n"] | None = None
+    other: Float[Tensor, " n"] | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in columns.items() if value is not None}
+
+    def numbers(self) -> Traces:
+        """Without the traces that hold infinity or not-a-number."""
+        good = self.values.isfinite().all(1)
+        if bool(good.all()):
+            return self
+        return Traces(**{name: value[good] for name, value in self.tensors().items()})
+
+    def by_class(self) -> Iterator[tuple[int, Int[Tensor, " r"]]]:
+        """Each predicted class and the rows that have it."""
+        for label in torch.unique(self.predicted).tolist():
+            yield label, (self.predicted == label).nonzero().squeeze(1)
+
+    def measured(self, search: str = "exact", batch: int = 512) -> Traces:
+        """These traces with their distances. A class of one trace has `own` infinity."""
+        if self.own is not None and self.other is not None:
+            return self
+        clean = self.numbers()
+        if len(torch.unique(clean.predicted)) < 2:
+            raise Problem(
+                "distance-based surprise compares two classes, but the model predicts one class for all training images.",
+                fix="training data of all classes, or a trained model",
+            )
+        own, other = torch.full((2, len(clean.values)), torch.inf).unbind()
+        for label, rows in clean.by_class():
+            same, rest = (
+                searchable(clean.values[chosen], search)
+                for chosen in (rows, clean.predicted != label)
+            )
+            for part in chunks(len(rows), batch):
+                points, places = clean.values[rows[part]], torch.arange(part.start, part.stop)
+                other[rows[part]] = rest.nearest(points)[0]
+                if len(rows) > 1:
+                    own[rows[part]] = same.nearest(points, skip=places)[0]
+        return replace(clean, own=own, other=other)
+
+
+# --- Surprise adequacy: how unlike training data an input looks to the network.
+#
+# LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
+# MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using surprise adequacy", ESEC/FSE 2020.
+#
+# Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has too few traces to
+# compare with is infinitely surprising, one with not-a-number in its trace has no surprise at all (NaN). Products run on
+# whole tiles of rows, so that a row's surprise does not depend on the rows beside it.
+# Differences: LSA runs in float32 on traces whitened class by class; a covariance that is singular in that precision gets a
+# small ridge (the authors drop further columns by hand), and `ridged` says for how many classes.
 
 
 @runtime_checkable
 class SurpriseModel(Protocol):
     """Says how surprising traces are, differentiably; `training` is the surprise of the training traces themselves."""
 
-    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]: ...
+    def __call__(
+        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]: ...
 
     def training(self) -> Float[Tensor, " n"]: ...
 
 
-def _per_class(models: Mapping[int, object], predicted: Int[Tensor, " m"]) -> list[tuple[int, Int[Tensor, " r"]]]:
+def _per_class(
+    models: Mapping[int, object], predicted: Int[Tensor, " m"]
+) -> list[tuple[int, Int[Tensor, " r"]]]:
     present = [label for label in torch.unique(predicted).tolist() if label in models]
     return [(label, (predicted == label).nonzero().squeeze(1)) for label in present]
 
@@ -54,10 +293,16 @@ class Likelihood:
     per_class: bool = True
 
     @staticmethod
-    def fit(traces: Traces, *, floor: float = 1e-5, per_class: bool = True, most: int = 0) -> Likelihood:
+    def fit(
+        traces: Traces, *, floor: float = 1e-5, per_class: bool = True, most: int = 0
+    ) -> Likelihood:
         """`most` keeps that many columns of highest variance instead of those above `floor`."""
         traces = traces if per_class else _one_class(traces)
-        groups = {label: traces.values[rows].double() for label, rows in traces.numbers().by_class() if len(rows) > 1}
+        groups = {
+            label: traces.values[rows].double()
+            for label, rows in traces.numbers().by_class()
+            if len(rows) > 1
+        }
         if not groups:
             raise Problem(
                 "likelihood-based surprise needs two or more training traces of a predicted class; there are none."
@@ -75,16 +320,24 @@ class Likelihood:
                 fix="another layer, or floor=0",
             )
         scott = -1 / (len(columns) + 4)
-        return Likelihood({c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}, columns, per_class)
+        return Likelihood(
+            {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()},
+            columns,
+            per_class,
+        )
 
     @property
     def ridged(self) -> int:
         return sum(bell.ridged for bell in self.bells.values())
 
-    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    def __call__(
+        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]:
         values = values[:, self.columns.to(values.device)]
         surprise = values.new_full((len(values),), torch.inf)
-        for label, rows in _per_class(self.bells, predicted if self.per_class else torch.zeros_like(predicted)):
+        for label, rows in _per_class(
+            self.bells, predicted if self.per_class else torch.zeros_like(predicted)
+        ):
             bell = self.bells[label]
             density = _log_kernels(bell.standard(pad_rows(values[rows])), bell)[: len(rows)]
             surprise = surprise.index_put((rows,), self._size(bell, len(bell.traces)) - density)
@@ -109,13 +362,19 @@ def _log_kernels(
     """The logarithm of the sum of unit normal kernels at a bell's traces, all in whitened coordinates and up to their size."""
     lengths = points.square().sum(1, keepdim=True) / 2
     traces, half = bell.traces.to(points.device), bell.half.to(points.device)
-    exponent = torch.addmm(-half, points, traces.t())  # minus half a squared distance, up to `lengths`
+    exponent = torch.addmm(
+        -half, points, traces.t()
+    )  # minus half a squared distance, up to `lengths`
     if skip is not None:
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
     if exponent.requires_grad:
         return exponent.logsumexp(1) - lengths.squeeze(1)
-    most = exponent.amax(1, keepdim=True)  # below, terms too small to count are kept out of the slow denormal range
-    return (exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log() + (most - lengths).squeeze(1)).clone()
+    most = exponent.amax(
+        1, keepdim=True
+    )  # below, terms too small to count are kept out of the slow denormal range
+    return (
+        exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log() + (most - lengths).squeeze(1)
+    ).clone()
 
 
 def _one_class(traces: Traces) -> Traces:
@@ -136,18 +395,24 @@ class Distance:
         traces = traces.measured(search)
         assert traces.own is not None
         assert traces.other is not None
-        corpora = {label: searchable(traces.values[rows], search) for label, rows in traces.by_class()}
+        corpora = {
+            label: searchable(traces.values[rows], search) for label, rows in traces.by_class()
+        }
         others = {label: traces.other[rows] for label, rows in traces.by_class()}
         return Distance(corpora, others, traces.own, traces.other)
 
-    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    def __call__(
+        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.corpora, predicted):
             corpus = self.corpora[label].to(values.device)
             distance, place = corpus.nearest(values[rows].detach())
             if values.requires_grad:
                 distance = (values[rows] - corpus.values.to(values.device)[place]).norm(dim=1)
-            surprise = surprise.index_put((rows,), distance / self.others[label].to(values.device)[place])
+            surprise = surprise.index_put(
+                (rows,), distance / self.others[label].to(values.device)[place]
+            )
         return surprise.where(_numbers(values), torch.nan)
 
     def training(self) -> Float[Tensor, " n"]:
@@ -172,17 +437,27 @@ class Mahalanobis:
             raise Problem(
                 "Mahalanobis surprise needs two or more training traces of a predicted class; there are none."
             )
-        return Mahalanobis({c: Bell.of(v, unbiased=False) for c, v in groups.items()}, per_class, squared)
+        return Mahalanobis(
+            {c: Bell.of(v, unbiased=False) for c, v in groups.items()}, per_class, squared
+        )
 
     @property
     def ridged(self) -> int:
         return sum(bell.ridged for bell in self.bells.values())
 
-    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    def __call__(
+        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
+    ) -> Float[Tensor, " m"]:
         surprise = values.new_full((len(values),), torch.inf)
-        for label, rows in _per_class(self.bells, predicted if self.per_class else torch.zeros_like(predicted)):
-            squared = self.bells[label].standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
-            surprise = surprise.index_put((rows,), squared if self.squared else squared.clamp_min(1e-12).sqrt())
+        for label, rows in _per_class(
+            self.bells, predicted if self.per_class else torch.zeros_like(predicted)
+        ):
+            squared = (
+                self.bells[label].standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
+            )
+            surprise = surprise.index_put(
+                (rows,), squared if self.squared else squared.clamp_min(1e-12).sqrt()
+            )
         return surprise.where(_numbers(values), torch.nan)
 
     def training(self) -> Float[Tensor, " n"]:

@@ -12,7 +12,9 @@ _SUM = ("order-free", "mergeable", "to rounding")
 _DEEPXPLORE = "Pei, Cao, Yang, Jana: DeepXplore, SOSP 2017"
 _DEEPGAUGE = "Ma et al.: DeepGauge, ASE 2018"
 _MCDC = "Sun, Huang, Kroening, Sharp, Hill, Ashmore: Structural test coverage criteria for DNNs, TECS 2019"
-_SURPRISE = "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
+_SURPRISE = (
+    "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
+)
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
 
 
@@ -37,8 +39,12 @@ def _surprise(**more: Option) -> dict[str, Option]:
 def _bounds() -> dict[str, Option]:
     return {
         "n": Option(1000, "number of buckets"),
-        "lower": Option("train", "lower bound; train: the least leave-one-out surprise of training data"),
-        "upper": Option("train", "upper bound; train: the greatest leave-one-out surprise of training data"),
+        "lower": Option(
+            "train", "lower bound; train: the least leave-one-out surprise of training data"
+        ),
+        "upper": Option(
+            "train", "upper bound; train: the greatest leave-one-out surprise of training data"
+        ),
         "overflow": Option(False, "the last bucket holds everything above the others"),
     }
 
@@ -69,13 +75,19 @@ def _neurons() -> Iterator[Entry]:
         summary="neuron coverage: units active for some input",
         definition="share of units whose value exceeds the threshold for some input",
         paper=_DEEPXPLORE,
-        where="neuron_level:nc",
+        where="neuron:nc",
         options=_units(
             threshold=Option(0.0, "values above it count as active"),
             scale=Option(
-                "none", "scale each layer to [0, 1] within an input or over the suite", ("none", "input", "suite")
+                "none",
+                "scale each layer to [0, 1] within an input or over the suite",
+                ("none", "input", "suite"),
             ),
-            order=Option("mean-scale", "average channels before or after scaling", ("mean-scale", "scale-mean")),
+            order=Option(
+                "mean-scale",
+                "average channels before or after scaling",
+                ("mean-scale", "scale-mean"),
+            ),
             epsilon=Option(0.0, "added to the width when scaling"),
         ),
     )
@@ -85,13 +97,19 @@ def _neurons() -> Iterator[Entry]:
         definition="the range of each unit over training data in k equal sections; share of sections hit by some input",
         paper=_DEEPGAUGE,
         needs="activations, profile",
-        where="neuron_level:kmnc",
+        where="neuron:kmnc",
         options=_units(
             k=Option(1000, "sections per unit"),
-            cuts=Option("right-open", "who owns a cut point", ("right-open", "left-open", "closed")),
-            top=Option("last", "the highest value fills the last section, or none", ("last", "corner")),
+            cuts=Option(
+                "right-open", "who owns a cut point", ("right-open", "left-open", "closed")
+            ),
+            top=Option(
+                "last", "the highest value fills the last section, or none", ("last", "corner")
+            ),
             constant=Option(
-                "skip", "units without a range: left out, never hit, or filled when hit", ("skip", "never", "all")
+                "skip",
+                "units without a range: left out, never hit, or filled when hit",
+                ("skip", "never", "all"),
             ),
         ),
     )
@@ -101,7 +119,7 @@ def _neurons() -> Iterator[Entry]:
         definition="upper and lower corners reached by some input, of two per unit (or units with both, or either)",
         paper=_DEEPGAUGE,
         needs="activations, profile",
-        where="neuron_level:nbc",
+        where="neuron:nbc",
         options=_beyond(count=Option("corners", "what is counted", ("corners", "both", "either"))),
     )
     yield Entry(
@@ -110,7 +128,7 @@ def _neurons() -> Iterator[Entry]:
         definition="share of units that exceed their greatest training value for some input",
         paper=_DEEPGAUGE,
         needs="activations, profile",
-        where="neuron_level:snac",
+        where="neuron:snac",
         options=_beyond(),
     )
     yield Entry(
@@ -119,7 +137,7 @@ def _neurons() -> Iterator[Entry]:
         definition="mean over layers of the share of units that exceed their greatest training value; each layer in detail",
         paper="MaXplore report (Topk-MaXplore)",
         needs="activations, profile",
-        where="neuron_level:layer_snac",
+        where="neuron:layer_snac",
         options=_beyond(),
     )
 
@@ -130,25 +148,38 @@ def _layers() -> Iterator[Entry]:
         summary="top-k neuron coverage: units that were among the strongest of their layer",
         definition="share of units among the k strongest of their layer for some input",
         paper=_DEEPGAUGE,
-        where="neuron_level:tknc",
-        options=_units(k=Option(3, "how many per layer"), ranked=Option(False, "each rank of a unit counts apart")),
+        where="neuron:tknc",
+        options=_units(
+            k=Option(3, "how many per layer"),
+            ranked=Option(False, "each rank of a unit counts apart"),
+        ),
     )
     yield Entry(
         name="tknp",
         summary="top-k neuron patterns: combinations of strongest units",
         definition="number of different combinations, over all layers, of the k strongest units of each (a count, not a ratio)",
         paper=_DEEPGAUGE,
-        where="neuron_level:tknp",
+        where="neuron:tknp",
         laws=_COUNT,
-        options=_units(k=Option(3, "how many per layer"), ordered=Option(False, "their ranks matter")),
+        options=_units(
+            k=Option(3, "how many per layer"), ordered=Option(False, "their ranks matter")
+        ),
     )
 
 
 def _pairs() -> Iterator[Entry]:
     kinds = {
         "ssc": ("sign-sign", "its sign alone flips in its layer", "its sign flips"),
-        "vsc": ("value-sign", "its size changes by a factor and no sign of its layer flips", "its sign flips"),
-        "svc": ("sign-value", "its sign alone flips in its layer", "its size changes by a factor, its sign does not"),
+        "vsc": (
+            "value-sign",
+            "its size changes by a factor and no sign of its layer flips",
+            "its sign flips",
+        ),
+        "svc": (
+            "sign-value",
+            "its sign alone flips in its layer",
+            "its size changes by a factor, its sign does not",
+        ),
         "vvc": (
             "value-value",
             "its size changes by a factor and no sign of its layer flips",
@@ -161,14 +192,23 @@ def _pairs() -> Iterator[Entry]:
             summary=f"{kind} coverage: units shown to drive units of the next layer",
             definition=f"share of (condition, decision) pairs of neighbouring layers for which two inputs exist such that of the condition {condition}, and of the decision {decision}",
             paper=_MCDC,
-            where=f"pair_level:{name}",
+            where=f"mcdc:{name}",
             options={
                 "layers": Option("hidden-dense", _GROUPS),
-                "channels": Option(False, "hidden convolutions too, by the sign of each channel's mean"),
-                "top": Option(0, "only the so many strongest incoming weights of each decision (0: all)"),
-                "pairs": Option("all", "any two inputs, or an input and its seed", ("all", "seed-test")),
+                "channels": Option(
+                    False, "hidden convolutions too, by the sign of each channel's mean"
+                ),
+                "top": Option(
+                    0, "only the so many strongest incoming weights of each decision (0: all)"
+                ),
+                "pairs": Option(
+                    "all", "any two inputs, or an input and its seed", ("all", "seed-test")
+                ),
                 "factor": Option(5.0 if name == "vvc" else 2.0, "the change in size that counts"),
-                "relax": Option(0.01, "share of the condition layer that may flip in the relaxed form printed beside"),
+                "relax": Option(
+                    0.01,
+                    "share of the condition layer that may flip in the relaxed form printed beside",
+                ),
             },
         )
 
@@ -187,7 +227,12 @@ def _surprises() -> Iterator[Entry]:
             _DSA,
             _SURPRISE,
         ),
-        "mdsa": ("Mahalanobis", "distance to the mean of the predicted class, measured in its spread", _MD, _MDSA),
+        "mdsa": (
+            "Mahalanobis",
+            "distance to the mean of the predicted class, measured in its spread",
+            _MD,
+            _MDSA,
+        ),
     }
     for name, (kind, definition, options, paper) in what.items():
         yield Entry(
@@ -196,7 +241,7 @@ def _surprises() -> Iterator[Entry]:
             definition=f"mean over inputs of: {definition}",
             paper=paper,
             needs="activations, profile with traces",
-            where=f"surprise_level:{name}",
+            where=f"trace:{name}",
             laws=_SUM,
             options=_surprise(**options),
         )
@@ -208,7 +253,7 @@ def _surprises() -> Iterator[Entry]:
             definition=f"the range of surprise in n equal buckets; share of buckets hit by some input. Surprise: {definition}",
             paper=paper,
             needs="activations, profile with traces",
-            where=f"surprise_level:{short}",
+            where=f"trace:{short}",
             options=_surprise(**options, **_bounds()),
         )
 
@@ -219,16 +264,18 @@ def _others() -> Iterator[Entry]:
         summary="nearest-neighbour novelty: inputs far from all kept before",
         definition="number of inputs whose squared distance to every input kept before exceeds the threshold (order matters)",
         paper="Odena, Olsson, Andersen, Goodfellow: TensorFuzz, ICML 2019",
-        where="surprise_level:neighbour",
+        where="trace:neighbour",
         laws=("monotone", "idempotent", "mergeable"),
-        options=_units("last", threshold=Option(1.0, "squared distance beyond which an input is new")),
+        options=_units(
+            "last", threshold=Option(1.0, "squared distance beyond which an input is new")
+        ),
     )
     yield Entry(
         name="nlc",
         summary="neural coverage: how widely the units of each layer vary together (not a ratio, not monotone)",
         definition="sum over layers of the mean size of the covariances between units",
         paper="Yuan, Pang, Wang: Revisiting neuron coverage for DNN testing, ICSE 2023",
-        where="surprise_level:nlc",
+        where="trace:nlc",
         laws=_SUM,
         options=_units(),
     )
@@ -238,7 +285,7 @@ def _others() -> Iterator[Entry]:
         definition="mean over classes of the mean distance between inputs of a label and the centroid of its rightly classified training traces",
         paper="Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, 2025",
         needs="activations, labels, profile with traces",
-        where="surprise_level:lscd",
+        where="trace:lscd",
         laws=_SUM,
         options=_units("last-hidden"),
     )

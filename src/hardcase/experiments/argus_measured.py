@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from hardcase.campaign import Campaign, limits, overlay, parse_keep, run_shard
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.experiments.argus_judged import SAMPLE, Bar, judged
 from hardcase.experiments.argus_witness import Witness
 from hardcase.experiments.searching import on_cpu
-from hardcase.metrics import PerSeed, label_diversity, per_seed, ssim
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
+from hardcase.statistics import PerSeed, label_diversity, per_seed, ssim
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model
 
@@ -59,11 +60,15 @@ def measured(
     more, as a search takes whole steps."""
     parts, total = list[Measured](), 0
     pieces = [
-        images.take(torch.arange(len(images))[rows]) for images in groups for rows in chunks(len(images), AT_ONCE)
+        images.take(torch.arange(len(images))[rows])
+        for images in groups
+        for rows in chunks(len(images), AT_ONCE)
     ]
     for number, images in enumerate(pieces):
         part = _measured(subject, method, images, number, peers, count, bar)
-        parts.append(replace(part, findings=replace(part.findings, seed=part.findings.seed + total)))
+        parts.append(
+            replace(part, findings=replace(part.findings, seed=part.findings.seed + total))
+        )
         total += len(images)
     each = [part.judged for part in parts if part.judged is not None]
     return Measured(
@@ -96,7 +101,9 @@ def _measured(
         subject=subject, method=replace(method, oracle=witness), peers=peers,
         keep=parse_keep("best-per-label"), batch=2048, seed=number,
     )  # fmt: skip
-    enough = None if count is None else 4 * count + 4  # some looks are at images that were seen before
+    enough = (
+        None if count is None else 4 * count + 4
+    )  # some looks are at images that were seen before
     bounds = limits(overlay(Budget(queries=enough, gradients=enough), method.budget), len(images))
     shard = run_shard(
         campaign, images, bounds, number=number, guides=method.guides,
@@ -115,5 +122,7 @@ def _measured(
 
 def _alike(findings: Findings, images: Images) -> Float[Tensor, " n"]:
     label = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
-    near = label.take((ssim(from_bytes(label.x), from_bytes(images.x[label.seed])) >= LIKE).nonzero().squeeze(1))
+    near = label.take(
+        (ssim(from_bytes(label.x), from_bytes(images.x[label.seed])) >= LIKE).nonzero().squeeze(1)
+    )
     return label_diversity(near.seed, near.predicted, len(images))

@@ -7,13 +7,13 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from hardcase import recipes
+from hardcase import context
 from hardcase.experiments.argus_judged import Bar
 from hardcase.experiments.argus_measured import Measured, measured
 from hardcase.experiments.argus_world import Painter
 from hardcase.experiments.bench import Bench
 from hardcase.methods.argus import argus
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 from hardcase.types import Images
 
 RIVALS = ("diffchaser", "adapt", "dlfuzz@adapt", "deepxplore@adapt")
@@ -33,7 +33,11 @@ def equal(bench: Bench) -> int:
 
 def weights(bench: Bench) -> dict[str, Any]:
     """What is set of the adversarial losses."""
-    return {key: float(bench.options[key]) for key in ("latent_weight", "image_weight") if key in bench.options}
+    return {
+        key: float(bench.options[key])
+        for key in ("latent_weight", "image_weight")
+        if key in bench.options
+    }
 
 
 def interpolated(
@@ -67,6 +71,8 @@ def rival(
     if name == "diffchaser":
         settings = {"population": POPULATION, "generations": 1 + ceil(count / (POPULATION - 1))}
         settings |= {"int8": str(bench.options["int8"])} if "int8" in bench.options else {}
-    lying = recipes.equipped(name, recipes.Bench(subject=subject, images=test, data=bench.data), settings)
-    method = replace(recipes.build(name, settings, lying), until="budget")
+    lying = context.equipped(
+        name, context.Bench(subject=subject, images=test, data=bench.data), settings
+    )
+    method = replace(context.build_method(name, settings, lying), until="budget")
     return measured(subject, method, groups, peers=lying.peers, count=count, bar=bar)

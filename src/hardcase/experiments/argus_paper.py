@@ -15,10 +15,24 @@ class Published(NamedTuple):
     sr: float
 
     def cells(self) -> list[str]:
-        return [f"{self.mse:.4f}", f"{self.ssim:.4f}", f"{self.ld:.1f}", f"{self.er:.2f} %", f"{self.sr:.0f} %"]
+        return [
+            f"{self.mse:.4f}",
+            f"{self.ssim:.4f}",
+            f"{self.ld:.1f}",
+            f"{self.er:.2f} %",
+            f"{self.sr:.0f} %",
+        ]
 
 
-_METHODS = ("ARGUS 0.1", "ARGUS 0.2", "ARGUS 0.3", "diffchaser", "adapt", "dlfuzz@adapt", "deepxplore@adapt")
+_METHODS = (
+    "ARGUS 0.1",
+    "ARGUS 0.2",
+    "ARGUS 0.3",
+    "diffchaser",
+    "adapt",
+    "dlfuzz@adapt",
+    "deepxplore@adapt",
+)
 _ROWS = {
     "lenet4": (
         (0.0011, 0.9869, 3.1, 23.48, 100), (0.0015, 0.9147, 5.3, 32.24, 100), (0.0083, 0.8638, 7.5, 45.56, 100),
@@ -53,7 +67,13 @@ ABLATION = {
 }
 """Table 4: ResNet18 on CIFAR-10 at λ = 0.2."""
 RETRAINED = {
-    "lenet5": (98.12, {"Random": 98.21, "ARGUS-0.1": 98.43, "ARGUS-0.2": 99.28, "ARGUS-0.3": 99.18}),
-    "resnet18": (85.24, {"Random": 85.72, "ARGUS-0.1": 86.29, "ARGUS-0.2": 87.46, "ARGUS-0.3": 88.02}),
+    "lenet5": (
+        98.12,
+        {"Random": 98.21, "ARGUS-0.1": 98.43, "ARGUS-0.2": 99.28, "ARGUS-0.3": 99.18},
+    ),
+    "resnet18": (
+        85.24,
+        {"Random": 85.72, "ARGUS-0.1": 86.29, "ARGUS-0.2": 87.46, "ARGUS-0.3": 88.02},
+    ),
 }
 """Table 2: accuracy before, and after retraining with 1,000 added images, in percent."""

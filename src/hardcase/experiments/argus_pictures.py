@@ -7,11 +7,11 @@ import torch
 from hardcase.experiments.argus_measured import measured
 from hardcase.experiments.argus_world import Painter, paint
 from hardcase.experiments.bench import Bench
-from hardcase.generators import pictures
+from hardcase.generators import quality
 from hardcase.methods.argus import argus_adaptive
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.searches.bisection import nearest
-from hardcase.subject import Subject
+from hardcase.searches.boundary import nearest
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
 
@@ -25,12 +25,16 @@ def draw(bench: Bench, name: str, subject: Subject, own: Painter, images: Images
     goal = (y + 1 + torch.arange(len(y), device=y.device) % 3) % near.shape[1]
     goal = torch.where(goal == y, (goal + 1) % near.shape[1], goal)
     partner = near[torch.arange(len(y), device=y.device), goal][:, None]
-    rows = [images.x] + [to_bytes(paint(own, x, y, partner, share)) for share in (1.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)]
-    found = measured(subject, argus_adaptive(space=own.space, partners=own.codes), [images]).findings
-    best = torch.full_like(images.x, pictures.PAPER)
+    rows = [images.x] + [
+        to_bytes(paint(own, x, y, partner, share)) for share in (1.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    ]
+    found = measured(
+        subject, argus_adaptive(space=own.space, partners=own.codes), [images]
+    ).findings
+    best = torch.full_like(images.x, quality.PAPER)
     for seed, label, picture in zip(found.seed.tolist(), found.predicted.tolist(), found.x):
         if label == int(goal[seed]):
             best[seed] = picture
     path = f"mixes-{name}.png"
-    pictures.write(bench.out / path, [*rows, best])
+    quality.write(bench.out / path, [*rows, best])
     return path

@@ -19,7 +19,7 @@ from hardcase.experiments.argus_methods import RIVALS, equal, interpolated, riva
 from hardcase.experiments.argus_study import METHODS, MIXES, Study, chosen, write_study
 from hardcase.experiments.argus_world import interval, networks, originals, painter
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
-from hardcase.metrics import ssim
+from hardcase.statistics import ssim
 from hardcase.tensors import from_bytes
 
 NAME, RATERS = "argus-ratings", 10
@@ -46,7 +46,10 @@ def run(bench: Bench) -> Outcome:
         f"study: {raters} raters; images/, items.csv, assignments.csv, study.json for the page; key.csv, which names methods, for nobody but the analysis",
         f"ratings come back as CSV with the columns {', '.join(COLUMNS)}; then: hardcase reproduce {NAME} --ratings FILE --set key={bench.out / 'key.csv'}",
     ]
-    shown = {"original": study.originals.x, **{name: study.x[:, i] for i, name in enumerate(METHODS)}}
+    shown = {
+        "original": study.originals.x,
+        **{name: study.x[:, i] for i, name in enumerate(METHODS)},
+    }
     sheet = figures.images(bench.out / "methods.png", shown)
     columns = ["method", "images", "of these failing", "SSIM", "MSE"]
     return Outcome(NAME, [Table("Images to be rated", columns, rows, notes)], [sheet])
@@ -61,7 +64,11 @@ def made(bench: Bench) -> tuple[Study, list[str]]:
     joint = bool(bench.options.get("joint", False))
     found: list[Measured] = []
     for mix in MIXES:
-        options = {"kind": str(bench.options.get("kind", "gradient")), "mix": mix, **weights(bench)} if joint else {}
+        options = (
+            {"kind": str(bench.options.get("kind", "gradient")), "mix": mix, **weights(bench)}
+            if joint
+            else {}
+        )
         own = painter(bench, train, test, subject, **options)
         notes += [own.note] if own.note not in notes else []
         bench.say(f"ARGUS {mix}")
@@ -85,15 +92,23 @@ def analyse(ratings: Ratings, bench: Bench) -> Outcome:
         "rank: 1 is the most like the original; score: 4 excellent, 3 good, 2 fair, 1 poor",
         "paper: ten people, Figure 3 only; it prints no numbers, so what its text says stands here",
         *(
-            ["ranks are among the images shown: originals of which methods have no image have fewer ranks"]
+            [
+                "ranks are among the images shown: originals of which methods have no image have fewer ranks"
+            ]
             if partly
             else []
         ),
-        *(_overall(name, values) for name, values in (("rank", ratings.rank), ("score", ratings.score))),
+        *(
+            _overall(name, values)
+            for name, values in (("rank", ratings.rank), ("score", ratings.score))
+        ),
     ]
     columns = ["method", "originals", "mean rank", "paper", "mean score", "paper "]
     panels = {
-        what: {name: values[:, i][values[:, i].isfinite()].tolist() for i, name in enumerate(ratings.methods)}
+        what: {
+            name: values[:, i][values[:, i].isfinite()].tolist()
+            for i, name in enumerate(ratings.methods)
+        }
         for what, values in (("rank", ratings.rank), ("score", ratings.score))
     }
     shown = [figures.boxes(bench.out / "ratings.png", panels, y="mean of an original")]
@@ -109,12 +124,25 @@ def _overall(name: str, values: Tensor) -> str:
 
 def _tests(ratings: Ratings) -> Table:
     rows: list[list[Cell]] = [
-        [what, pair.one, pair.two, pair.count, pair.difference, f"{pair.p:.2g}", f"{pair.corrected:.2g}"]
+        [
+            what,
+            pair.one,
+            pair.two,
+            pair.count,
+            pair.difference,
+            f"{pair.p:.2g}",
+            f"{pair.corrected:.2g}",
+        ]
         for what, values in (("rank", ratings.rank), ("score", ratings.score))
         for pair in pairs(values, ratings.methods)
     ]
     columns = ["of", "method", "minus", "originals", "difference of means", "Wilcoxon p", "p, Holm"]
-    return Table("Methods two by two", columns, rows, ["Holm's correction over all pairs of ranks, and of scores"])
+    return Table(
+        "Methods two by two",
+        columns,
+        rows,
+        ["Holm's correction over all pairs of ranks, and of scores"],
+    )
 
 
 def _described(study: Study, m: int, name: str) -> list[Cell]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from hardcase import png
+from hardcase import tensors
 from hardcase.cache import make_folder, write_atomically
 from hardcase.experiments.argus_answers import COLUMNS, SCORES
 from hardcase.experiments.argus_measured import Measured
@@ -38,17 +38,30 @@ class Study:
 def chosen(seeds: Images, found: Sequence[Measured], seed: int, *, fill: bool = False) -> Study:
     """Of the failing images of each original and method one at random; with `fill`, of all images where none fails."""
     x = torch.zeros(len(seeds), len(found), *seeds.x.shape[1:], dtype=torch.uint8)
-    predicted, there = torch.full((len(seeds), len(found)), -1), torch.zeros(len(seeds), len(found), dtype=torch.bool)
+    predicted, there = (
+        torch.full((len(seeds), len(found)), -1),
+        torch.zeros(len(seeds), len(found), dtype=torch.bool),
+    )
     for m, done in enumerate(found):
         failing = done.findings.kind == KINDS.index("label")
         for o in range(len(seeds)):
             rng = stream(seed, "ratings", m, o)
-            rows, others = (failing & (done.findings.seed == o)).nonzero().squeeze(1), done.sample[o][done.there[o]]
+            rows, others = (
+                (failing & (done.findings.seed == o)).nonzero().squeeze(1),
+                done.sample[o][done.there[o]],
+            )
             if len(rows):
                 pick = rows[torch.randint(len(rows), (1,), generator=rng)]
-                x[o, m], predicted[o, m], there[o, m] = done.findings.x[pick][0], done.findings.predicted[pick][0], True
+                x[o, m], predicted[o, m], there[o, m] = (
+                    done.findings.x[pick][0],
+                    done.findings.predicted[pick][0],
+                    True,
+                )
             elif fill and len(others):
-                x[o, m], there[o, m] = others[int(torch.randint(len(others), (1,), generator=rng))], True
+                x[o, m], there[o, m] = (
+                    others[int(torch.randint(len(others), (1,), generator=rng))],
+                    True,
+                )
     return Study(seeds, x, predicted, there)
 
 
@@ -59,12 +72,14 @@ def write_study(study: Study, folder: Path, *, raters: int, seed: int) -> None:
     classes, shown = study.originals.classes, dict[int, list[str]]()
     for o, label in enumerate(study.originals.y.tolist()):
         first = f"images/o{o:02d}.png"
-        write_atomically(folder / first, png.encode(study.originals.x[o]))
+        write_atomically(folder / first, tensors.encode(study.originals.x[o]))
         there = study.there[o].nonzero().squeeze(1)
-        order = there[torch.randperm(len(there), generator=stream(seed, "ratings", "blind", o))].tolist()
+        order = there[
+            torch.randperm(len(there), generator=stream(seed, "ratings", "blind", o))
+        ].tolist()
         shown[o] = [f"o{o:02d}-{chr(ord('a') + i)}" for i in range(len(order))]
         for name, m in zip(shown[o], order):
-            write_atomically(folder / f"images/{name}.png", png.encode(study.x[o, m]))
+            write_atomically(folder / f"images/{name}.png", tensors.encode(study.x[o, m]))
             items.append([name, f"o{o:02d}", f"images/{name}.png", first, classes[label]])
             wrong = int(study.predicted[o, m])
             answer = ["yes", classes[wrong]] if wrong >= 0 else ["no", classes[label]]
@@ -72,7 +87,9 @@ def write_study(study: Study, folder: Path, *, raters: int, seed: int) -> None:
     order_rows = [["rater", "position", "original", "items"], *assign(shown, raters, seed)]
     for name, rows in (("items", items), ("key", key), ("assignments", order_rows)):
         write_atomically(folder / f"{name}.csv", csv_text(rows))
-    write_atomically(folder / "study.json", (json.dumps(_instructions(raters), indent=2) + "\n").encode())
+    write_atomically(
+        folder / "study.json", (json.dumps(_instructions(raters), indent=2) + "\n").encode()
+    )
 
 
 def assign(shown: dict[int, list[str]], raters: int, seed: int) -> list[list[str]]:
@@ -82,7 +99,9 @@ def assign(shown: dict[int, list[str]], raters: int, seed: int) -> list[list[str
         rng = stream(seed, "ratings", "rater", rater)
         for position, o in enumerate(torch.randperm(len(shown), generator=rng).tolist()):
             order = torch.randperm(len(shown[o]), generator=rng).tolist()
-            rows.append([f"r{rater:03d}", str(position), f"o{o:02d}", " ".join(shown[o][i] for i in order)])
+            rows.append(
+                [f"r{rater:03d}", str(position), f"o{o:02d}", " ".join(shown[o][i] for i in order)]
+            )
     return rows
 
 

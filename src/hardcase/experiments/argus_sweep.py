@@ -28,7 +28,7 @@ from hardcase.experiments.argus_world import (
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import usable
 from hardcase.methods.argus import argus
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 from hardcase.types import Images
 
 NAME = "argus-sweep"
@@ -82,16 +82,24 @@ def run(bench: Bench) -> Outcome:
     groups, right = originals(bench, subject, test), usable(subject, test).first(1000)
     done: list[Setting] = []
     outcome = Outcome(NAME, [])
-    for weights, mix in product(grid(bench), map(float, bench.options.get("mixes", [0.1, 0.2, 0.3]))):
+    for weights, mix in product(
+        grid(bench), map(float, bench.options.get("mixes", [0.1, 0.2, 0.3]))
+    ):
         bench.say(f"{name}: mix {mix}, weights {weights or 'none'}")
         try:
             own = painter(bench, train, test, subject, **_options(bench, mix, weights))
-            done.append(_measured(own, subject, groups, right, Setting(mix=mix, weights=weights), most(bench)))
+            done.append(
+                _measured(
+                    own, subject, groups, right, Setting(mix=mix, weights=weights), most(bench)
+                )
+            )
         except Problem as problem:
             if weights is None:  # without a start there is nothing to go on from
                 raise
             done.append(Setting(mix=mix, weights=weights, problem=problem.what))
-        outcome = Outcome(NAME, tables(name, done, len(test.classes) - 1, [*notes, *_how(bench, groups)]))
+        outcome = Outcome(
+            NAME, tables(name, done, len(test.classes) - 1, [*notes, *_how(bench, groups)])
+        )
         outcome.write(bench.out, bench.command(NAME))
     return outcome
 
@@ -99,7 +107,9 @@ def run(bench: Bench) -> Outcome:
 def grid(bench: Bench) -> list[tuple[float, float] | None]:
     """No joint training, then every pair of weights."""
     usual = FULL if bench.full else SMALL
-    latent, image = (map(float, bench.options.get(f"{part}_weights", usual)) for part in ("latent", "image"))
+    latent, image = (
+        map(float, bench.options.get(f"{part}_weights", usual)) for part in ("latent", "image")
+    )
     return [None, *product(latent, image)]
 
 
@@ -111,7 +121,13 @@ def _options(bench: Bench, mix: float, weights: tuple[float, float] | None) -> d
     kind = {"kind": str(bench.options.get("kind", "gradient"))}
     if weights is None:
         return kind
-    return {**kind, "joint_epochs": _rounds(bench), "mix": mix, "latent_weight": weights[0], "image_weight": weights[1]}
+    return {
+        **kind,
+        "joint_epochs": _rounds(bench),
+        "mix": mix,
+        "latent_weight": weights[0],
+        "image_weight": weights[1],
+    }
 
 
 def _rounds(bench: Bench) -> int:
@@ -119,7 +135,12 @@ def _rounds(bench: Bench) -> int:
 
 
 def _measured(
-    own: Painter, subject: Subject, groups: Sequence[Images], right: Images, setting: Setting, partners: int
+    own: Painter,
+    subject: Subject,
+    groups: Sequence[Images],
+    right: Images,
+    setting: Setting,
+    partners: int,
 ) -> Setting:
     method = argus(space=own.space, partners=own.codes, mix=setting.mix, queries=partners)
     done = measured(subject, method, groups)
@@ -141,7 +162,9 @@ def tables(name: str, done: Sequence[Setting], wrong: int, notes: Sequence[str])
     best = {mix: _least([d for s, d in zip(done, far) if s.mix == mix]) for mix in papers}
     rows = [_row(s, d, nearest=d == best[s.mix]) for s, d in zip(done, far)]
     shown = [[f"ARGUS {mix}", *paper.cells()] for mix, paper in papers.items() if paper is not None]
-    published = Table(f"the same, as published ({name})", ["method", "MSE", "SSIM", "LD", "ER", "SR"], shown)
+    published = Table(
+        f"the same, as published ({name})", ["method", "MSE", "SSIM", "LD", "ER", "SR"], shown
+    )
     title = f"ARGUS: weights of the adversarial losses, {name}"
     return [Table(title, list(COLUMNS), rows, [*notes, *NOTES]), _pairs(done, far), published]
 
@@ -150,9 +173,16 @@ def _pairs(done: Sequence[Setting], far: Sequence[float]) -> Table:
     """Weights that were measured at every share, nearest first."""
     mixes = {s.mix for s in done}
     found = {w: [d for s, d in zip(done, far) if s.weights == w and isfinite(d)] for w in dict.fromkeys(s.weights for s in done)}  # fmt: skip
-    means = {w: sum(values) / len(values) for w, values in found.items() if len(values) == len(mixes)}
-    rows = [[*_weights(w), means[w], "*" if i == 0 else ""] for i, w in enumerate(sorted(means, key=means.__getitem__))]
-    return Table("mean distance over the mixes", ["latent weight", "image weight", "mean distance", ""], rows)
+    means = {
+        w: sum(values) / len(values) for w, values in found.items() if len(values) == len(mixes)
+    }
+    rows = [
+        [*_weights(w), means[w], "*" if i == 0 else ""]
+        for i, w in enumerate(sorted(means, key=means.__getitem__))
+    ]
+    return Table(
+        "mean distance over the mixes", ["latent weight", "image weight", "mean distance", ""], rows
+    )
 
 
 def _row(setting: Setting, distance: float, *, nearest: bool) -> list[Cell]:
@@ -160,7 +190,10 @@ def _row(setting: Setting, distance: float, *, nearest: bool) -> list[Cell]:
     if setting.problem:
         return [*head, *[""] * (len(COLUMNS) - len(head) - 1), setting.problem]
     shares = [f"{100 * value:.2f} %" for value in (setting.right, setting.at_zero, setting.er)]
-    alike = [f"{value:.3f}" if isfinite(value) else "" for value in (setting.ssim, setting.failing, distance)]
+    alike = [
+        f"{value:.3f}" if isfinite(value) else ""
+        for value in (setting.ssim, setting.failing, distance)
+    ]
     return [
         *head, f"{setting.reconstruction:.4f}", *shares, f"{setting.ld:.2f}", f"{100 * setting.sr:.0f} %",
         *alike, "*" if nearest else "",
@@ -174,7 +207,9 @@ def _weights(weights: tuple[float, float] | None) -> list[Cell]:
 def _how(bench: Bench, groups: Sequence[Images]) -> list[str]:
     counts = f"{sum(map(len, groups))} originals with up to {most(bench)} partners each"
     usual = {key: bench.options.get(key, "as the recipe says") for key in ("epochs", "batch")}
-    return [f"{counts}; pre-training epochs {usual['epochs']}, joint epochs {_rounds(bench)}, batch {usual['batch']}"]
+    return [
+        f"{counts}; pre-training epochs {usual['epochs']}, joint epochs {_rounds(bench)}, batch {usual['batch']}"
+    ]
 
 
 def _least(values: Sequence[float]) -> float:

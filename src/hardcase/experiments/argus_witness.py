@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.campaign.keeping import ordinal
-from hardcase.campaign.record import LEAD
-from hardcase.metrics import mse, ssim
+from hardcase.campaign.record import LEAD, ordinal
+from hardcase.statistics import mse, ssim
 from hardcase.tensors import from_bytes, margin, to_bytes
 from hardcase.types import Images, Kind, Oracle, Probe
 
@@ -44,7 +43,9 @@ class Witness:
         rows = probe.origin.id if fresh is None else probe.origin.id[fresh]
         self.made.add_(rows.bincount(minlength=len(self.made)))
         if self.lot.shape[1] and len(rows):
-            left = (margin(probe.logits.softmax(1), probe.origin.y) >= LEAD) & probe.logits.isfinite().all(1)
+            left = (
+                margin(probe.logits.softmax(1), probe.origin.y) >= LEAD
+            ) & probe.logits.isfinite().all(1)
             self._draw(rows, *((probe.x, left) if fresh is None else (probe.x[fresh], left[fresh])))
         return self.oracle(probe)
 
@@ -60,7 +61,9 @@ class Witness:
 
         return means(mse(x, origin)), means(ssim(x, origin))
 
-    def _draw(self, rows: Int[Tensor, " m"], x: Float[Tensor, "m c h w"], left: Bool[Tensor, " m"]) -> None:
+    def _draw(
+        self, rows: Int[Tensor, " m"], x: Float[Tensor, "m c h w"], left: Bool[Tensor, " m"]
+    ) -> None:
         """Every image gets a lot; each seed keeps the highest."""
         n, count = self.lot.shape
         place = ordinal(rows)

@@ -10,17 +10,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase import generators, zoo
 from hardcase.experiments.bench import Bench
 from hardcase.experiments.searching import usable
 from hardcase.experiments.world import both_splits
-from hardcase.metrics import mse, ssim
+from hardcase.generators.build import trained_generator
+from hardcase.models.subject import Subject
+from hardcase.models.zoo import trained_classifier
 from hardcase.randomness import stream
-from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vae import Latent
-from hardcase.spaces.vqvae import Grid
-from hardcase.statistics import Interval, mean
-from hardcase.subject import Subject
+from hardcase.spaces.latent import Grid, Latent, Library, collect
+from hardcase.statistics import Interval, mean, mse, ssim
 from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.types import Images, Seeds, Space
 
@@ -59,7 +57,9 @@ def networks(
     made, notes = {}, [f"data {train.name}, {len(train)} training images, device {bench.device}"]
     for name in names or _usual(train, full=bench.full)[:most]:
         bench.say(f"network {name}")
-        net, card = zoo.trained(name, train, test, epochs=bench.options.get("model_epochs"), device=bench.device)
+        net, card = trained_classifier(
+            name, train, test, epochs=bench.options.get("model_epochs"), device=bench.device
+        )
         made[name] = Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device)
         notes.append(f"{name}: {100 * card['accuracy']:.2f} % of {len(test)} test images right")
     return train, test, made, notes
@@ -78,7 +78,7 @@ def painter(
     bench.say(f"generator {family} {options or ''}")
     if options.get("mix") and "joint_epochs" in bench.options:
         options = {"joint_epochs": int(bench.options["joint_epochs"]), **options}
-    net, card = generators.trained(
+    net, card = trained_generator(
         family, train, test, judge=lambda x: judge(x).logits, device=bench.device,
         epochs=bench.options.get("epochs"), batch=bench.options.get("batch"), **options,
     )  # fmt: skip
@@ -88,7 +88,9 @@ def painter(
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         return space.encode(x, unknown, stream(0, "partners", device=x.device))[0]
 
-    return Painter(space, collect(train, encode, device=torch.device(bench.device), limit=LIMIT), card)
+    return Painter(
+        space, collect(train, encode, device=torch.device(bench.device), limit=LIMIT), card
+    )
 
 
 def originals(bench: Bench, subject: Subject, test: Images) -> list[Images]:
@@ -101,7 +103,9 @@ def originals(bench: Bench, subject: Subject, test: Images) -> list[Images]:
 @torch.no_grad()
 def reconstruction_errors(painter: Painter, subject: Subject, images: Images) -> Bool[Tensor, " n"]:
     """ER at mix 0: which of the rightly classified `images` are given another label once they are encoded and decoded."""
-    return mixed(painter, subject, images, images.x.new_zeros(len(images), 1).long(), 0.0)[2].squeeze(1)
+    return mixed(painter, subject, images, images.x.new_zeros(len(images), 1).long(), 0.0)[
+        2
+    ].squeeze(1)
 
 
 @torch.no_grad()

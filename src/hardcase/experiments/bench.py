@@ -46,7 +46,9 @@ class Table:
 
     def to_markdown(self) -> str:
         head = [f"### {self.title}", "", _line(self.columns), _line(["---"] * len(self.columns))]
-        return "\n".join([*head, *map(_line, self.rows), "", *(f"- {note}" for note in self.notes), ""])
+        return "\n".join(
+            [*head, *map(_line, self.rows), "", *(f"- {note}" for note in self.notes), ""]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,12 @@ class Outcome:
         """``results.md`` and ``report.html`` (tables and pictures) and ``results.json`` (every number) in `folder`."""
         make_folder(folder)
         pictures = [f"![{name}]({name})\n" for name in self.figures]
-        text = "\n".join([f"# {self.name}", "", *(table.to_markdown() for table in self.tables), *pictures])
-        write_atomically(folder / "results.json", (json.dumps(asdict(self), indent=2) + "\n").encode())
+        text = "\n".join(
+            [f"# {self.name}", "", *(table.to_markdown() for table in self.tables), *pictures]
+        )
+        write_atomically(
+            folder / "results.json", (json.dumps(asdict(self), indent=2) + "\n").encode()
+        )
         write_atomically(folder / "report.html", page(self, folder, command).encode())
         return write_atomically(folder / "results.md", text.encode())
 

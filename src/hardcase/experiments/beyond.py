@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.criteria.units import Selection, select
+from hardcase.criteria.network import Selection, select
 from hardcase.experiments.searching import search
 from hardcase.experiments.trio import Trio
-from hardcase.searches.fan import Fan
+from hardcase.searches.gradient import Fan
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Kind, Method, Probe
 
@@ -64,15 +64,21 @@ class Bounds:
 
     def shares(self, raised: Bool[Tensor, "t u"]) -> dict[str, Float[Tensor, " t"]]:
         """Layer-SNAC of each picture, layer by layer."""
-        layers = zip(self.selection.names, self.selection.starts, self.selection.widths, strict=True)
-        return {name: raised[:, start : start + width].float().mean(1) for name, start, width in layers}
+        layers = zip(
+            self.selection.names, self.selection.starts, self.selection.widths, strict=True
+        )
+        return {
+            name: raised[:, start : start + width].float().mean(1) for name, start, width in layers
+        }
 
 
 def ends(trio: Trio, method: Method, seeds: Images, *, seed: int) -> Made:
     """The last picture of every walk of a method that walks in a fan and never stops early."""
     assert isinstance(method.search, Fan)
     walks, steps = method.search.walks, method.search.steps
-    whole = replace(method, search=replace(method.search, width=walks), oracle=Everything(), until="budget")
+    whole = replace(
+        method, search=replace(method.search, width=walks), oracle=Everything(), until="budget"
+    )
     found = search(trio.subject, whole, seeds, keep="all", seed=seed, shard=4).findings
     number = found.queries - 2  # the first query of a seed shows the seed itself
     last = number >= steps * walks

@@ -43,7 +43,10 @@ def run(bench: Bench) -> Outcome:
     about, tables, pictures = here.notes, list[Table](), list[str]()
     for generator in ("deepxplore", "dlfuzz"):
         trials = {
-            guide: [_trial(bench, here, profile, sizes, generator, guide, repeat) for repeat in range(sizes.repeats)]
+            guide: [
+                _trial(bench, here, profile, sizes, generator, guide, repeat)
+                for repeat in range(sizes.repeats)
+            ]
             for guide in (*sizes.guides, *CONTROLS)
         }
         tables += [found(generator, trials, sizes, about), *gained(generator, trials, sizes)]
@@ -70,7 +73,15 @@ def _list(value: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(str(name) for name in names if name)
 
 
-def _trial(bench: Bench, here: Trio, profile: Profile, sizes: Sizes, generator: str, guide: str, repeat: int) -> Trial:
+def _trial(
+    bench: Bench,
+    here: Trio,
+    profile: Profile,
+    sizes: Sizes,
+    generator: str,
+    guide: str,
+    repeat: int,
+) -> Trial:
     """A fresh method on this repeat's seeds; found images are measured together with the seeds they came from."""
     if repeat == 0:
         bench.say(f"{generator} under {named(guide)}")
@@ -92,7 +103,11 @@ def _method(here: Trio, sizes: Sizes, generator: str, guide: str) -> Method:
         return method if generator == "deepxplore" else replace(method, until="budget")
     if generator == "deepxplore":
         return deepxplore(
-            subject=here.subject, peers=here.peers, profile=here.profile, criterion=guide, cover=sizes.cover
+            subject=here.subject,
+            peers=here.peers,
+            profile=here.profile,
+            criterion=guide,
+            cover=sizes.cover,
         )
     return dlfuzz(subject=here.subject, profile=here.profile, criterion=guide, cover=sizes.cover)
 
@@ -100,7 +115,9 @@ def _method(here: Trio, sizes: Sizes, generator: str, guide: str) -> Method:
 def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched, spent: float) -> Trial:
     seeds, found, names = done.seeds, done.findings, sizes.all_measured
     before = coverage(here, seeds, names, profile)
-    after = coverage(here, _with(seeds, found.x, found.seed), names, profile) if len(found) else before
+    after = (
+        coverage(here, _with(seeds, found.x, found.seed), names, profile) if len(found) else before
+    )
     change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
     return Trial(
         seeds=len(seeds),
@@ -116,4 +133,6 @@ def _measured(here: Trio, profile: Profile, sizes: Sizes, done: Searched, spent:
 
 def _with(seeds: Images, x: torch.Tensor, rows: torch.Tensor) -> Images:
     names = tuple(f"{seeds.id[row]}/{i}" for i, row in enumerate(rows.tolist()))
-    return replace(seeds, x=torch.cat([seeds.x, x]), y=torch.cat([seeds.y, seeds.y[rows]]), id=seeds.id + names)
+    return replace(
+        seeds, x=torch.cat([seeds.x, x]), y=torch.cat([seeds.y, seeds.y[rows]]), id=seeds.id + names
+    )

@@ -47,7 +47,9 @@ class Trial:
     gained: Mapping[str, float]
 
 
-def found(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]) -> Table:
+def found(
+    generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]
+) -> Table:
     """Number of adversarial inputs and what each costs; `about` are notes on the networks."""
     rows = [[named(guide), *_found(done, trials["none"])] for guide, done in trials.items()]
     columns = [
@@ -98,7 +100,10 @@ def gained(generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) 
         "what the seeds with up to ten found inputs of each cover, less what the seeds cover alone: who finds more inputs covers more",
         "in round brackets Cliff's delta to the control without coverage; the diagonal is a guide's own yardstick",
     ]
-    parts = [("percentage points", 100, sizes.measured), ("in the measure's own units", 1, sizes.counted)]
+    parts = [
+        ("percentage points", 100, sizes.measured),
+        ("in the measure's own units", 1, sizes.counted),
+    ]
     return [
         Table(
             f"{generator}: coverage improvement ({unit}) by guide and measured criterion",
@@ -124,13 +129,18 @@ def _delta(values: Sequence[float], control: Sequence[float]) -> str:
     return f"{size:+.2f} {statistics.magnitude(size)}"
 
 
-def pictures_of(bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes) -> list[str]:
+def pictures_of(
+    bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes
+) -> list[str]:
     counts = {named(guide): [float(t.adversarial) for t in done] for guide, done in trials.items()}
     gained = [
-        [sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured] for done in trials.values()
+        [sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured]
+        for done in trials.values()
     ]
     scale = torch.tensor([100.0] * len(sizes.measured) + [1.0] * len(sizes.counted))
-    spent = {named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()}
+    spent = {
+        named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()
+    }
     return [
         figures.boxes(bench.out / f"{generator}-adversarial.png", {generator: counts}, y="adversarial inputs a run"),
         figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input", log=True),

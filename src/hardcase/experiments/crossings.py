@@ -14,14 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.measure import Measure
-from hardcase.criteria.objectives import Toward
+from hardcase.criteria.criterion import Measure, Toward
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import Searched, search
-from hardcase.guides.corpus import Corpus
-from hardcase.guides.schedules import Recent
+from hardcase.guides.corpus import Corpus, Recent
+from hardcase.methods.neurons import Profiles, likelihood, trace
 from hardcase.methods.tensorfuzz import Outputs
-from hardcase.methods.watching import Profiles, likelihood, trace
+from hardcase.models.subject import Subject
 from hardcase.objectives import Differential, Margin, Surprise
 from hardcase.oracles import Disagree, LeavesLabel, Surprising
 from hardcase.randomness import stream
@@ -31,11 +30,8 @@ from hardcase.searches.gradient import GradientAscent
 from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.searches.interpolation import Interpolation
 from hardcase.spaces.activations import Activations, early_places
-from hardcase.spaces.library import Library, collect
+from hardcase.spaces.latent import Grid, Latent, Library, collect
 from hardcase.spaces.pixel import Linf, Pixels
-from hardcase.spaces.vae import Latent
-from hardcase.spaces.vqvae import Grid
-from hardcase.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import (
     CLASSES,
@@ -48,15 +44,34 @@ from hardcase.testing.toys import (
     toy_subject,
 )
 from hardcase.training.loop import own_randomness
-from hardcase.types import Budget, Guide, Images, Method, Objective, Oracle, Probe, Search, Space, Tap
+from hardcase.types import (
+    Budget,
+    Guide,
+    Images,
+    Method,
+    Objective,
+    Oracle,
+    Probe,
+    Search,
+    Space,
+    Tap,
+)
 
 SPACES = ("pixel", "vae", "vqvae", "generator input", "generator activations")
 SEARCHES = ("gradient", "hill climbing", "genetic", "interpolation", "fuzzing")
 OBJECTIVES = ("margin", "coverage", "surprise", "disagreement")
-STRIDES = {"pixel": 0.02, "vae": 0.15, "vqvae": 0.15, "generator input": 0.5, "generator activations": 0.5}
+STRIDES = {
+    "pixel": 0.02,
+    "vae": 0.15,
+    "vqvae": 0.15,
+    "generator input": 0.5,
+    "generator activations": 0.5,
+}
 """A step that matters, in the units of each space."""
 
-_CHANGES = "a code there is a change of one seed's own picture, so other images have no code to mix with"
+_CHANGES = (
+    "a code there is a change of one seed's own picture, so other images have no code to mix with"
+)
 REASONS: Mapping[tuple[str, str, str], str] = {
     (space, "interpolation", objective): _CHANGES
     for space in ("generator input", "generator activations")
@@ -86,9 +101,13 @@ class Toys:
 def toys() -> Toys:
     with own_randomness(0, "crossings"):
         subject, net = toy_subject(), Quarters()
-        net.mean.weight.data += 0.04 * torch.randn(net.mean.weight.shape, generator=stream(3, "peer"))
+        net.mean.weight.data += 0.04 * torch.randn(
+            net.mean.weight.shape, generator=stream(3, "peer")
+        )
         other = Subject(net, classes=CLASSES, name="other toy")
-    return Toys(subject, other, Profiles(from_bytes(toy_images().x[:1]), lambda: toy_images(40, seed=1)))
+    return Toys(
+        subject, other, Profiles(from_bytes(toy_images().x[:1]), lambda: toy_images(40, seed=1))
+    )
 
 
 def run(bench: Bench) -> Outcome:
@@ -96,8 +115,12 @@ def run(bench: Bench) -> Outcome:
     tables = []
     for objective in OBJECTIVES:
         bench.say(objective)
-        rows: list[list[Cell]] = [[space, *(_told(space, way, objective) for way in SEARCHES)] for space in SPACES]
-        tables.append(Table(f"objective: {objective}", ["space", *SEARCHES], rows, _NOTES[objective]))
+        rows: list[list[Cell]] = [
+            [space, *(_told(space, way, objective) for way in SEARCHES)] for space in SPACES
+        ]
+        tables.append(
+            Table(f"objective: {objective}", ["space", *SEARCHES], rows, _NOTES[objective])
+        )
     return Outcome("crossings", tables)
 
 
@@ -162,21 +185,30 @@ def _search(way: str, space: str, where: Space) -> Search:
     ways: Mapping[str, Callable[[], Search]] = {
         "gradient": lambda: GradientAscent(stride=size),
         "hill climbing": lambda: HillClimbing(passes=3, stride=4 * size),
-        "genetic": lambda: Genetic(population=20, elite=6, spread=4 * size, mutation=size, reset=0.1, generations=15),
+        "genetic": lambda: Genetic(
+            population=20, elite=6, spread=4 * size, mutation=size, reset=0.1, generations=15
+        ),
         "interpolation": lambda: Interpolation(partners=_partners(where), mix=0.7, width=8),
         "fuzzing": lambda: Fuzzing(mutator=WhiteNoise(2 * size), children=10),
     }
     return ways[way]()
 
 
-def _objective(name: str, way: str) -> tuple[Objective, Oracle, tuple[Guide, ...], Mapping[str, Tap]]:
+def _objective(
+    name: str, way: str
+) -> tuple[Objective, Oracle, tuple[Guide, ...], Mapping[str, Tap]]:
     """The score, what counts as a finding, the guides that remember, and the layers that are read."""
     here = toys()
     if name == "coverage":
         criterion = here.profile.criterion("kmnc:k=50", here.subject)
         if way == "gradient":
             return Toward(criterion), LeavesLabel(), (criterion,), {}
-        return Gain("corpus" if way == "fuzzing" else criterion.name), LeavesLabel(), (criterion,), {}
+        return (
+            Gain("corpus" if way == "fuzzing" else criterion.name),
+            LeavesLabel(),
+            (criterion,),
+            {},
+        )
     if name == "surprise":
         surprise, layer = likelihood(here.subject, here.profile, per_class=True)
         score = Surprise(surprise, layer)
@@ -188,4 +220,8 @@ def _objective(name: str, way: str) -> tuple[Objective, Oracle, tuple[Guide, ...
 
 def _partners(space: Space) -> Library:
     images: Images = toy_images(24, seed=2)
-    return collect(images, lambda x: space.encode(x, images.y[: len(x)], stream(0))[0], device=torch.device("cpu"))
+    return collect(
+        images,
+        lambda x: space.encode(x, images.y[: len(x)], stream(0))[0],
+        device=torch.device("cpu"),
+    )

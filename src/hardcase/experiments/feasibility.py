@@ -17,11 +17,10 @@ from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import search, usable, walk
 from hardcase.experiments.world import World, world
-from hardcase.methods.sinvad import sinvad
-from hardcase.methods.sinvad_others import sinvad_surprise
-from hardcase.methods.watching import Profiles
+from hardcase.methods.neurons import Profiles
+from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.oracles import Surprising
-from hardcase.spaces.library import collect
+from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Seeds, Space
@@ -30,12 +29,16 @@ from hardcase.types import Images, Seeds, Space
 def run(bench: Bench) -> Outcome:
     """Interpolate, climb to a surprise, and find ambiguous images, in pixels and in codes."""
     here = world(bench)
-    seeds = usable(here.subject, here.test.sample(count=int(bench.options.get("seeds", 40)), seed=bench.seed))
+    seeds = usable(
+        here.subject, here.test.sample(count=int(bench.options.get("seeds", 40)), seed=bench.seed)
+    )
     bench.say("interpolating")
     shown = [figures.images(bench.out / "interpolation.png", interpolations(here, seeds.first(8)))]
     few = seeds.first(int(bench.options.get("climbers", 100 if bench.full else 6)))
     climbs = [_climbed(bench, here, few, name, start) for name, start in CLIMBS]
-    pictures = {climb.name: climb.images[:10] for climb in climbs} | {"real": seeds.x[: len(climbs[0].images[:10])]}
+    pictures = {climb.name: climb.images[:10] for climb in climbs} | {
+        "real": seeds.x[: len(climbs[0].images[:10])]
+    }
     shown.append(figures.images(bench.out / "surprise.png", pictures))
     rows, images = _ambiguous(bench, here, seeds)
     shown.append(figures.images(bench.out / "ambiguous.png", images))
@@ -52,7 +55,9 @@ def interpolations(here: World, seeds: Images, steps: int = 9) -> dict[str, Tens
         for name, space in (("pixels", Pixels()), ("latent", here.space)):
             z = encoded(space, pair, here)
             mixed = (1 - share) * z[0].flatten() + share * z[1].flatten()
-            rows[f"{name} {one // 2 + 1}"] = decoded(space, mixed.reshape(steps, *z.shape[1:]), here)
+            rows[f"{name} {one // 2 + 1}"] = decoded(
+                space, mixed.reshape(steps, *z.shape[1:]), here
+            )
     return rows
 
 
@@ -74,7 +79,9 @@ class Climbed:
     seconds: float
 
 
-def _climbed(bench: Bench, here: World, seeds: Images, name: str, start: Literal["seed", "prior"]) -> Climbed:
+def _climbed(
+    bench: Bench, here: World, seeds: Images, name: str, start: Literal["seed", "prior"]
+) -> Climbed:
     """Figure 5: climb to the surprise that one training image in a hundred exceeds."""
     bench.say(f"climbing: {name}")
     space: Space = Pixels() if name.startswith("pixels") else here.space
@@ -104,7 +111,13 @@ def _climbing(bench: Bench, here: World, climbs: list[Climbed]) -> Table:
         "goal: a likelihood-based surprise as high as that of the most surprising training image (paper: 111 by its own density)",
         "published code: 10.6 s an image; one coordinate after the other, all images side by side",
     ]
-    columns = ["climb", "images", "mean |surprise − goal|", "questions an image", "seconds an image"]
+    columns = [
+        "climb",
+        "images",
+        "mean |surprise − goal|",
+        "questions an image",
+        "seconds an image",
+    ]
     return Table("Figure 5: climbing to a surprise", columns, rows, notes)
 
 
@@ -113,18 +126,36 @@ def _ambiguous(bench: Bench, here: World, seeds: Images) -> tuple[Table, dict[st
     bench.say("ambiguous images")
     pixels = collect(here.train, lambda x: x, device=torch.device(bench.device), limit=5000)
     done = {
-        "latent": search(here.subject, sinvad(space=here.space, partners=here.codes), seeds, seed=bench.seed),
-        "pixels": search(here.subject, sinvad(space=Pixels(), partners=pixels), seeds, seed=bench.seed),
+        "latent": search(
+            here.subject, sinvad(space=here.space, partners=here.codes), seeds, seed=bench.seed
+        ),
+        "pixels": search(
+            here.subject, sinvad(space=Pixels(), partners=pixels), seeds, seed=bench.seed
+        ),
     }
     rows: list[list[Cell]] = [
-        [name, f"{some.succeeded} of {int(some.attempted.sum())}", _l2(some.findings.x, seeds.x[some.findings.seed])]
+        [
+            name,
+            f"{some.succeeded} of {int(some.attempted.sum())}",
+            _l2(some.findings.x, seeds.x[some.findings.seed]),
+        ]
         for name, some in done.items()
     ]
-    place = {name: {seed: i for i, seed in enumerate(some.findings.seed.tolist())} for name, some in done.items()}
+    place = {
+        name: {seed: i for i, seed in enumerate(some.findings.seed.tolist())}
+        for name, some in done.items()
+    }
     both = sorted(set.intersection(*(set(rows) for rows in place.values())))[:10]
-    images = {f"{n}, found": some.findings.x[[place[n][seed] for seed in both]] for n, some in done.items()}
+    images = {
+        f"{n}, found": some.findings.x[[place[n][seed] for seed in both]]
+        for n, some in done.items()
+    }
     shown = {"seeds": seeds.x[both], **images}
-    return Table("Figure 6: images that just leave their class", ["space", "found", "mean L2 to the seed"], rows), shown
+    return Table(
+        "Figure 6: images that just leave their class",
+        ["space", "found", "mean L2 to the seed"],
+        rows,
+    ), shown
 
 
 def _l2(one: Tensor, two: Tensor) -> float:
@@ -134,7 +165,9 @@ def _l2(one: Tensor, two: Tensor) -> float:
 @torch.no_grad()
 def encoded(space: Space, images: Images, here: World) -> Tensor:
     device = here.subject.device
-    return space.encode(from_bytes(images.x.to(device)), images.y.to(device), torch.Generator(device))[0].cpu()
+    return space.encode(
+        from_bytes(images.x.to(device)), images.y.to(device), torch.Generator(device)
+    )[0].cpu()
 
 
 @torch.no_grad()

@@ -17,7 +17,9 @@ Series = tuple[Sequence[float], Sequence[float]]
 
 def images(path: Path, rows: Mapping[str, Tensor], *, titles: Sequence[Sequence[str]] = ()) -> str:
     """Rows of images (n c h w, 8-bit or in [0, 1]) with a name before each row and a title over each image."""
-    figure = _figure(0.9 * max(len(row) for row in rows.values()) + 1.2, (1.15 if titles else 1.0) * len(rows))
+    figure = _figure(
+        0.9 * max(len(row) for row in rows.values()) + 1.2, (1.15 if titles else 1.0) * len(rows)
+    )
     columns = max(len(row) for row in rows.values())
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for i, (name, row) in enumerate(rows.items()):
@@ -26,7 +28,9 @@ def images(path: Path, rows: Mapping[str, Tensor], *, titles: Sequence[Sequence[
             if j < len(row):
                 axes[i][j].imshow(_shown(row[j]), cmap="gray", vmin=0, vmax=1)
                 axes[i][j].set_title(titles[i][j] if titles else "", fontsize=7, pad=1)
-        axes[i][0].text(-0.1, 0.5, name, transform=axes[i][0].transAxes, ha="right", va="center", fontsize=8)
+        axes[i][0].text(
+            -0.1, 0.5, name, transform=axes[i][0].transAxes, ha="right", va="center", fontsize=8
+        )
     return _saved(figure, path)
 
 
@@ -37,16 +41,37 @@ def matrices(path: Path, named: Mapping[str, Float[Tensor, "k k"]], classes: Seq
     for axis, (title, values) in zip(axes, named.items()):
         shown = (100 * values.clone()).fill_diagonal_(torch.nan)
         axis.imshow(shown.numpy(), cmap="viridis")
-        axis.set(title=title, xlabel="seen as", ylabel="is", xticks=range(len(classes)), yticks=range(len(classes)))
+        axis.set(
+            title=title,
+            xlabel="seen as",
+            ylabel="is",
+            xticks=range(len(classes)),
+            yticks=range(len(classes)),
+        )
         axis.set_xticklabels(classes, rotation=45 if max(map(len, classes)) > 2 else 0, fontsize=7)
         axis.set_yticklabels(classes, fontsize=7)
         limit = float(shown.nan_to_num(0).max()) / 2
         for (i, j), value in _cells(shown):
-            axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=6, color="w" if value < limit else "k")
+            axis.text(
+                j,
+                i,
+                f"{value:.0f}",
+                ha="center",
+                va="center",
+                fontsize=6,
+                color="w" if value < limit else "k",
+            )
     return _saved(figure, path)
 
 
-def heat(path: Path, values: Float[Tensor, "r c"], *, rows: Sequence[str], columns: Sequence[str], title: str) -> str:
+def heat(
+    path: Path,
+    values: Float[Tensor, "r c"],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+) -> str:
     """A table as colours with its numbers; each column has a scale of its own."""
     figure = _figure(0.7 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
     axis = figure.subplots()
@@ -57,11 +82,21 @@ def heat(path: Path, values: Float[Tensor, "r c"], *, rows: Sequence[str], colum
     axis.set_xticklabels(columns, rotation=30, ha="right", fontsize=8)
     axis.set_yticklabels(rows, fontsize=8)
     for (i, j), value in _cells(values):
-        axis.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=7, color="w" if shade[i, j] < 0.6 else "k")
+        axis.text(
+            j,
+            i,
+            f"{value:.2g}",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="w" if shade[i, j] < 0.6 else "k",
+        )
     return _saved(figure, path)
 
 
-def curves(path: Path, panels: Mapping[str, Mapping[str, Series]], *, x: str, y: str, log: bool = False) -> str:
+def curves(
+    path: Path, panels: Mapping[str, Mapping[str, Series]], *, x: str, y: str, log: bool = False
+) -> str:
     """One panel beside the other, each with named lines."""
     figure = _figure(4.2 * len(panels), 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -86,7 +121,9 @@ def clouds(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]])
     return _saved(figure, path)
 
 
-def boxes(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str, log: bool = False) -> str:
+def boxes(
+    path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str, log: bool = False
+) -> str:
     """Boxplots, one panel beside the other."""
     widest = max((len(groups) for groups in panels.values()), default=1)
     figure = _figure(max(4.2, 0.4 * widest) * len(panels), 3.4)

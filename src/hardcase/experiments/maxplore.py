@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from hardcase import zoo
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.beyond import Bounds, Made, distance, ends, spread
@@ -21,7 +20,8 @@ from hardcase.experiments.searching import probabilities, search
 from hardcase.experiments.trio import Trio, trio
 from hardcase.methods.deepxplore import deepxplore_code
 from hardcase.methods.maxplore import maxplore_code, maxplore_paper
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
+from hardcase.models.zoo import trained_classifier
 from hardcase.types import Images
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")
@@ -45,7 +45,9 @@ def run(bench: Bench) -> Outcome:
     swept = {k: ends_of(here, few, bench, form="topk", per="filter", k=k) for k in SWEEP}
     tables = [
         _first_table(bounds, one, few),
-        _second_table(bounds, {"One": one, **{f"Topk, per {per}": made for per, made in top.items()}}, few),
+        _second_table(
+            bounds, {"One": one, **{f"Topk, per {per}": made for per, made in top.items()}}, few
+        ),
         _third_table(bounds, multi, many, here),
         _sweep_table(bounds, swept, few, _independent(here, bench)),
     ]
@@ -57,11 +59,25 @@ def _count(bench: Bench, name: str, quick: int, full: int) -> int:
 
 
 def ends_of(
-    here: Trio, seeds: Images, bench: Bench, *, form: str, per: str = "filter", k: int = K, walks: int = 16
+    here: Trio,
+    seeds: Images,
+    bench: Bench,
+    *,
+    form: str,
+    per: str = "filter",
+    k: int = K,
+    walks: int = 16,
 ) -> Made:
     """Where One- or Topk-MaXplore's walks end, with the report's step and number of steps."""
     method = maxplore_paper(
-        subject=here.subject, profile=here.profile, form=form, per=per, k=k, walks=walks, stride=STRIDE, steps=STEPS
+        subject=here.subject,
+        profile=here.profile,
+        form=form,
+        per=per,
+        k=k,
+        walks=walks,
+        stride=STRIDE,
+        steps=STEPS,
     )
     return ends(here, method, seeds, seed=bench.seed)
 
@@ -79,8 +95,13 @@ def _third(here: Trio, seeds: Images, bench: Bench) -> dict[str, Made]:
             subject=subject, peers=peers, profile=profile, constraint="blackout"
         ),
     }  # fmt: skip
-    found = {name: search(here.subject, m, seeds, peers=here.peers, seed=bench.seed) for name, m in methods.items()}
-    return {name: Made(f.findings.x, f.findings.seed, 0 * f.findings.seed) for name, f in found.items()}
+    found = {
+        name: search(here.subject, m, seeds, peers=here.peers, seed=bench.seed)
+        for name, m in methods.items()
+    }
+    return {
+        name: Made(f.findings.x, f.findings.seed, 0 * f.findings.seed) for name, f in found.items()
+    }
 
 
 def _first_table(bounds: Bounds, one: Made, seeds: Images) -> Table:
@@ -96,7 +117,10 @@ def _first_table(bounds: Bounds, one: Made, seeds: Images) -> Table:
         ["walks that raised the unit they pushed", int(own.sum())],
         ["of these, walks that raised a unit of a later layer", share(later[own])],
     ]
-    rows += [[f"mean Layer-SNAC of {name}, %", mean(value, scale=100)] for name, value in list(shares.items())[1:]]
+    rows += [
+        [f"mean Layer-SNAC of {name}, %", mean(value, scale=100)]
+        for name, value in list(shares.items())[1:]
+    ]
     notes = [f"{len(seeds)} seeds, {units} of {first} units of {bounds.selection.names[0]}, step {STRIDE}, {STEPS} steps", "report: 244 units raised, more than 93 % of them with later layers"]  # fmt: skip
     return Table("RQ1: One-MaXplore on the first convolution", ["measure", "value"], rows, notes)
 
@@ -108,8 +132,17 @@ def _second_table(bounds: Bounds, made: Mapping[str, Made], seeds: Images) -> Ta
     rows = list[list[Cell]]()
     for name in made:
         more, wider = (delta(table[name], table["One"]) for table in (counts, wide))
-        rows.append([name, len(counts[name]), mean(counts[name]), more, mean(wide[name], scale=100), wider])
-    columns = ["form", "pictures", "units raised a picture", "delta to One", "values changed, %", "delta to One"]
+        rows.append(
+            [name, len(counts[name]), mean(counts[name]), more, mean(wide[name], scale=100), wider]
+        )
+    columns = [
+        "form",
+        "pictures",
+        "units raised a picture",
+        "delta to One",
+        "values changed, %",
+        "delta to One",
+    ]
     return Table(
         "RQ2: units raised, and how widely the change spreads", columns, rows,
         [f"k = {K}; units of all layers; per filter is the code, per layer the text", "claim: Topk raises more, and more globally"],
@@ -125,8 +158,18 @@ def _third_table(bounds: Bounds, made: Mapping[str, Made], seeds: Images, here: 
     for name, shares in tables.items():
         found = made[name]
         cells = [f"{mean(shares[layer], scale=100)}; var {1e4 * float(shares[layer].var()):.3g}" if len(found.x) > 1 else None for layer in names]  # fmt: skip
-        own, other = (torch.stack([t[layer] for layer in names]).mean(0) for t in (shares, tables[base]))
-        rows.append([name, f"{len(set(found.seed.tolist()))} of {len(seeds)}", len(found.x), *cells, delta(own, other)])
+        own, other = (
+            torch.stack([t[layer] for layer in names]).mean(0) for t in (shares, tables[base])
+        )
+        rows.append(
+            [
+                name,
+                f"{len(set(found.seed.tolist()))} of {len(seeds)}",
+                len(found.x),
+                *cells,
+                delta(own, other),
+            ]
+        )
     return Table(
         "RQ3: Layer-SNAC (mean over pictures in %, variance in squared percent)",
         ["method", "seeds", "pictures", *names, "delta to DeepXplore, code's setting"], rows,
@@ -140,14 +183,22 @@ def _sweep_table(bounds: Bounds, swept: Mapping[int, Made], seeds: Images, judge
     for k, made in swept.items():
         raised = bounds.raised(made, seeds).sum(1).double()
         kept = probabilities(judge, made.x).argmax(1) == seeds.y[made.seed]
-        rows.append([k, mean(raised), mean(spread(made, seeds), scale=100), mean(distance(made, seeds)), share(kept)])
+        rows.append(
+            [
+                k,
+                mean(raised),
+                mean(spread(made, seeds), scale=100),
+                mean(distance(made, seeds)),
+                share(kept),
+            ]
+        )
     columns = ["k", "units raised a picture", "values changed, %", "L2", "label kept"]
     note = "label kept: a LeNet-5 trained from other initial weights, which no walk ever asked, still sees the seed's label"
     return Table("k against validity: Topk-MaXplore, per filter", columns, rows, [note])
 
 
 def _independent(here: Trio, bench: Bench) -> Subject:
-    net, _ = zoo.trained("lenet5", here.train, here.test, seed=1, device=bench.device)
+    net, _ = trained_classifier("lenet5", here.train, here.test, seed=1, device=bench.device)
     return Subject(net, classes=here.test.classes, name="independent", device=bench.device)
 
 
@@ -168,11 +219,19 @@ def _pictures(
         rows = torch.linspace(0, max(len(made.x) - 1, 0), min(8, len(made.x))).long()
         return {"seed": seeds.x[made.seed[rows]], "made": made.x[rows]}
 
-    first = {"One": panel(one, few), **{f"Topk, per {per}": panel(made, few) for per, made in top.items()}}
+    first = {
+        "One": panel(one, few),
+        **{f"Topk, per {per}": panel(made, few) for per, made in top.items()},
+    }
     third = {name: panel(made, many) for name, made in multi.items() if len(made.x)}
     walks = {f"One: {key}": value for key, value in shown(one, few).items()}
     walks |= {f"Topk: {key}": value for key, value in shown(top["filter"], few).items()}
-    walks |= {f"{n}: {key}": v for n, made in multi.items() if len(made.x) for key, v in shown(made, many).items()}
+    walks |= {
+        f"{n}: {key}": v
+        for n, made in multi.items()
+        if len(made.x)
+        for key, v in shown(made, many).items()
+    }
     return [
         figures.boxes(bench.out / "layers-one-topk.png", first, y="Layer-SNAC of a picture, %"),
         figures.boxes(bench.out / "layers-multi.png", third, y="Layer-SNAC of a picture, %"),

@@ -74,7 +74,11 @@ def _row(cells: Sequence[Cell]) -> str:
     from hardcase.experiments.bench import said
 
     first, *others = (escape(said(cell)) for cell in cells)
-    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>"
+    return (
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f"<td>{cell}</td>" for cell in others)
+        + "</tr>"
+    )
 
 
 def _picture(path: Path) -> str:

@@ -15,7 +15,8 @@ def pollute(images: Images, pair: tuple[int, int], share: float, *, seed: int = 
     """`images` with a `share` of each class of `pair` labelled as the other; a larger share contains a smaller one."""
     if not 0 <= share <= 1 or pair[0] == pair[1]:
         raise Problem(
-            f"a share of {share} of classes {pair} cannot be mixed.", fix="a share from 0 to 1 of two classes"
+            f"a share of {share} of classes {pair} cannot be mixed.",
+            fix="a share from 0 to 1 of two classes",
         )
     y = images.y.clone()
     for own, other in (pair, pair[::-1]):
@@ -23,5 +24,7 @@ def pollute(images: Images, pair: tuple[int, int], share: float, *, seed: int = 
         order = torch.randperm(len(members), generator=stream(seed, "pollution", own, other))
         y[members[order[: round(share * len(members))]]] = other
     return replace(
-        images, y=y, name=f"{images.name}, {share:g} of {pair[0]} and {pair[1]} mixed" if share else images.name
+        images,
+        y=y,
+        name=f"{images.name}, {share:g} of {pair[0]} and {pair[1]} mixed" if share else images.name,
     )

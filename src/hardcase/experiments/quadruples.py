@@ -36,10 +36,18 @@ class Quadruples:
 def quadruples(here: World, count: int, *, seed: int = 0) -> Quadruples:
     """`count` complete quadruples; seeds from which one method does not reach the target are left out and counted."""
     pool = usable(here.subject, here.test.sample(count=min(2 * count, len(here.test)), seed=seed))
-    found = search(here.subject, sinvad(space=here.space, partners=here.codes), pool, seed=seed).findings
+    found = search(
+        here.subject, sinvad(space=here.space, partners=here.codes), pool, seed=seed
+    ).findings
     seeds, target = pool.take(found.seed), found.predicted
     made = [
-        _attacked(here, seeds, target, [[fgsm(epsilon=e, target=t) for e in EPSILONS] for t in _classes(seeds)], seed),
+        _attacked(
+            here,
+            seeds,
+            target,
+            [[fgsm(epsilon=e, target=t) for e in EPSILONS] for t in _classes(seeds)],
+            seed,
+        ),
         _attacked(here, seeds, target, [[cw(target=t)] for t in _classes(seeds)], seed),
     ]
     complete = torch.stack([got for got, _ in made]).all(0).nonzero().squeeze(1)[:count]

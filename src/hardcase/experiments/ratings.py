@@ -48,7 +48,9 @@ def read(path: Path) -> list[Rating]:
         raise Problem(f"the ratings {path} cannot be read: {error.strerror or error}") from error
     missing = [name for name in COLUMNS if not rows or name not in rows[0]]
     if missing:
-        raise Problem(f"{path} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}")
+        raise Problem(
+            f"{path} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}"
+        )
     return [_rating(row, path, number) for number, row in enumerate(rows, 2)]
 
 
@@ -58,14 +60,19 @@ def _rating(row: Mapping[str, str], path: Path, line: int) -> Rating:
         source, target = int(row["source_score"]), int(row["target_score"])
         if not (1 <= source <= 5 and 1 <= target <= 5 and quadruple.startswith("q") and method):
             raise ValueError
-        return Rating(row["rater"], int(quadruple[1:]), method, source, target, float(row["seconds"]))
+        return Rating(
+            row["rater"], int(quadruple[1:]), method, source, target, float(row["seconds"])
+        )
     except (ValueError, TypeError):
         raise Problem(
-            f"{path}, line {line} is no rating: {dict(row)}.", fix="item q012-fgsm, scores 1 to 5, seconds a number"
+            f"{path}, line {line} is no rating: {dict(row)}.",
+            fix="item q012-fgsm, scores 1 to 5, seconds a number",
         ) from None
 
 
-def by_method(ratings: Sequence[Rating], value: Callable[[Rating], float]) -> dict[str, list[float]]:
+def by_method(
+    ratings: Sequence[Rating], value: Callable[[Rating], float]
+) -> dict[str, list[float]]:
     """All values by method, in the order in which methods first occur."""
     groups: dict[str, list[float]] = {}
     for rating in ratings:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hardcase import statistics
-from hardcase.funnel import interval
 from hardcase.randomness import stream
+from hardcase.statistics import interval
 
 
 def mean(values: Tensor, *, scale: float = 1.0) -> str:

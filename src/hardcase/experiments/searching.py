@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign import Campaign, Door, Shard, enter, limits, overlay, parse_keep, run_shard
-from hardcase.health import answers
+from hardcase.campaign.look import Door
+from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
+from hardcase.models.health import answers
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Budget, Findings, Images, Method, Model, State
@@ -61,13 +63,19 @@ def search(
     """
     rule = parse_keep(keep or method.keep)
     shard, batch = shard or (512 if subject.device.type == "cuda" else 64), batch or _rows(subject)
-    campaign = Campaign(subject=subject, method=method, peers=peers, keep=rule, batch=batch, seed=seed)
+    campaign = Campaign(
+        subject=subject, method=method, peers=peers, keep=rule, batch=batch, seed=seed
+    )
     most = limits(overlay(budget or Budget(), method.budget), len(seeds))
     begun = perf_counter()
     parts = list[Shard]()
     for i, rows in enumerate(chunks(len(seeds), shard)):
         some = seeds.take(torch.arange(len(seeds))[rows])
-        parts.append(run_shard(campaign, some, most.take(rows), number=i, first=rows.start, guides=method.guides))
+        parts.append(
+            run_shard(
+                campaign, some, most.take(rows), number=i, first=rows.start, guides=method.guides
+            )
+        )
         for guide in method.guides:
             guide.merge([parts[-1].deltas[guide.name]])
     spent = perf_counter() - begun
@@ -107,7 +115,10 @@ def _rows(subject: Model) -> int:
 @torch.no_grad()
 def probabilities(model: Model, x: Tensor) -> Float[Tensor, "m k"]:
     """What `model` says of 8-bit images, in calls of bounded size."""
-    parts = [model(from_bytes(x[rows].to(model.device))).logits.softmax(1).cpu() for rows in chunks(len(x), 256)]
+    parts = [
+        model(from_bytes(x[rows].to(model.device))).logits.softmax(1).cpu()
+        for rows in chunks(len(x), 256)
+    ]
     return torch.cat(parts)
 
 

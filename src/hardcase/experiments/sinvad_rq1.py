@@ -12,12 +12,20 @@ from pathlib import Path
 
 import torch
 
-from hardcase import png, statistics
+from hardcase import statistics, tensors
 from hardcase.cache import make_folder, write_atomically
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.quadruples import METHODS, Quadruples, quadruples
-from hardcase.experiments.ratings import COLUMNS, Rating, by_image, by_method, inattentive, read, winners
+from hardcase.experiments.ratings import (
+    COLUMNS,
+    Rating,
+    by_image,
+    by_method,
+    inattentive,
+    read,
+    winners,
+)
 from hardcase.experiments.saying import csv_text
 from hardcase.experiments.searching import probabilities
 from hardcase.experiments.world import World, world
@@ -36,7 +44,12 @@ _EMNIST: dict[str, dict[str, float]] = {
     "winner": {"sinvad": 0.58},
     "delta": {"fgsm": 0.297},
 }
-_NOTHING: dict[str, dict[str, float]] = {"acceptability": {}, "seconds": {}, "winner": {}, "delta": {}}
+_NOTHING: dict[str, dict[str, float]] = {
+    "acceptability": {},
+    "seconds": {},
+    "winner": {},
+    "delta": {},
+}
 PAPER = {"mnist5k": _MNIST, "mnist": _MNIST, "emnist": _EMNIST}
 
 
@@ -54,7 +67,12 @@ def run(bench: Bench) -> Outcome:
     own = said.gather(2, made.source[:, None, None].expand(-1, len(METHODS), 1)).squeeze(2)
     goal = said.gather(2, made.target[:, None, None].expand(-1, len(METHODS), 1)).squeeze(2)
     rows: list[list[Cell]] = [
-        [name, len(made), float((own - goal)[:, i].abs().mean()), float((goal > own)[:, i].float().mean())]
+        [
+            name,
+            len(made),
+            float((own - goal)[:, i].abs().mean()),
+            float((goal > own)[:, i].float().mean()),
+        ]
         for i, name in enumerate(METHODS)
     ]
     notes = [
@@ -64,8 +82,16 @@ def run(bench: Bench) -> Outcome:
         f"ratings come back as CSV with the columns {', '.join(COLUMNS)}; then: hardcase reproduce sinvad-rq1 --ratings FILE",
     ]
     columns = ["method", "images", "mean |p(source) − p(target)|", "share on the target's side"]
-    shown = [figures.images(bench.out / "quadruples.png", {n: made.x[:12, i] for i, n in enumerate(METHODS)})]
-    return Outcome("sinvad-rq1", [Table("Images on the boundary of the same two classes", columns, rows, notes)], shown)
+    shown = [
+        figures.images(
+            bench.out / "quadruples.png", {n: made.x[:12, i] for i, n in enumerate(METHODS)}
+        )
+    ]
+    return Outcome(
+        "sinvad-rq1",
+        [Table("Images on the boundary of the same two classes", columns, rows, notes)],
+        shown,
+    )
 
 
 def write_study(here: World, made: Quadruples, folder: Path, *, raters: int, seed: int) -> None:
@@ -75,15 +101,19 @@ def write_study(here: World, made: Quadruples, folder: Path, *, raters: int, see
     for q in range(len(made)):
         for m, method in enumerate(METHODS):
             name = f"q{q:03d}-{method}"
-            write_atomically(folder / "images" / f"{name}.png", png.encode(made.x[q, m]))
+            write_atomically(folder / "images" / f"{name}.png", tensors.encode(made.x[q, m]))
             items.append([name, q, method, f"images/{name}.png", classes[made.source[q]], classes[made.target[q]], made.seed[q]])  # fmt: skip
     head: list[object] = ["item", "quadruple", "method", "image", "source", "target", "seed"]
     write_atomically(folder / "items.csv", csv_text([head, *items]))
     write_atomically(
-        folder / "assignments.csv", csv_text([["rater", "position", "item"], *assign(len(made), raters, seed)])
+        folder / "assignments.csv",
+        csv_text([["rater", "position", "item"], *assign(len(made), raters, seed)]),
     )
     study = {
-        "questions": ["How much does this image look like {source}?", "How much does this image look like {target}?"],
+        "questions": [
+            "How much does this image look like {source}?",
+            "How much does this image look like {target}?",
+        ],
         "scale": [1, 2, 3, 4, 5],
         "order": "the two questions in random order; never show the method or the file name",
         "ratings": list(COLUMNS),
@@ -113,14 +143,24 @@ def analyse(ratings: list[Rating], bench: Bench) -> Outcome:
     careless, paper = inattentive(ratings), PAPER.get(bench.data, _NOTHING)
     if bench.options.get("exclude"):
         ratings = [rating for rating in ratings if rating.rater not in careless]
-    confusing, leaning = by_image(ratings, lambda r: r.confusion), by_image(ratings, lambda r: r.leaning)
+    confusing, leaning = (
+        by_image(ratings, lambda r: r.confusion),
+        by_image(ratings, lambda r: r.leaning),
+    )
     shown = [
-        figures.boxes(bench.out / "confusion.png", {"confusion score": confusing}, y="mean of an image"),
-        figures.boxes(bench.out / "leaning.png", {"source minus target": leaning}, y="mean of an image"),
+        figures.boxes(
+            bench.out / "confusion.png", {"confusion score": confusing}, y="mean of an image"
+        ),
+        figures.boxes(
+            bench.out / "leaning.png", {"source minus target": leaning}, y="mean of an image"
+        ),
     ]
     won = winners(ratings)
     counts, sure = Counter(w.method for w in won), Counter(w.method for w in won if w.sure)
-    times, accepted = by_method(ratings, lambda r: r.seconds), by_method(ratings, lambda r: r.acceptability)
+    times, accepted = (
+        by_method(ratings, lambda r: r.seconds),
+        by_method(ratings, lambda r: r.acceptability),
+    )
     rows: list[list[Cell]] = [
         [name, len(confusing[name]), _mean(confusing[name]), _mean(leaning[name]), _mean(accepted[name]),
          paper["acceptability"].get(name), _mean(times[name]), paper["seconds"].get(name),
@@ -135,7 +175,11 @@ def analyse(ratings: list[Rating], bench: Bench) -> Outcome:
         + (", left out" if bench.options.get("exclude") else ", kept"),
         "paper: about 300 people for each of MNIST and EMNIST",
     ]
-    return Outcome("sinvad-rq1", [Table("What people saw", columns, rows, notes), _tests(ratings, paper)], shown)
+    return Outcome(
+        "sinvad-rq1",
+        [Table("What people saw", columns, rows, notes), _tests(ratings, paper)],
+        shown,
+    )
 
 
 def _tests(ratings: list[Rating], paper: dict[str, dict[str, float]]) -> Table:
@@ -150,9 +194,25 @@ def _tests(ratings: list[Rating], paper: dict[str, dict[str, float]]) -> Table:
             test, delta = statistics.welch(groups["sinvad"], groups[other]), statistics.cliffs_delta(groups["sinvad"], groups[other])  # fmt: skip
             published = paper["delta"].get(other) if measure == "confusion" else None
             rows.append(
-                [measure, other, test.difference, f"{test.p:.2g}", delta, statistics.magnitude(delta), published]
+                [
+                    measure,
+                    other,
+                    test.difference,
+                    f"{test.p:.2g}",
+                    delta,
+                    statistics.magnitude(delta),
+                    published,
+                ]
             )
-    columns = ["measure", "sinvad minus", "difference of means", "Welch p", "Cliff's delta", "size", "paper"]
+    columns = [
+        "measure",
+        "sinvad minus",
+        "difference of means",
+        "Welch p",
+        "Cliff's delta",
+        "size",
+        "paper",
+    ]
     return Table("SINVAD against the others", columns, rows)
 
 

@@ -18,9 +18,9 @@ from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import Searched, probabilities, search, top_two_gap, usable
 from hardcase.experiments.world import World, world
-from hardcase.funnel import interval
 from hardcase.methods.sinvad import sinvad, sinvad_paper
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
+from hardcase.statistics import interval
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Budget, Images, Method
 
@@ -41,13 +41,18 @@ PAPER = {
     "fashion": Published("Fashion-MNIST", 0.1330, 0.9186, -0.92),
     "cifar10": Published("ImageNet-32", 0.0423, 0.1953, -0.56),
 }
-BUDGETS = {"sinvad": (8, 16, 24, 32, 48, 64, 123), "sinvad@paper": (51, 111, 231, 471, 951, 1911, 3051)}
+BUDGETS = {
+    "sinvad": (8, 16, 24, 32, 48, 64, 123),
+    "sinvad@paper": (51, 111, 231, 471, 951, 1911, 3051),
+}
 
 
 def run(bench: Bench) -> Outcome:
     """Search from test images with our method and the paper's; compare gaps with the test set's, and costs with each other."""
     here = world(bench)
-    seeds = usable(here.subject, here.test.sample(count=_count(bench, "seeds", 200, 1000), seed=bench.seed))
+    seeds = usable(
+        here.subject, here.test.sample(count=_count(bench, "seeds", 200, 1000), seed=bench.seed)
+    )
     few = seeds.first(_count(bench, "paper_seeds", 48, 500))
     bench.say(f"sinvad on {len(seeds)} seeds")
     ours = search(here.subject, _ours(here), seeds, seed=bench.seed)
@@ -101,9 +106,14 @@ def _gaps(here: World, done: dict[str, Searched]) -> Table:
              paper.test if paper else None, f"{compared.p:.1e}", delta, paper.delta if paper else None]
         )  # fmt: skip
     columns = ["method", "images", "mean gap", "paper", "median gap", "test set", "paper ", "Welch p", "Cliff's delta", "paper  "]  # fmt: skip
-    notes = [*here.notes, "gap: greatest minus second greatest probability (Eq. 3); found images are 8-bit"]
+    notes = [
+        *here.notes,
+        "gap: greatest minus second greatest probability (Eq. 3); found images are 8-bit",
+    ]
     if paper and paper.data == "ImageNet-32":
-        notes.append("stands in for ImageNet-32 with AlexNet and a very deep VAE; ten classes instead of a thousand")
+        notes.append(
+            "stands in for ImageNet-32 with AlexNet and a very deep VAE; ten classes instead of a thousand"
+        )
     return Table(
         f"Table 3: top-two gap, {here.test.name} (the paper's {paper.data if paper else 'data has none'})",
         columns,
@@ -149,7 +159,9 @@ def _curve(here: World, name: str, seeds: Images, bench: Bench) -> _Curve:
     for budget in BUDGETS[name]:
         done = search(here.subject, method, seeds, budget=Budget(queries=budget), seed=bench.seed)
         spent = float(done.queries[done.attempted].float().mean())
-        points.append((spent, done.success, _mean(gaps(here.subject, done)), _mean(done.findings.distance)))
+        points.append(
+            (spent, done.success, _mean(gaps(here.subject, done)), _mean(done.findings.distance))
+        )
     queries, success, gap, distance = (list(column) for column in zip(*points))
     return _Curve(queries, success, gap, distance)
 
@@ -158,7 +170,9 @@ def _budgets(costs: dict[str, _Curve]) -> Table:
     rows: list[Sequence[Cell]] = [
         [name, queries, success, gap, distance]
         for name, curve in costs.items()
-        for queries, success, gap, distance in zip(curve.queries, curve.success, curve.gap, curve.distance)
+        for queries, success, gap, distance in zip(
+            curve.queries, curve.success, curve.gap, curve.distance
+        )
     ]
     notes = ["same seeds for both methods; gap and L1 are means over the seeds that succeed"]
     return Table(
@@ -179,7 +193,10 @@ def _spread(here: World, done: Searched, bench: Bench) -> str:
     sides = [tuple(sorted(pair)) for pair in zip(found.expected.tolist(), found.predicted.tolist())]
     panels = {}
     for one, two in [pair for pair, _ in Counter(sides).most_common(3)]:
-        of = {here.test.classes[c]: activations(here.subject, here.test.x[here.test.y == c]) for c in (one, two)}
+        of = {
+            here.test.classes[c]: activations(here.subject, here.test.x[here.test.y == c])
+            for c in (one, two)
+        }
         both = torch.cat(list(of.values()))
         plane = torch.linalg.svd(both - both.mean(0), full_matrices=False).Vh[:2].T
         between = torch.tensor([side == (one, two) for side in sides])
@@ -196,6 +213,7 @@ def activations(subject: Subject, x: Tensor) -> Float[Tensor, "n u"]:
     names = list(subject.layers())
     tap = {names[-2]: lambda value: value.flatten(1).clone()}
     parts = [
-        subject(from_bytes(x[rows].to(subject.device)), tap).activations[names[-2]] for rows in chunks(len(x), 256)
+        subject(from_bytes(x[rows].to(subject.device)), tap).activations[names[-2]]
+        for rows in chunks(len(x), 256)
     ]
     return torch.cat(parts).cpu()

@@ -16,23 +16,31 @@ from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
-from hardcase.experiments.escape import Escapes, confusion, floor, measure, measure_as_published, ways_out
 from hardcase.experiments.pollution import pollute
 from hardcase.experiments.world import World, network, world
 from hardcase.methods.sinvad import sinvad_paper
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
+from hardcase.suite.escape import Escapes, confusion, floor, measure, measure_as_published, ways_out
 from hardcase.types import Images
 
 PAIRS = ((0, 1), (2, 5), (6, 7))
-QUICK, FULL = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5), (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.4, 0.5)
+QUICK, FULL = (
+    (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5),
+    (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.4, 0.5),
+)
 LOW, HIGH = 0.1, 0.2
 PAPER = {
     "mnist": {"genetic search (paper)": (0.877, 0.977), "test error": (0.525, 0.952)},
     "cifar10": {"genetic search (paper)": (0.829, 0.911), "test error": (0.454, 0.930)},
 }
 PAPER["mnist5k"] = PAPER["mnist"]
-OURS, FLOOR, GENETIC, ERROR = "ways out (ours)", "floor (ours, scores)", "genetic search (paper)", "test error"
+OURS, FLOOR, GENETIC, ERROR = (
+    "ways out (ours)",
+    "floor (ours, scores)",
+    "genetic search (paper)",
+    "test error",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +59,31 @@ def run(bench: Bench) -> Outcome:
     shares = (0.0, *bench.options.get("shares", FULL if bench.full else QUICK))
     pairs = tuple((int(a), int(b)) for a, b in bench.options.get("pairs", PAIRS))
     if max(max(pair) for pair in pairs) >= len(here.test.classes):
-        raise Problem(f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit.")
+        raise Problem(
+            f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit."
+        )
     rounds = [_rates(bench, here, pairs, shares, number) for number in range(bench.repeats or 1)]
     rates = _mean(rounds)
-    shown = [figures.curves(bench.out / "detection.png", _panels(rates), x="share of mixed labels", y="detection rate")]
+    shown = [
+        figures.curves(
+            bench.out / "detection.png",
+            _panels(rates),
+            x="share of mixed labels",
+            y="detection rate",
+        )
+    ]
     clean, _ = _network(bench, here, here.train, bench.seed)
     shown.append(_matrices(bench, here, clean))
     return Outcome("sinvad-rq3", [_correlations(bench, here, rates), _detection(rates)], shown)
 
 
-def _rates(bench: Bench, here: World, pairs: Sequence[tuple[int, int]], shares: Sequence[float], number: int) -> Rates:
+def _rates(
+    bench: Bench,
+    here: World,
+    pairs: Sequence[tuple[int, int]],
+    shares: Sequence[float],
+    number: int,
+) -> Rates:
     seed, found = (
         bench.seed + number,
         {name: torch.zeros(len(pairs), len(shares)) for name in (OURS, FLOOR, GENETIC, ERROR)},
@@ -69,14 +92,23 @@ def _rates(bench: Bench, here: World, pairs: Sequence[tuple[int, int]], shares: 
     for p, pair in enumerate(pairs):
         base: dict[str, float] = {}
         for a, share in enumerate(shares):
-            subject, accuracy = _network(bench, here, pollute(here.train, pair, share, seed=seed), seed)
+            subject, accuracy = _network(
+                bench, here, pollute(here.train, pair, share, seed=seed), seed
+            )
             said = _measures(bench, here, subject, pair, spent)
             base = base or {**said, ERROR: 0.0}
-            bench.say(f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said))
+            bench.say(
+                f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said)
+            )
             for name in found:
                 found[name][p, a] = said[name] - base[name]
     networks = len(pairs) * len(shares)
-    return Rates(tuple(shares), tuple(pairs), found, {name: value / networks for name, value in spent.items()})
+    return Rates(
+        tuple(shares),
+        tuple(pairs),
+        found,
+        {name: value / networks for name, value in spent.items()},
+    )
 
 
 def _told(said: dict[str, float]) -> str:
@@ -97,9 +129,15 @@ def _measures(
     attempts = int(bench.options.get("attempts", 100 if bench.full else 60))
     seeds = both.sample(count=min(attempts, len(both)), seed=bench.seed)
     walks = int(bench.options.get("walks", 40))
-    ours, _, _ = measure(subject, ways_out(here.space, here.codes, walks=walks), seeds, seed=bench.seed)
+    ours, _, _ = measure(
+        subject, ways_out(here.space, here.codes, walks=walks), seeds, seed=bench.seed
+    )
     theirs = measure_as_published(
-        subject, lambda target: sinvad_paper(space=here.space, target=target), seeds, seed=bench.seed, targets=pair
+        subject,
+        lambda target: sinvad_paper(space=here.space, target=target),
+        seeds,
+        seed=bench.seed,
+        targets=pair,
     )
     for name, some in ((OURS, ours), (GENETIC, theirs)):
         spent[name] += some.queries / max(some.seeds, 1)
@@ -134,7 +172,9 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
                 cells += ["not enough shares", "", published]
                 continue
             across = shares[part].expand(len(found), -1)
-            value = statistics.bootstrap(_follows, (across, found[:, part]), rng=stream(bench.seed, "rq3", name))
+            value = statistics.bootstrap(
+                _follows, (across, found[:, part]), rng=stream(bench.seed, "rq3", name)
+            )
             moved = bool((found[:, part] != found[:, part][:, :1]).any())
             said = f"{value.low:.3f} to {value.high:.3f}"
             cells += [value.value, said, published] if moved else ["never moves", "", published]
@@ -150,7 +190,9 @@ def _correlations(bench: Bench, here: World, rates: Rates) -> Table:
         "r: Pearson's coefficient averaged over the pairs (0 where a measure never moves), unmixed networks included; interval by resampling the shares inside each pair",
         *_lead(bench, rates),
     ]
-    return Table("Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes)
+    return Table(
+        "Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes
+    )
 
 
 def _lead(bench: Bench, rates: Rates) -> list[str]:
@@ -184,12 +226,16 @@ def _detection(rates: Rates) -> Table:
         for p, (a, b) in enumerate(rates.pairs)
         for name, found in rates.of.items()
     ]
-    return Table("Detection rates", ["pair", "measure", *(f"{share:g}" for share in rates.shares)], rows)
+    return Table(
+        "Detection rates", ["pair", "measure", *(f"{share:g}" for share in rates.shares)], rows
+    )
 
 
 def _panels(rates: Rates) -> dict[str, dict[str, figures.Series]]:
     return {
-        f"{a} and {b}": {name: (rates.shares, found[p].tolist()) for name, found in rates.of.items()}
+        f"{a} and {b}": {
+            name: (rates.shares, found[p].tolist()) for name, found in rates.of.items()
+        }
         for p, (a, b) in enumerate(rates.pairs)
     }
 
@@ -205,7 +251,10 @@ def _matrices(bench: Bench, here: World, subject: Subject) -> str:
         few = here.test.sample(count=int(bench.options.get("matrix_seeds", 200)), seed=bench.seed)
         bench.say(f"genetic search from {len(few)} images to every other class")
         theirs = measure_as_published(
-            subject, lambda target: sinvad_paper(space=here.space, target=target), few, seed=bench.seed
+            subject,
+            lambda target: sinvad_paper(space=here.space, target=target),
+            few,
+            seed=bench.seed,
         )
         drawn["genetic search arrives, %"] = theirs.rate
     return figures.matrices(bench.out / "escape.png", drawn, here.test.classes)

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase import generators
 from hardcase.experiments import figures
 from hardcase.experiments.bench import Bench, Cell, Outcome, Table
 from hardcase.experiments.searching import probabilities
 from hardcase.experiments.world import both_splits, network
+from hardcase.generators.build import trained_generator
 from hardcase.generators.catalogue import GENERATORS
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
@@ -51,12 +51,24 @@ def run(bench: Bench) -> Outcome:
         for latent in bench.options.get("latents", FULL if bench.full else QUICK):
             bench.say(f"{kind} VAE, latent {latent}")
             tried.append(_tried(bench, train, test, subject, kind, int(latent), seen))
-    lines = {kind: [one for one in tried if one.kind == kind] for kind in dict.fromkeys(one.kind for one in tried)}
-    curve = {kind: ([o.latent for o in some], [o.accuracy for o in some]) for kind, some in lines.items()}
-    curve["originals"] = ([min(o.latent for o in tried), max(o.latent for o in tried)], [card["accuracy"]] * 2)
+    lines = {
+        kind: [one for one in tried if one.kind == kind]
+        for kind in dict.fromkeys(one.kind for one in tried)
+    }
+    curve = {
+        kind: ([o.latent for o in some], [o.accuracy for o in some]) for kind, some in lines.items()
+    }
+    curve["originals"] = (
+        [min(o.latent for o in tried), max(o.latent for o in tried)],
+        [card["accuracy"]] * 2,
+    )
     shown = [
-        figures.curves(bench.out / "accuracy.png", {test.name: curve}, x="latent size", y="accuracy", log=True),
-        figures.images(bench.out / "typical.png", _pictures(typical, tried, slice(0, len(typical)))),
+        figures.curves(
+            bench.out / "accuracy.png", {test.name: curve}, x="latent size", y="accuracy", log=True
+        ),
+        figures.images(
+            bench.out / "typical.png", _pictures(typical, tried, slice(0, len(typical)))
+        ),
         figures.images(bench.out / "odd.png", _pictures(odd, tried, slice(len(typical), None))),
     ]
     rows: list[list[Cell]] = [[o.kind, o.latent, o.accuracy, o.agreement, o.ssim] for o in tried]
@@ -65,8 +77,18 @@ def run(bench: Bench) -> Outcome:
         PAPER,
         "typical: rightly classified with the highest confidence of its class; odd: with the lowest",
     ]
-    columns = ["kind", "latent size", "accuracy on reconstructions", "same answer as on the original", "SSIM"]
-    return Outcome("sinvad-rq4", [Table(f"Figure 17: reconstructions of {test.name}", columns, rows, notes)], shown)
+    columns = [
+        "kind",
+        "latent size",
+        "accuracy on reconstructions",
+        "same answer as on the original",
+        "SSIM",
+    ]
+    return Outcome(
+        "sinvad-rq4",
+        [Table(f"Figure 17: reconstructions of {test.name}", columns, rows, notes)],
+        shown,
+    )
 
 
 def _kinds(train: Images) -> list[str]:
@@ -74,9 +96,17 @@ def _kinds(train: Images) -> list[str]:
     return ["linear", "conv", *deep]
 
 
-def _tried(bench: Bench, train: Images, test: Images, subject: Subject, kind: str, latent: int, seen: Tensor) -> Tried:
+def _tried(
+    bench: Bench,
+    train: Images,
+    test: Images,
+    subject: Subject,
+    kind: str,
+    latent: int,
+    seen: Tensor,
+) -> Tried:
     epochs = bench.options.get("epochs", None if bench.full else {"linear": 8, "conv": 3}.get(kind))
-    net, card = generators.trained(
+    net, card = trained_generator(
         "vae",
         train,
         test,
@@ -88,7 +118,14 @@ def _tried(bench: Bench, train: Images, test: Images, subject: Subject, kind: st
     )
     with torch.no_grad():
         painted = net(from_bytes(seen).to(bench.device)).cpu()
-    return Tried(kind, latent, card["reconstruction_accuracy"], card["reconstruction_agreement"], card["ssim"], painted)
+    return Tried(
+        kind,
+        latent,
+        card["reconstruction_accuracy"],
+        card["reconstruction_agreement"],
+        card["ssim"],
+        painted,
+    )
 
 
 def examples(subject: Subject, test: Images, *, most: int = 8) -> tuple[Tensor, Tensor]:

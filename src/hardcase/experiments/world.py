@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase import data, generators, zoo
+from hardcase.data.sources import load
 from hardcase.experiments.bench import Bench
-from hardcase.spaces.library import Library, collect
-from hardcase.spaces.vae import Labelled, Latent
-from hardcase.spaces.vae import latent as latent_space
-from hardcase.subject import Subject
+from hardcase.generators.build import trained_generator
+from hardcase.models.subject import Subject
+from hardcase.models.zoo import trained_classifier
+from hardcase.spaces.latent import Labelled, Latent, Library, collect
+from hardcase.spaces.latent import latent as latent_space
 from hardcase.types import Images
 
 LOST = 0.1
@@ -44,16 +45,20 @@ class World:
         ]
 
 
-def world(bench: Bench, *, model: str | None = None, kind: str | None = None, latent: int | None = None) -> World:
+def world(
+    bench: Bench, *, model: str | None = None, kind: str | None = None, latent: int | None = None
+) -> World:
     """The data of the bench with a network and a VAE trained on it; ``--set model=… kind=… latent=… epochs=…
     vae_epochs=…`` choose others."""
     train, test = both_splits(bench)
     subject, card = network(bench, train, test, model=model)
-    vae, vae_card = generators.trained(
+    vae, vae_card = trained_generator(
         "vae",
         train,
         test,
-        kind=str(kind or bench.options.get("kind", "hierarchical" if train.x.shape[1] > 1 else "linear")),
+        kind=str(
+            kind or bench.options.get("kind", "hierarchical" if train.x.shape[1] > 1 else "linear")
+        ),
         latent=latent or bench.options.get("latent"),
         epochs=bench.options.get("vae_epochs"),
         judge=lambda x: subject(x).logits,
@@ -61,13 +66,17 @@ def world(bench: Bench, *, model: str | None = None, kind: str | None = None, la
     )
     lost = vae_card["judge_accuracy"] - vae_card["reconstruction_accuracy"]
     if lost > LOST:
-        bench.say(f"warning: reconstructions lose {lost:.1%} of the labels; what is found says more of the VAE")
+        bench.say(
+            f"warning: reconstructions lose {lost:.1%} of the labels; what is found says more of the VAE"
+        )
     space = latent_space(vae)
-    return World(train, test, subject, card, vae, vae_card, space, library(space, train, bench.device))
+    return World(
+        train, test, subject, card, vae, vae_card, space, library(space, train, bench.device)
+    )
 
 
 def both_splits(bench: Bench) -> tuple[Images, Images]:
-    train, test = (data.load(bench.data, split=split) for split in ("train", "test"))
+    train, test = (load(bench.data, split=split) for split in ("train", "test"))
     return train, test
 
 
@@ -77,7 +86,7 @@ def network(
     """A zoo network trained on `train`: the paper's with ``--full``, LeNet-5 otherwise, an AlexNet for colour."""
     usual = "alexnet" if train.x.shape[1] > 1 else "sinvad-cnn" if bench.full else "lenet5"
     name = str(model or bench.options.get("model", usual)).removeprefix("zoo:")
-    net, card = zoo.trained(
+    net, card = trained_classifier(
         name,
         train,
         test,
@@ -92,6 +101,8 @@ def library(space: Latent | Labelled, train: Images, device: str) -> Library:
     """Codes of training images in `space`."""
 
     def encode(x: Tensor) -> Tensor:
-        return space.encode(x, torch.zeros(len(x), dtype=torch.int64, device=x.device), torch.Generator(x.device))[0]
+        return space.encode(
+            x, torch.zeros(len(x), dtype=torch.int64, device=x.device), torch.Generator(x.device)
+        )[0]
 
     return collect(train, encode, device=torch.device(device), limit=10_000)

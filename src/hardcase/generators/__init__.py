@@ -1,21 +1,17 @@
-"""Networks that make images, and how they are trained. Nothing here imports torch until it is used."""
+"""Networks that make images, and how they are trained."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.generators.builder import build as build
-    from hardcase.generators.builder import load as load
-    from hardcase.generators.builder import trained as trained
-    from hardcase.generators.vae import Vae as Vae
+    from hardcase.generators.build import build_generator, load_generator, trained_generator
+    from hardcase.generators.gan import Gan
+    from hardcase.generators.quality import fresh
+    from hardcase.generators.staged import Decoder, Supplied, supplied
+    from hardcase.generators.vae import Hierarchical, Vae
+    from hardcase.generators.vqvae import VqVae
 
-_WHERE = {**dict.fromkeys(("build", "load", "trained"), "builder"), "Vae": "vae"}
-__all__ = list(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(__name__)

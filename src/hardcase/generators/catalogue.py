@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardcase.training.recipe import Recipe
+from hardcase.training.recipe import TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +24,20 @@ class Generator:
     paper: str
     where: str
     latent: int
-    recipe: Recipe
-    colour: Recipe | None = None
-    laws: tuple[str, ...] = ("images in [0, 1]", "deterministic", "global random state untouched", "rows independent")
+    recipe: TrainingRecipe
+    colour: TrainingRecipe | None = None
+    laws: tuple[str, ...] = (
+        "images in [0, 1]",
+        "deterministic",
+        "global random state untouched",
+        "rows independent",
+    )
 
     @property
     def name(self) -> str:
         return f"{self.family}-{self.kind}"
 
-    def recipe_for(self, channels: int) -> Recipe:
+    def recipe_for(self, channels: int) -> TrainingRecipe:
         return self.recipe if channels == 1 or self.colour is None else self.colour
 
 
@@ -49,7 +54,7 @@ GENERATORS = {
             paper=_SINVAD,
             where="vae:linear",
             latent=400,
-            recipe=Recipe(epochs=10, steps=1500, batch=64, lr=1e-3),
+            recipe=TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3),
         ),
         Generator(
             family="vae",
@@ -59,7 +64,7 @@ GENERATORS = {
             paper=_SINVAD,
             where="vae:conv",
             latent=800,
-            recipe=Recipe(epochs=10, steps=1200, batch=64, lr=3e-3, schedule="warm"),
+            recipe=TrainingRecipe(epochs=10, steps=1200, batch=64, lr=3e-3, schedule="warm"),
         ),
         Generator(
             family="vae",
@@ -69,7 +74,7 @@ GENERATORS = {
             paper="Sohn, Lee and Yan, NeurIPS 2015; named as future work by SINVAD, TOSEM 2024",
             where="vae:conditional",
             latent=400,
-            recipe=Recipe(epochs=10, steps=1500, batch=64, lr=1e-3),
+            recipe=TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3),
         ),
         Generator(
             family="vae",
@@ -77,9 +82,9 @@ GENERATORS = {
             summary="codes at several sizes of the picture, in the manner of VDVAE; train it on a GPU",
             needs="square images whose side can be halved twice",
             paper="Child, ICLR 2021; as SINVAD uses it, Kang, Feldt and Yoo, TOSEM 2024",
-            where="hierarchical:hierarchical",
+            where="vae:hierarchical",
             latent=1024,
-            recipe=Recipe(epochs=60, steps=3000, batch=128, lr=1e-3, schedule="warm"),
+            recipe=TrainingRecipe(epochs=60, steps=3000, batch=128, lr=1e-3, schedule="warm"),
         ),
         Generator(
             family="vqvae",
@@ -89,7 +94,7 @@ GENERATORS = {
             paper="van den Oord et al., NeurIPS 2017; as ARGUS uses it",
             where="vqvae:ema",
             latent=64,
-            recipe=Recipe(epochs=15, steps=1500, batch=64, lr=1e-3),
+            recipe=TrainingRecipe(epochs=15, steps=1500, batch=64, lr=1e-3),
         ),
         Generator(
             family="vqvae",
@@ -99,7 +104,7 @@ GENERATORS = {
             paper="Duan, Dwyer and Yang, 2025 (ARGUS)",
             where="vqvae:gradient",
             latent=64,
-            recipe=Recipe(epochs=50, steps=1500, batch=64, lr=1e-3, schedule="stairs"),
+            recipe=TrainingRecipe(epochs=50, steps=1500, batch=64, lr=1e-3, schedule="stairs"),
         ),
         Generator(
             family="gan",
@@ -109,7 +114,7 @@ GENERATORS = {
             paper="Miyato and Koyama, ICLR 2018",
             where="gan:small",
             latent=32,
-            recipe=Recipe(epochs=1, steps=1200, batch=64, lr=1e-3),
+            recipe=TrainingRecipe(epochs=1, steps=1200, batch=64, lr=1e-3),
             laws=("images in [0, 1]", "deterministic", "global random state untouched"),
         ),
         Generator(
@@ -120,8 +125,8 @@ GENERATORS = {
             paper="Miyato and Koyama, ICLR 2018",
             where="gan:conditional",
             latent=64,
-            recipe=Recipe(epochs=12, steps=1200, batch=128, lr=2e-4),
-            colour=Recipe(epochs=40, batch=128, lr=2e-4, augment="flip"),
+            recipe=TrainingRecipe(epochs=12, steps=1200, batch=128, lr=2e-4),
+            colour=TrainingRecipe(epochs=40, batch=128, lr=2e-4, augment="flip"),
             laws=("images in [0, 1]", "deterministic", "global random state untouched"),
         ),
     )

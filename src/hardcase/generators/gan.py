@@ -1,20 +1,32 @@
-"""A class-conditional GAN for small images: an image for a latent code and a class.
-
-T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch normalisation in residual blocks.
-How it is trained, and against what: `hardcase.generators.contest`, `hardcase.generators.critic`.
-"""
+"""A class-conditional GAN for small images, its critic, and their training."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from math import log2
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import register_parametrization
 
 from hardcase.errors import Problem
+from hardcase.generators.quality import draw_samples
+from hardcase.randomness import stream
+from hardcase.training.adversarial import Player, duel
+from hardcase.training.loop import History, TrainingProgress, own_randomness
+from hardcase.training.recipe import TrainingRecipe
+from hardcase.types import Images
+
+# --- A class-conditional GAN for small images: an image for a latent code and a class.
+#
+# T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch normalisation in residual blocks.
+# How it is trained, and against what: `hardcase.generators.contest`, `hardcase.generators.critic`.
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -58,7 +70,10 @@ class _Grow(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = functional.relu(self.norm1(x, y))
         if self.grows:
-            h, x = functional.interpolate(h, scale_factor=2.0), functional.interpolate(x, scale_factor=2.0)
+            h, x = (
+                functional.interpolate(h, scale_factor=2.0),
+                functional.interpolate(x, scale_factor=2.0),
+            )
         h = self.conv2(functional.relu(self.norm2(self.conv1(h), y)))
         out: Tensor = h + self.skip(x)
         return out
@@ -96,13 +111,20 @@ class Gan(nn.Module):
             raise Problem(
                 f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of {2 ** len(doubles)}."
             )
-        self.shape, self.latent, self.classes, self.width = (channels, size, size), latent, classes, widths[0]
+        self.shape, self.latent, self.classes, self.width = (
+            (channels, size, size),
+            latent,
+            classes,
+            widths[0],
+        )
         self.thorough = thorough
         blocks = [
             _Grow(before, after, classes, double=number in doubles)
             for number, (before, after) in enumerate(zip((widths[0], *widths), widths))
         ]
-        self.stages = nn.ModuleList([_Stem(latent, widths[0], start), *blocks, _Paint(widths[-1], channels)])
+        self.stages = nn.ModuleList(
+            [_Stem(latent, widths[0], start), *blocks, _Paint(widths[-1], channels)]
+        )
 
     @property
     def early(self) -> tuple[int, ...]:
@@ -132,7 +154,15 @@ def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
     """Wide. Colour pictures grow from an eighth of their side, as in Miyato et al., ICLR 2018, and are trained thoroughly."""
     if channels == 1 or size % 8:
         return Gan(channels, size, classes, latent=latent, widths=(128, 128, 128, 64))
-    net = Gan(channels, size, classes, latent=latent, widths=(256, 256, 256), doubles=(0, 1, 2), thorough=True)
+    net = Gan(
+        channels,
+        size,
+        classes,
+        latent=latent,
+        widths=(256, 256, 256),
+        doubles=(0, 1, 2),
+        thorough=True,
+    )
     return xavier(net)
 
 
@@ -146,8 +176,265 @@ def xavier(net: Net) -> Net:
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(
-                layer.weight, 2**0.5 if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1) else 1.0
+                layer.weight,
+                2**0.5 if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1) else 1.0,
             )
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     return net
+
+
+# --- What a GAN is trained against: networks that say how real an image looks, and how much like its class.
+
+
+class Critic(nn.Module):
+    """The projection discriminator (T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018), plain and small."""
+
+    def __init__(self, channels: int, size: int, classes: int, *, width: int = 128) -> None:
+        super().__init__()
+        widths = (width // 2, width, width, width)
+        before, layers = channels, list[nn.Module]()
+        for number, after in enumerate(widths):
+            layers += [spectral_norm(nn.Conv2d(before, after, 3, padding=1)), nn.LeakyReLU(0.1)]
+            layers += (
+                [spectral_norm(nn.Conv2d(after, after, 4, 2, 1)), nn.LeakyReLU(0.1)]
+                if number < 2
+                else []
+            )
+            before = after
+        self.body = nn.Sequential(*layers)
+        self.real = spectral_norm(nn.Linear(width, 1))
+        self.like = spectral_norm(nn.Embedding(classes, width))
+
+    def forward(self, x: Tensor, y: Tensor) -> Float[Tensor, " m"]:
+        h: Tensor = self.body(x).sum((2, 3))
+        out: Tensor = self.real(h).squeeze(1) + (self.like(y) * h).sum(1)
+        return out
+
+    def judge(self, x: Tensor, y: Tensor) -> tuple[Float[Tensor, " m"], None]:
+        return self(x, y), None
+
+
+class ResidualCritic(nn.Module):
+    """The same in residual blocks (T. Miyato et al., "Spectral normalization for GANs", ICLR 2018), with a class head.
+
+    The head is that of A. Odena et al., "Conditional image synthesis with auxiliary classifier GANs", ICML 2017. Differences:
+    it stands beside the projection, not in its place, and is taught by real images alone, as in M. Kang et al., "Rebooting
+    ACGAN", NeurIPS 2021, whose normalised features and pairs within a batch are left out.
+    """
+
+    def __init__(self, channels: int, size: int, classes: int, *, width: int = 256) -> None:
+        super().__init__()
+        halvings = max(2, round(log2(size / 8)))
+        widths = (width // 2, *[width] * (halvings + 1))
+        blocks = [
+            _Shrink(before, after, halve=number < halvings, first=number == 0)
+            for number, (before, after) in enumerate(zip((channels, *widths), widths))
+        ]
+        self.body = nn.Sequential(*blocks)
+        self.real, self.like, self.kind = (
+            nn.Linear(width, 1),
+            nn.Embedding(classes, width),
+            nn.Linear(width, classes),
+        )
+        xavier(self)
+        nn.init.xavier_uniform_(self.like.weight)
+        _bound(self)
+
+    def forward(self, x: Tensor, y: Tensor) -> Float[Tensor, " m"]:
+        return self.judge(x, y)[0]
+
+    def judge(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]
+    ) -> tuple[Float[Tensor, " m"], Float[Tensor, "m k"]]:
+        h = functional.relu(self.body(2 * x - 1)).float().sum((2, 3))
+        with torch.autocast(h.device.type, enabled=False):
+            score: Tensor = self.real(h).squeeze(1) + (self.like(y) * h).sum(1)
+            return score, self.kind(h)
+
+
+class _Shrink(nn.Module):
+    """A residual block that halves the picture if `halve`; the first one sees pixels, which are not rectified."""
+
+    def __init__(self, before: int, width: int, *, halve: bool, first: bool) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (
+            nn.Conv2d(before, width, 3, padding=1),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
+        self.skip = nn.Conv2d(before, width, 1) if before != width or halve else nn.Identity()
+        self.halve, self.first = halve, first
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv1(x if self.first else functional.relu(x))
+        h = self.conv2(functional.relu(h))
+        if self.halve:
+            h, x = functional.avg_pool2d(h, 2), functional.avg_pool2d(x, 2)
+        out: Tensor = h + self.skip(x)
+        return out
+
+
+class _Bounded(nn.Module):
+    """A weight divided by its largest singular value, which one step of power iteration follows on every use in training.
+
+    As torch's own, but always in single precision, so that it may be used where the network is run in half.
+    """
+
+    u: Tensor
+    v: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        flat = weight.detach().flatten(1)
+        self.register_buffer("u", functional.normalize(torch.randn(len(flat)), dim=0))
+        self.register_buffer("v", torch.zeros(flat.shape[1]))
+        for _ in range(15):
+            self._follow(flat)
+
+    @torch.no_grad()
+    def _follow(self, flat: Tensor) -> None:
+        v = self.u @ flat
+        v /= v.norm() + 1e-12
+        u = flat @ v
+        self.u, self.v = u / (u.norm() + 1e-12), v
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with torch.autocast(weight.device.type, enabled=False):
+            flat = weight.flatten(1)
+            if self.training:
+                self._follow(flat)
+            return weight / (self.u @ (flat @ self.v))
+
+
+def _bound(net: nn.Module) -> None:
+    layers = [
+        layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear | nn.Embedding)
+    ]
+    for layer in layers:
+        assert isinstance(layer.weight, Tensor)
+        register_parametrization(layer, "weight", _Bounded(layer.weight))
+
+
+def opponent(net: Gan) -> Critic | ResidualCritic:
+    """The critic that fits this generator."""
+    if net.thorough:
+        return ResidualCritic(net.shape[0], net.shape[1], net.classes, width=net.width)
+    return Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width))
+
+
+# --- How a class-conditional GAN is trained: generator and critic take turns.
+#
+# The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR 2018); S. Zhao et al.,
+# "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020 (shifts and brightness of its augmentations).
+# The weights that are kept are moving averages. A thorough GAN takes one step for two of its critic, also hears what class
+# the critic takes its pictures for (A. Odena et al., ICML 2017), runs in half precision on a GPU, and ends with statistics of
+# its batch normalisation counted anew for the averaged weights, as in A. Brock et al., "Large scale GAN training", ICLR 2019.
+
+KIND_WEIGHT = 0.5
+"""How much a generator heeds the class that the critic takes its picture for, beside how real it looks."""
+
+BATCHES = 64
+"""Batches of samples over which statistics are counted anew."""
+
+
+def train_gan(
+    net: Gan,
+    images: Images,
+    recipe: TrainingRecipe,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    flips: bool = False,
+    progress: Callable[[TrainingProgress], None] | None = None,
+    kept: Path | None = None,
+) -> History:
+    """Train `net` against a critic; its weights end as the moving average of the last thousand steps or so.
+
+    With a folder to be `kept` in, it goes on where it was stopped, and draws samples there as it goes.
+    """
+    with own_randomness(seed, "critic"):
+        critic = opponent(net).to(device)
+    player = copy.deepcopy(net).to(device)
+    net.to(device).eval()
+    turns = 2 if net.thorough else 1
+
+    def judge(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        with torch.no_grad():
+            painted = player.sample(y, noise)[1]
+        score, kind = critic.judge(
+            augment(torch.cat([x, painted]), noise, flips=flips), torch.cat([y, y])
+        )
+        real, fake = score.chunk(2)
+        loss = functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()
+        return loss if kind is None else loss + functional.cross_entropy(kind[: len(y)], y)
+
+    def fool(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        score, kind = critic.judge(augment(player.sample(y, noise)[1], noise, flips=flips), y)
+        return (
+            -score.mean()
+            if kind is None
+            else KIND_WEIGHT * functional.cross_entropy(kind, y) - score.mean()
+        )
+
+    def average(step: int) -> None:
+        if step % turns == 0:
+            _average(net, player, keep=min(0.999, (turns + step) / (10 * turns + step)))
+
+    players = (
+        Player(nets=[critic], loss=judge, lr=2 * recipe.lr, betas=(0.0, 0.9)),
+        Player(nets=[player], loss=fool, lr=recipe.lr, betas=(0.0, 0.9), every=turns),
+    )
+    history = duel(
+        players, images, recipe,
+        seed=seed, name="gan", device=device, half=net.thorough, after=average, progress=progress,
+        kept=kept, also=[net], seen=lambda: kept and draw_samples(kept, net, net.classes),
+    )  # fmt: skip
+    if net.thorough:
+        settle(net, stream(seed, "settle", device=torch.device(device)))
+    net.eval()
+    return history
+
+
+@torch.no_grad()
+def _average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
+    """Move the weights and the running statistics of `net` toward those of `new`; counters are copied."""
+    pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
+    real = [pair for pair in pairs if pair[0].is_floating_point()]
+    torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
+    for own, other in pairs:
+        if not own.is_floating_point():
+            own.copy_(other)
+
+
+@torch.no_grad()
+def settle(net: Gan, rng: torch.Generator, *, batch: int = 256) -> None:
+    """Count the statistics of batch normalisation anew, over fresh samples of all classes."""
+    norms = [layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # torch's word for the plain mean over all batches
+    net.train()
+    label = torch.arange(batch, device=rng.device) % net.classes
+    for _ in range(BATCHES):
+        net.sample(label, rng)
+    for norm, momentum in zip(norms, usual):
+        norm.momentum = momentum
+
+
+def augment(
+    x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool
+) -> Float[Tensor, "m c h w"]:
+    """Small shifts and changes of brightness (and mirror images), differentiable, the same for real and fake."""
+    m = len(x)
+    drawn = torch.rand(m, 4, generator=noise, device=x.device)
+    shift = (drawn[:, :2] - 0.5) * 0.25  # up to a sixteenth of the picture each way
+    mirror = torch.where(drawn[:, 2] < 0.5, -1.0, 1.0) if flips else torch.ones(m, device=x.device)
+    zero = torch.zeros(m, device=x.device)
+    rows = torch.stack([mirror, zero, shift[:, 0], zero, zero + 1, shift[:, 1]], 1).reshape(m, 2, 3)
+    grid = functional.affine_grid(rows, list(x.shape), align_corners=False)
+    moved = functional.grid_sample(
+        x, grid, mode="nearest", padding_mode="zeros", align_corners=False
+    )
+    light: Tensor = (drawn[:, 3] - 0.5)[:, None, None, None] * 0.2
+    return moved + light

@@ -1,19 +1,25 @@
-"""How well a generator gives back what it is shown: does a classifier still see the label, how alike are the images."""
+"""How good a generator is: label-keeping reconstructions, likeness, samples, contact sheets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
+from hardcase import tensors
+from hardcase.cache import write_atomically
+from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest, digest_tensors, from_bytes, to_bytes
-from hardcase.training.goals import predict
+from hardcase.training.loop import predict
 from hardcase.types import Images
+
+# --- How well a generator gives back what it is shown: does a classifier still see the label, how alike are the images.
 
 
 def measure(
@@ -58,9 +64,16 @@ def measure_samples(
     k = len(images.classes)
     label = torch.arange(k, device=device).repeat(per_class)
     noise = stream(0, "samples", device=torch.device(device))
-    made = torch.cat([to_bytes(net.sample(label[rows], noise)[1]).cpu() for rows in chunks(len(label), 250)])  # type: ignore[operator]  # a family's own method
+    sample: Any = net.sample  # a family's own method
+    made = torch.cat(
+        [to_bytes(sample(label[rows], noise)[1]).cpu() for rows in chunks(len(label), 250)]
+    )
     real = torch.stack(
-        [from_bytes(images.x[images.y == c]).std(0).mean() for c in range(k) if int((images.y == c).sum()) > 1]
+        [
+            from_bytes(images.x[images.y == c]).std(0).mean()
+            for c in range(k)
+            if int((images.y == c).sum()) > 1
+        ]
     )
     spread = from_bytes(made).reshape(per_class, k, -1).std(0).mean()
     painted = Images(made, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
@@ -75,16 +88,27 @@ def measure_samples(
 
 
 @torch.no_grad()
-def yardstick(images: Images, judge: Callable[[Tensor], Tensor] | None, *, device: torch.device | str = "cpu") -> str:
+def yardstick(
+    images: Images, judge: Callable[[Tensor], Tensor] | None, *, device: torch.device | str = "cpu"
+) -> str:
     """A hash of what `measure` measures with; a judge is known by what it says of a few images."""
     sample = from_bytes(images.x[:64].to(device))
-    return images.hash if judge is None else digest([images.hash, digest_tensors({"logits": judge(sample)})])
+    return (
+        images.hash
+        if judge is None
+        else digest([images.hash, digest_tensors({"logits": judge(sample)})])
+    )
 
 
 @torch.no_grad()
-def reconstructions(net: nn.Module, images: Images, *, device: torch.device | str = "cpu") -> Images:
+def reconstructions(
+    net: nn.Module, images: Images, *, device: torch.device | str = "cpu"
+) -> Images:
     """`images` encoded, decoded and stored again as 8-bit images."""
-    parts = (net(from_bytes(images.x[rows].to(device)), images.y[rows].to(device)) for rows in chunks(len(images), 256))
+    parts = (
+        net(from_bytes(images.x[rows].to(device)), images.y[rows].to(device))
+        for rows in chunks(len(images), 256)
+    )
     return replace(images, x=torch.cat([to_bytes(part).cpu() for part in parts]))
 
 
@@ -92,9 +116,113 @@ def similarity(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"]) -> Floa
     """SSIM of each pair of images."""
     from torchmetrics.functional.image import structural_similarity_index_measure as ssim
 
-    parts = [ssim(a[rows], b[rows], data_range=1.0, reduction="none") for rows in chunks(len(a), 256)]
+    parts = [
+        ssim(a[rows], b[rows], data_range=1.0, reduction="none") for rows in chunks(len(a), 256)
+    ]
     return torch.cat([part.reshape(-1) for part in parts])
 
 
 def _share(rows: Bool[Tensor, " n"]) -> float:
     return int(rows.sum()) / len(rows)
+
+
+# --- Contact sheets: what a generator paints, to look at.
+
+GAP, PAPER = 2, 64
+"""Pixels between pictures, and their grey."""
+
+
+def sheet(rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> UInt8[Tensor, "c y x"]:
+    """Rows of images of one size, one row below the other, each pixel `zoom` wide; missing ones are left grey."""
+    first = rows[0]
+    count, (channels, height, width) = max(map(len, rows)), first.shape[1:]
+    paper = torch.full(
+        (channels, len(rows) * (height + GAP), count * (width + GAP)), PAPER, dtype=torch.uint8
+    )
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row.cpu()):
+            top, left = i * (height + GAP), j * (width + GAP)
+            paper[:, top : top + height, left : left + width] = image
+    return paper.repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
+
+
+def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> Path:
+    return write_atomically(path, tensors.encode(sheet(rows, zoom=zoom)))
+
+
+def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count: int = 20) -> Path:
+    """``reconstructions.png``: images in the first row, what the generator gives back in the second."""
+    some = images.sample(count=count, seed=0)
+    painted = reconstructions(net, some, device=next(net.parameters()).device)
+    return write(folder / "reconstructions.png", [some.x, painted.x])
+
+
+@torch.no_grad()
+def draw_samples(folder: Path, net: nn.Module, classes: int, *, each: int = 10) -> Path:
+    """``samples.png``: a row of fresh samples for each of the first twenty classes."""
+    device = next(net.parameters()).device
+    label = torch.arange(min(classes, 20), device=device).repeat_interleave(each)
+    made = to_bytes(net.sample(label, stream(0, "picture", device=device))[1])  # type: ignore[operator]  # a family's own method
+    return write(folder / "samples.png", list(made.reshape(-1, each, *made.shape[1:])))
+
+
+# --- Fresh labelled images from a conditional generator.
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A conditional generator: fresh codes of given classes, and their images."""
+
+    @property
+    def latent(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def sample(self, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]: ...
+
+
+Accept = Callable[[Tensor, Tensor], Bool[Tensor, " m"]]
+
+
+def fresh(
+    net: Sampler,
+    classes: tuple[str, ...],
+    count: int,
+    *,
+    accept: Accept,
+    labels: Int[Tensor, " l"] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Images:
+    """`count` samples, classes taking turns, each with its latent code as context.
+
+    A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its class; after twenty rounds a
+    class that is never accepted is an error. `labels` restricts the classes.
+    """
+    device = torch.device(device)
+    labels = torch.arange(len(classes)) if labels is None else labels
+    wanted = labels[torch.arange(count) % len(labels)].to(device)
+    rng = stream(seed, "fresh seeds", device=device)
+    x = torch.zeros(count, *net.shape, dtype=torch.uint8, device=device)
+    z = torch.zeros(count, net.latent, device=device)
+    open_ = torch.arange(count, device=device)
+    with torch.no_grad():
+        for _ in range(20):
+            code, image = net.sample(wanted[open_], rng)
+            x[open_], z[open_] = to_bytes(image), code
+            open_ = open_[~accept(from_bytes(x[open_]), wanted[open_])]
+            if not len(open_):
+                break
+    if len(open_):
+        names = sorted({classes[c] for c in wanted[open_].tolist()})
+        raise Problem(
+            f"the subject rejects the generator's samples of {', '.join(names)} twenty times over.",
+            "A search needs seeds that the subject gets right.",
+            fix="a better generator (more --epochs), or another model",
+            code=NO_SEEDS,
+        )
+    ids = tuple(f"generated/{seed}/{i:05d}" for i in range(count))
+    return Images(
+        x.cpu(), wanted.cpu(), ids, classes, name="generated", context={"latent": z.cpu()}
+    )

@@ -22,7 +22,8 @@ class Decoder(nn.Module):
         super().__init__()
         if not vae.labels:
             raise Problem(
-                "this VAE is not told the class, so it cannot make labelled seeds.", fix="--generator vae:conditional"
+                "this VAE is not told the class, so it cannot make labelled seeds.",
+                fix="--generator vae:conditional",
             )
         self.vae, self.shape, self.latent = vae, vae.shape, vae.latent
 
@@ -31,7 +32,9 @@ class Decoder(nn.Module):
     def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
         return self.vae.decode(z, y)
 
-    def walk(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet) -> Float[Tensor, "m c h w"]:
+    def walk(
+        self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
+    ) -> Float[Tensor, "m c h w"]:
         """The image, where `meet` may change the code and the output of every layer with weights but the last."""
         decoder = self.vae.decoder
         assert isinstance(decoder, nn.Sequential)
@@ -63,10 +66,15 @@ class Supplied(nn.Module):
         inner = dict(net.named_modules())
         for name in self.layers:
             if name not in inner:
-                raise Problem(f"the generator has no layer {name!r}.", f"layers: {', '.join(filter(None, inner))}")
+                raise Problem(
+                    f"the generator has no layer {name!r}.",
+                    f"layers: {', '.join(filter(None, inner))}",
+                )
         self.modules_met = [inner[name] for name in self.layers]
         with torch.no_grad():
-            image = self._image(torch.zeros(2, latent, device=_device(net)), torch.zeros(2, dtype=torch.int64))
+            image = self._image(
+                torch.zeros(2, latent, device=_device(net)), torch.zeros(2, dtype=torch.int64)
+            )
         self.shape = tuple(image.shape[1:])
 
     @property
@@ -76,7 +84,9 @@ class Supplied(nn.Module):
     def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
         return self._image(z, y)
 
-    def walk(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet) -> Float[Tensor, "m c h w"]:
+    def walk(
+        self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
+    ) -> Float[Tensor, "m c h w"]:
         fired = set[int]()
 
         def hook(place: int) -> Callable[[nn.Module, Any, Tensor], Tensor]:
@@ -86,7 +96,9 @@ class Supplied(nn.Module):
 
             return change
 
-        hooks = [layer.register_forward_hook(hook(i)) for i, layer in enumerate(self.modules_met, 1)]
+        hooks = [
+            layer.register_forward_hook(hook(i)) for i, layer in enumerate(self.modules_met, 1)
+        ]
         try:
             image = self._image(meet(0, z), y)
         finally:
@@ -94,7 +106,9 @@ class Supplied(nn.Module):
                 handle.remove()
         for i, name in enumerate(self.layers, 1):
             if i not in fired:
-                raise Problem(f"layer {name!r} of the generator never ran, so it cannot be perturbed.")
+                raise Problem(
+                    f"layer {name!r} of the generator never ran, so it cannot be perturbed."
+                )
         return image
 
     def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -105,7 +119,9 @@ class Supplied(nn.Module):
     def _image(self, z: Tensor, y: Tensor) -> Float[Tensor, "m c h w"]:
         image: Tensor = self.net(z, y.to(z.device))
         if image.ndim != 4 or len(image) != len(z):
-            raise Problem(f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c, h, w).")
+            raise Problem(
+                f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c, h, w)."
+            )
         return image
 
 

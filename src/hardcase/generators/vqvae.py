@@ -1,15 +1,10 @@
-"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
-
-A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan, M. Dwyer, G. Yang, 2025)
-adds a latent and an image discriminator (three dense layers; five convolutions and two dense layers) and states neither
-architecture, codebook size nor the weights of the adversarial losses; those are ours.
-
-The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black at the paper's rate.
-"""
+"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,10 +13,92 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.codebook import Codebook
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Goal
+from hardcase.training.adversarial import Player, duel
+from hardcase.training.loop import Goal, History, TrainingProgress, own_randomness
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
+
+# --- A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or by gradient.
+#
+# A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS 2017. Codes start from
+# encoder outputs and a code that nobody uses starts again from one: with random codes a VQ-VAE on digits collapses to black.
+
+
+class Codebook(nn.Module):
+    """`size` codes of `width` numbers. `learned="ema"` follows the codes' users; `"gradient"` leaves that to the loss."""
+
+    codes: Tensor
+    count: Tensor
+    total: Tensor
+    started: Tensor
+
+    def __init__(self, size: int, width: int, *, learned: str = "ema", decay: float = 0.99) -> None:
+        super().__init__()
+        self.learned, self.decay = learned, decay
+        codes = torch.randn(size, width)
+        if learned == "gradient":
+            self.codes = nn.Parameter(codes)
+        else:
+            self.register_buffer("codes", codes)
+        self.register_buffer("count", torch.ones(size))
+        self.register_buffer("total", codes.detach().clone())
+        self.register_buffer("started", torch.zeros(1, dtype=torch.bool))
+
+    def nearest(self, z: Float[Tensor, "m d h w"]) -> Int[Tensor, "m h w"]:
+        """The code nearest to each position."""
+        flat = z.movedim(1, -1).reshape(-1, z.shape[1])
+        score = flat @ self.codes.T - self.codes.square().sum(1) / 2
+        return score.argmax(1).reshape(len(z), *z.shape[2:])
+
+    def embed(self, index: Int[Tensor, "m h w"]) -> Float[Tensor, "m d h w"]:
+        return self.codes[index].movedim(-1, 1)
+
+    def quantise(self, z: Float[Tensor, "m d h w"]) -> Float[Tensor, "m d h w"]:
+        """The nearest codes; gradients pass to `z` unchanged, also in evaluation."""
+        return z + (self.embed(self.nearest(z)) - z).detach()
+
+    @torch.no_grad()
+    def learn(self, z: Float[Tensor, "m d h w"], rng: torch.Generator) -> None:
+        """One step of the moving averages; codes start from `z` and unused ones start again from it."""
+        flat = z.detach().movedim(1, -1).reshape(-1, z.shape[1])
+        if not bool(self.started):
+            self._place(torch.arange(len(self.codes), device=z.device), flat, rng)
+            self.started.fill_(True)
+        index = self.nearest(z).reshape(-1)
+        used = index.bincount(minlength=len(self.codes)).to(flat.dtype)
+        self.count.mul_(self.decay).add_(used, alpha=1 - self.decay)
+        self.total.mul_(self.decay).index_add_(0, index, flat, alpha=1 - self.decay)
+        if self.learned == "ema":
+            self.codes.copy_(self.total / self.count.clamp_min(1e-5)[:, None])
+        self._place((self.count < 0.01).nonzero().squeeze(1), flat, rng)
+
+    def usage(self) -> float:
+        """The share of codes in use."""
+        return float((self.count >= 0.01).float().mean())
+
+    def _place(
+        self, which: Int[Tensor, " r"], flat: Float[Tensor, "s d"], rng: torch.Generator
+    ) -> None:
+        if not len(which):
+            return
+        drawn = flat[
+            torch.randint(len(flat), (len(which),), generator=rng, device=rng.device).to(
+                flat.device
+            )
+        ]
+        self.codes.data[which] = drawn
+        self.total[which] = drawn
+        self.count[which] = 1.0
+
+
+# --- VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
+#
+# A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan, M. Dwyer, G. Yang, 2025)
+# adds a latent and an image discriminator (three dense layers; five convolutions and two dense layers) and states neither
+# architecture, codebook size nor the weights of the adversarial losses; those are ours.
+#
+# The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black at the paper's rate.
 
 FEW = 4
 """A codebook of which fewer codes are in use has collapsed."""
@@ -31,7 +108,10 @@ class _Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.ReLU(), nn.Conv2d(width, width // 2, 3, padding=1), nn.ReLU(), nn.Conv2d(width // 2, width, 1)
+            nn.ReLU(),
+            nn.Conv2d(width, width // 2, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width // 2, width, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,7 +138,10 @@ class VqVae(nn.Module):
             raise Problem(
                 f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be halved so often."
             )
-        self.shape, self.code_shape = (channels, size, size), (code, size // 2**halvings, size // 2**halvings)
+        self.shape, self.code_shape = (
+            (channels, size, size),
+            (code, size // 2**halvings, size // 2**halvings),
+        )
         self.encoder = _encoder(channels, width, code, halvings)
         self.book = Codebook(book, code, learned=learned)
         self.decoder = _decoder(channels, width, code, halvings)
@@ -75,7 +158,9 @@ class VqVae(nn.Module):
         x: Tensor = self.decoder(q)
         return x
 
-    def forward(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+    def forward(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
+    ) -> Float[Tensor, "m c h w"]:
         """The reconstruction."""
         return self.decode(self.encode(x))
 
@@ -84,10 +169,17 @@ def _encoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     layers = OrderedDict[str, nn.Module]()
     before = channels
     for number in range(1, halvings + 1):
-        layers[f"halve{number}"], layers[f"relu{number}"] = nn.Conv2d(before, width, 4, 2, 1), nn.ReLU()
+        layers[f"halve{number}"], layers[f"relu{number}"] = (
+            nn.Conv2d(before, width, 4, 2, 1),
+            nn.ReLU(),
+        )
         before = width
     layers["conv"] = nn.Conv2d(width, width, 3, padding=1)
-    layers |= {"residual1": _Residual(width), "residual2": _Residual(width), "code": nn.Conv2d(width, code, 1)}
+    layers |= {
+        "residual1": _Residual(width),
+        "residual2": _Residual(width),
+        "code": nn.Conv2d(width, code, 1),
+    }
     return nn.Sequential(layers)
 
 
@@ -95,7 +187,10 @@ def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     layers = OrderedDict[str, nn.Module](conv=nn.Conv2d(code, width, 3, padding=1))
     layers |= {"residual1": _Residual(width), "residual2": _Residual(width), "relu": nn.ReLU()}
     for number in range(1, halvings):
-        layers[f"double{number}"], layers[f"relu{number}"] = nn.ConvTranspose2d(width, width, 4, 2, 1), nn.ReLU()
+        layers[f"double{number}"], layers[f"relu{number}"] = (
+            nn.ConvTranspose2d(width, width, 4, 2, 1),
+            nn.ReLU(),
+        )
     layers["pixels"] = nn.ConvTranspose2d(width, channels, 4, 2, 1)
     return nn.Sequential(layers)
 
@@ -131,11 +226,21 @@ def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
         stride = 2 if number < 3 else 1
         layers += [nn.Conv2d(before, width * min(2**number, 4), 3, stride, 1), nn.LeakyReLU(0.2)]
         before, size = width * min(2**number, 4), -(-size // stride)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * size**2, 128), nn.LeakyReLU(0.2), nn.Linear(128, 1))
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(before * size**2, 128),
+        nn.LeakyReLU(0.2),
+        nn.Linear(128, 1),
+    )
 
 
 def own_loss(
-    net: VqVae, x: Float[Tensor, "m c h w"], rng: torch.Generator, *, z: Float[Tensor, "m d i j"] | None = None
+    net: VqVae,
+    x: Float[Tensor, "m c h w"],
+    rng: torch.Generator,
+    *,
+    z: Float[Tensor, "m d i j"] | None = None,
 ) -> Tensor:
     """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the codes' toward it.
 
@@ -145,8 +250,12 @@ def own_loss(
     if net.training:
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))
-    loss = functional.mse_loss(net.paint(z + (q - z).detach()), x) + 0.25 * functional.mse_loss(z, q.detach())
-    return loss + 0.75 * functional.mse_loss(q, z.detach()) if net.book.learned == "gradient" else loss
+    loss = functional.mse_loss(net.paint(z + (q - z).detach()), x) + 0.25 * functional.mse_loss(
+        z, q.detach()
+    )
+    return (
+        loss + 0.75 * functional.mse_loss(q, z.detach()) if net.book.learned == "gradient" else loss
+    )
 
 
 def reconstruct(images: Images) -> Goal:
@@ -177,3 +286,70 @@ def healthy(net: VqVae, images: Images) -> None:
             "Nothing can be tested with pictures that are all alike; nothing was kept.",
             fix="a smaller learning rate, or --kind ema",
         )
+
+
+# --- ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an image discriminator.
+
+
+def train_jointly(
+    net: VqVae,
+    images: Images,
+    recipe: TrainingRecipe,
+    *,
+    mix: float,
+    weights: tuple[float, float] = (0.01, 0.01),
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Callable[[TrainingProgress], None] | None = None,
+    kept: Path | None = None,
+    seen: Callable[[], object] = lambda: None,
+) -> History:
+    """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the paper states neither).
+
+    Every image is mixed with one of another class from the same batch. The two discriminators share no weights, so that
+    one step on the sum of their losses is a step of each. With a folder to be `kept` in, it goes on where it was stopped.
+    """
+    with own_randomness(seed, "discriminators"):
+        latent, image = latent_discriminator(net).to(device), image_discriminator(net).to(device)
+
+    def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        z = net.encode(x)
+        own = own_loss(net, x, noise, z=z)
+        code = _mixed(z, y, mix, noise)
+        fooled = weights[0] * functional.softplus(-latent(code)).mean()
+        return (
+            own
+            + fooled
+            + weights[1] * functional.softplus(-image(net.paint(net.book.quantise(code)))).mean()
+        )
+
+    def judges(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        with torch.no_grad():
+            z = net.encode(x)
+            code = _mixed(z, y, mix, noise)
+            painted = net.decode(code)
+        codes = functional.softplus(-latent(z)).mean() + functional.softplus(latent(code)).mean()
+        return (
+            codes
+            + functional.softplus(-image(x)).mean()
+            + functional.softplus(image(painted)).mean()
+        )
+
+    players = (
+        Player(nets=[net], loss=generator, lr=recipe.lr),
+        Player(nets=[latent, image], loss=judges, lr=recipe.lr),
+    )
+    return duel(
+        players, images, recipe,
+        seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress, kept=kept, seen=seen,
+    )  # fmt: skip
+
+
+def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:
+    return (1 - mix) * z + mix * z[_partners(y, noise)]
+
+
+def _partners(y: Int[Tensor, " m"], noise: torch.Generator) -> Int[Tensor, " m"]:
+    """A random row of another class for each row (of any class where the batch has only one)."""
+    score: Float[Tensor, "m m"] = torch.rand(len(y), len(y), generator=noise, device=y.device)
+    return torch.where(y[:, None] == y[None, :], score - 2, score).argmax(1)

@@ -1,21 +1,86 @@
-"""A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
-
-The entries of a shard steer its own search; what is handed on when a round ends are the pictures, for the store, joined one
-after the other, and what the novelty guide learnt.
-"""
+"""A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.guides.plain import take
-from hardcase.guides.schedules import Schedule
+from hardcase.guides.units import take
 from hardcase.tensors import to_bytes
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
+
+# --- Which entry of a corpus is mutated next.
+
+Schedule = Callable[[Tensor, Tensor, Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
+"""From sizes, earlier picks, cursors and energies of each seed's entries: an entry for each, and the new cursors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """TensorFuzz's: evenly one of the last `last` entries or one drawn from all."""
+
+    last: int = 5
+
+    def __call__(
+        self,
+        size: Int[Tensor, " m"],
+        picks: Int[Tensor, "m e"],
+        cursor: Int[Tensor, " m"],
+        energy: Float[Tensor, "m e"],
+        rng: torch.Generator,
+    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        tail = size.clamp_max(self.last)
+        place = (_rand(size, rng) * (tail + 1)).long()
+        anywhere = (_rand(size, rng) * size).long()
+        return torch.where(place < tail, size - 1 - place, anywhere), cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """DeepHunter's: entries take turns, each accepted with a probability that falls with how often it was picked.
+
+    The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth and stays at 0.2
+    (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with what an entry could still change.
+    """
+
+    gamma: float = 20.0
+    least: float = 0.5
+    first: float = 1.0
+    power: bool = False
+
+    def __call__(
+        self,
+        size: Int[Tensor, " m"],
+        picks: Int[Tensor, "m e"],
+        cursor: Int[Tensor, " m"],
+        energy: Float[Tensor, "m e"],
+        rng: torch.Generator,
+    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        chance = (self.first - picks / self.gamma).clamp_min(self.least)
+        if self.power:
+            chance = chance * energy / energy.amax(1, keepdim=True).clamp_min(1e-9)
+        turns = torch.arange(8 * picks.shape[1], device=size.device)
+        entry = (cursor[:, None] + turns) % size.clamp_min(1)[:, None]
+        drawn = torch.rand(entry.shape, generator=rng, device=rng.device).to(size.device)
+        accepted = (
+            (drawn < chance.gather(1, entry)).int().argmax(1, keepdim=True)
+        )  # the first of the turns that is accepted
+        chosen = entry.gather(1, accepted).squeeze(1)
+        return chosen, (chosen + 1) % size.clamp_min(1)
+
+
+def _rand(like: Int[Tensor, " m"], rng: torch.Generator) -> Float[Tensor, " m"]:
+    return torch.rand(len(like), generator=rng, device=rng.device).to(like.device)
+
+
+# --- A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
+#
+# The entries of a shard steer its own search; what is handed on when a round ends are the pictures, for the store, joined one
+# after the other, and what the novelty guide learnt.
 
 ENTRY, NOVELTY = "entry/", "novelty."
 MOST = 8192
@@ -29,9 +94,19 @@ class Corpus:
     name = "corpus"
 
     def __init__(
-        self, novelty: Guide, oracle: Oracle, schedule: Schedule, capacity: int = 16, base: State | None = None
+        self,
+        novelty: Guide,
+        oracle: Oracle,
+        schedule: Schedule,
+        capacity: int = 16,
+        base: State | None = None,
     ) -> None:
-        self.novelty, self.oracle, self.schedule, self.capacity = novelty, oracle, schedule, max(2, capacity)
+        self.novelty, self.oracle, self.schedule, self.capacity = (
+            novelty,
+            oracle,
+            schedule,
+            max(2, capacity),
+        )
         self.base, self.tables = base or {}, dict[str, Tensor]()
         self.size, self.cursor = (torch.zeros(0, dtype=torch.int64) for _ in range(2))
         self.picks = torch.zeros(0, self.capacity, dtype=torch.int64)
@@ -50,7 +125,9 @@ class Corpus:
         age, self.cursor[rows] = self.schedule(size, picks, self.cursor[rows], energy, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
-        parents = {name: table[rows, entry] for name, table in self.tables.items() if name != "picture"}
+        parents = {
+            name: table[rows, entry] for name, table in self.tables.items() if name != "picture"
+        }
         return {"corpus/z" if name == "z" else name: value for name, value in parents.items()}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -58,12 +135,18 @@ class Corpus:
         return self._seen[1]
 
     def update(self, probe: Probe) -> None:
-        gain = self._seen[1] if self._seen is not None and self._seen[0] is probe else self.novelty.gain(probe)
+        gain = (
+            self._seen[1]
+            if self._seen is not None and self._seen[0] is probe
+            else self.novelty.gain(probe)
+        )
         self._seen = None
         sound = ~self.oracle(probe) & probe.logits.isfinite().all(1)
         kept = (sound & ((gain > 0) | self._first(probe))).nonzero().squeeze(1)
         if bool(sound.any()):
-            self.novelty.update(probe if bool(sound.all()) else take(probe, sound.nonzero().squeeze(1)))
+            self.novelty.update(
+                probe if bool(sound.all()) else take(probe, sound.nonzero().squeeze(1))
+            )
         if len(kept) and "row" in probe.aim:
             self._add(take(probe, kept))
 
@@ -75,15 +158,25 @@ class Corpus:
         if not len(self.size):
             return learnt
         inside = torch.arange(self.capacity, device=self.size.device) < self.size[:, None]
-        return {**learnt, "picture": self.tables["picture"][inside].cpu(), "seed": self.tables["seed"][inside].cpu()}
+        return {
+            **learnt,
+            "picture": self.tables["picture"][inside].cpu(),
+            "seed": self.tables["seed"][inside].cpu(),
+        }
 
     def merge(self, deltas: Sequence[State]) -> None:
         self.novelty.merge(
-            [{k.removeprefix(NOVELTY): v for k, v in d.items() if k.startswith(NOVELTY)} for d in deltas]
+            [
+                {k.removeprefix(NOVELTY): v for k, v in d.items() if k.startswith(NOVELTY)}
+                for d in deltas
+            ]
         )
         parts = [part for part in (self.base, *deltas) if "picture" in part]
         if parts:
-            self.base = {name: torch.cat([part[name] for part in parts])[-MOST:] for name in ("picture", "seed")}
+            self.base = {
+                name: torch.cat([part[name] for part in parts])[-MOST:]
+                for name in ("picture", "seed")
+            }
 
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
         """Whether a row is the first of its seed: the seed itself, which always belongs to the corpus."""
@@ -120,7 +213,9 @@ class Corpus:
     def _grow(self, rows: Int[Tensor, " m"], columns: Mapping[str, Tensor]) -> None:
         missing = max(0, 1 + int(rows.max()) - len(self.size))
         pad = (0, missing)
-        self.size, self.cursor = (torch.nn.functional.pad(t.to(rows.device), pad) for t in (self.size, self.cursor))
+        self.size, self.cursor = (
+            torch.nn.functional.pad(t.to(rows.device), pad) for t in (self.size, self.cursor)
+        )
         self.picks = torch.nn.functional.pad(self.picks.to(rows.device), (0, 0, *pad))
         for name, value in columns.items():
             shape = (len(self.size), self.capacity, *value.shape[1:])
@@ -136,4 +231,6 @@ def _ordinal(rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
     order = rows.argsort(stable=True)
     ranked = rows[order]
     first = torch.searchsorted(ranked, ranked)
-    return torch.empty_like(order).index_put_((order,), torch.arange(len(rows), device=rows.device) - first)
+    return torch.empty_like(order).index_put_(
+        (order,), torch.arange(len(rows), device=rows.device) - first
+    )

@@ -1,1 +1,16 @@
-"""Judges: is a found test valid, has it kept its label, which tests show one fault. Importing this loads no torch."""
+"""Judges: is a finding valid, has it kept its label, which findings show one fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hardcase.lazy import lazy
+
+if TYPE_CHECKING:
+    from hardcase.judges.calibration import Calibration, People, calibrate, read_people
+    from hardcase.judges.judge import Judge
+    from hardcase.judges.panel import Panel, Signals
+    from hardcase.judges.rules import Rule, auroc
+    from hardcase.judges.verdicts import for_data, for_run, judge_run, read
+
+__getattr__, __dir__, __all__ = lazy(__name__)

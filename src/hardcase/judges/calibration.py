@@ -1,10 +1,4 @@
-"""A judge against people: rules that agree with them, thresholds, and honest error rates.
-
-The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made images alone: no label of
-a person has a part in it. Probabilities and answers do follow people, so those of a generator's images are given by rules
-and thresholds that were fitted without that generator; they are pooled, and all rates are measured on them. The rules that
-are kept afterwards are fitted on all images.
-"""
+"""A judge against people: rules that agree with them, thresholds, and honest error rates."""
 
 from __future__ import annotations
 
@@ -12,15 +6,116 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.judges.panel import Signals
-from hardcase.judges.people import People
-from hardcase.judges.rules import Rule, agreeing
-from hardcase.judges.scoring import auroc, auroc_interval, error_rates, precision, reliability
+from hardcase.judges.rules import (
+    Rule,
+    agreeing,
+    auroc,
+    auroc_interval,
+    error_rates,
+    precision,
+    reliability,
+)
+
+# --- Images that people have looked at: what they said, and what counts as the truth.
+
+NEEDED = ("images", "expected", "predicted", "generator", "rater1", "rater2")
+FORMAT = "arrays images (8-bit), expected, predicted, generator, rater1, rater2 (the class seen, -1 for none)"
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen."""
+
+    x: UInt8[Tensor, "m c h w"]
+    expected: Int[Tensor, " m"]
+    predicted: Int[Tensor, " m"]
+    generator: tuple[str, ...]
+    rater1: Int[Tensor, " m"]
+    rater2: Int[Tensor, " m"]
+
+    def __len__(self) -> int:
+        return len(self.expected)
+
+    @property
+    def label_kept(self) -> Int[Tensor, " m"]:
+        """1: both raters saw the expected class; 0: neither did; -1: split."""
+        return _both_agree(self.rater1 == self.expected, self.rater2 == self.expected)
+
+    @property
+    def valid(self) -> Int[Tensor, " m"]:
+        """1: both raters saw some class; 0: neither did; -1: split."""
+        return _both_agree(self.rater1 >= 0, self.rater2 >= 0)
+
+    @property
+    def confirmed(self) -> Bool[Tensor, " m"]:
+        """Both raters saw the expected class; a split counts as not confirmed."""
+        return self.label_kept == 1
+
+
+def _both_agree(first: Bool[Tensor, " m"], second: Bool[Tensor, " m"]) -> Int[Tensor, " m"]:
+    return torch.where(first & second, 1, torch.where(first | second, -1, 0))
+
+
+def read_people(
+    arrays: Mapping[str, Any], *, where: str, shape: tuple[int, ...], classes: int
+) -> People:
+    """Checked labels of people from the arrays of an npz file; images must have the judge's `shape`."""
+    missing = [name for name in NEEDED if name not in arrays]
+    if missing:
+        raise Problem(f"{where} has no array {missing[0]!r}.", f"Human labels are {FORMAT}.")
+    x = np.asarray(arrays["images"])
+    columns = {name: np.asarray(arrays[name]) for name in NEEDED[1:]}
+    if (
+        x.dtype != np.uint8
+        or any(len(column) != len(x) for column in columns.values())
+        or not len(x)
+    ):
+        sizes = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+        raise Problem(
+            f"{where}: {len(x)} images of type {x.dtype}, {sizes}.", f"Human labels are {FORMAT}."
+        )
+    images = (
+        x[:, None]
+        if x.ndim == 3
+        else x.transpose(0, 3, 1, 2)
+        if x.shape[1:] == (*shape[1:], shape[0])
+        else x
+    )
+    if images.shape[1:] != shape:
+        raise Problem(
+            f"{where} holds images of shape {x.shape[1:]}; this judge was made for {shape} (channels, height, width).",
+            fix="labels of images of the judge's own data set",
+        )
+    numbers = {
+        name: torch.from_numpy(columns[name].astype(np.int64))
+        for name in NEEDED[1:]
+        if name != "generator"
+    }
+    for name, values in numbers.items():
+        if (
+            int(values.min()) < (-1 if name.startswith("rater") else 0)
+            or int(values.max()) >= classes
+        ):
+            raise Problem(
+                f"{where}: {name} runs from {int(values.min())} to {int(values.max())} for {classes} classes."
+            )
+    names = tuple(str(name) for name in columns["generator"])
+    return People(torch.from_numpy(np.ascontiguousarray(images)), generator=names, **numbers)
+
+
+# --- A judge against people: rules that agree with them, thresholds, and honest error rates.
+#
+# The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made images alone: no label of
+# a person has a part in it. Probabilities and answers do follow people, so those of a generator's images are given by rules
+# and thresholds that were fitted without that generator; they are pooled, and all rates are measured on them. The rules that
+# are kept afterwards are fitted on all images.
 
 PRECISION, DOUBTED, MISSED = 0.95, 0.05, 0.02
 """Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED` of the right ones; no is
@@ -45,15 +140,22 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
         _both_kinds(name, truth)
     fold, how = _folds(people)
     strict = {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
-    pooled = {name: _pooled(rules[name], signals, truths[name], strict[name], fold) for name in rules}
+    pooled = {
+        name: _pooled(rules[name], signals, truths[name], strict[name], fold) for name in rules
+    }
     final = {name: _fitted(rules[name], signals, truths[name], strict[name]) for name in rules}
     measured: dict[str, Any] = {
-        name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng) for name in rules
+        name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng)
+        for name in rules
     }
-    honest, chosen = (_both(answers) for answers in ([pooled[n][1] for n in rules], _own(final, signals)))
+    honest, chosen = (
+        _both(answers) for answers in ([pooled[n][1] for n in rules], _own(final, signals))
+    )
     measured["confirmed"] = precision(honest, people.confirmed)
     measured["confirmed_as_chosen"] = precision(chosen, people.confirmed)
-    measured["generators"] = _per_generator(people, rules["label_kept"].evidence(signals).cpu(), honest)
+    measured["generators"] = _per_generator(
+        people, rules["label_kept"].evidence(signals).cpu(), honest
+    )
     return Calibration(final, {"images": len(people), "pooled_over": how, **measured})
 
 
@@ -80,11 +182,15 @@ def _folds(people: People) -> tuple[Int[Tensor, " m"], str]:
     """Which images are scored together by rules that have not seen them: those of one generator."""
     names = sorted(set(people.generator))
     if len(names) > 1:
-        return torch.tensor([names.index(name) for name in people.generator]), f"{len(names)} generators"
+        return torch.tensor(
+            [names.index(name) for name in people.generator]
+        ), f"{len(names)} generators"
     return torch.arange(len(people)) % FOLDS, f"{FOLDS} parts of one generator"
 
 
-def _fitted(rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]) -> Rule:
+def _fitted(
+    rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
+) -> Rule:
     """Scale, offset and thresholds that agree with people; unchanged where they gave one answer only."""
     known, evidence = truth >= 0, rule.evidence(signals).cpu()
     kinds = set(truth[known].tolist())
@@ -95,7 +201,11 @@ def _fitted(rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool
 
 
 def _pooled(
-    rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"], fold: Int[Tensor, " m"]
+    rule: Rule,
+    signals: Signals,
+    truth: Int[Tensor, " m"],
+    strict: Bool[Tensor, " m"],
+    fold: Int[Tensor, " m"],
 ) -> tuple[Float[Tensor, " m"], Answers]:
     """Probability and answer for every image by a rule that was fitted without its part."""
     pooled = torch.zeros(len(truth), dtype=torch.float64)
@@ -110,7 +220,10 @@ def _pooled(
 
 
 def _thresholds(
-    rule: Rule, probability: Float[Tensor, " m"], strict: Bool[Tensor, " m"], truth: Int[Tensor, " m"]
+    rule: Rule,
+    probability: Float[Tensor, " m"],
+    strict: Bool[Tensor, " m"],
+    truth: Int[Tensor, " m"],
 ) -> Rule:
     """`strict` counts what people were split about as wrong."""
     order = probability.argsort(descending=True)
@@ -138,7 +251,9 @@ def _measured(
     }
 
 
-def _per_generator(people: People, evidence: Float[Tensor, " m"], answers: Answers) -> dict[str, Any]:
+def _per_generator(
+    people: People, evidence: Float[Tensor, " m"], answers: Answers
+) -> dict[str, Any]:
     """AUROC inside each generator (None where people gave one answer only), and how many it would confirm."""
     rows = {}
     for name in sorted(set(people.generator)):

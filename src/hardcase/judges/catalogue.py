@@ -13,7 +13,11 @@ class Row:
     summary: str
     needs: str
     paper: str
-    laws: tuple[str, ...] = ("took no part in the search", "never saw the seeds", "never used in a search")
+    laws: tuple[str, ...] = (
+        "took no part in the search",
+        "never saw the seeds",
+        "never used in a search",
+    )
 
 
 _STUDY = "Riccio and Tonella, ICSE 2023 (the study it is measured against)"

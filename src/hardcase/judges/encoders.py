@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem, choice
-from hardcase.subject import Subject
+from hardcase.models.subject import Subject
 from hardcase.tensors import chunks
 
 View = Callable[[Tensor], Tensor]

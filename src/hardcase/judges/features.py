@@ -19,20 +19,18 @@ from torch.nn import functional
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, Seen, view_named
 from hardcase.judges.feature_store import FeatureStore, Tell, image_keys
-from hardcase.judges.neighbours import closer
-from hardcase.judges.panel import Signals
+from hardcase.judges.panel import Signals, closer, spread
 from hardcase.judges.probes import (
     FITS,
     KINDS,
-    Head,
-    Mahalanobis,
-    Nearest,
+    HeadProbe,
+    MahalanobisProbe,
+    NearestProbe,
     Probe,
     mahalanobis,
     tempered,
 )
 from hardcase.judges.textures import Textures
-from hardcase.judges.views import spread
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, digest_tensors, from_bytes
 from hardcase.types import Images
@@ -48,7 +46,7 @@ _Self = TypeVar("_Self", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PanelPlan:
     """How a panel is made.
 
     Args:
@@ -62,10 +60,10 @@ class Plan:
     held_out: float = 0.2
 
 
-USUAL = Plan()
+USUAL = PanelPlan()
 
 
-class Seat(nn.Module):
+class ProbeSeat(nn.Module):
     """One probe of one encoder as a module, so that a panel is stored as one file.
 
     Args:
@@ -99,9 +97,9 @@ class Seat(nn.Module):
         return kind(**{each.name: getattr(self, f"probe_{each.name}") for each in fields(kind)})
 
     @staticmethod
-    def of(encoder: int, layer: str, kind: str, probe: Probe) -> Seat:
+    def of(encoder: int, layer: str, kind: str, probe: Probe) -> ProbeSeat:
         tensors = {each.name: getattr(probe, each.name) for each in fields(probe)}
-        seat = Seat(
+        seat = ProbeSeat(
             encoder, layer, kind, {name: tuple(value.shape) for name, value in tensors.items()}
         )
         for name, value in tensors.items():
@@ -147,7 +145,7 @@ class FeaturePanel(nn.Module):
         classes: How many classes there are.
         views: Names of the views.
         voices: Seats that say which class it is.
-        distances: Seats (`Mahalanobis`) that say how far an image is from what is usual.
+        distances: Seats (`MahalanobisProbe`) that say how far an image is from what is usual.
         learned: How many images it was made from.
     """
 
@@ -160,8 +158,8 @@ class FeaturePanel(nn.Module):
         *,
         classes: int,
         views: Sequence[str],
-        voices: Sequence[Seat],
-        distances: Sequence[Seat],
+        voices: Sequence[ProbeSeat],
+        distances: Sequence[ProbeSeat],
         learned: int,
     ) -> None:
         super().__init__()
@@ -269,7 +267,7 @@ class FeaturePanel(nn.Module):
         rows = [
             closer(seat.probe.distances(seat.reads(seen)), expected)
             for seat in self._seats(self.voices)
-            if isinstance(seat.probe, Nearest)
+            if isinstance(seat.probe, NearestProbe)
             for seen in looks[seat.encoder]
         ]
         if rows:
@@ -292,7 +290,7 @@ class FeaturePanel(nn.Module):
         rows = []
         for seat in self._seats(self.distances):
             probe = seat.probe
-            assert isinstance(probe, Mahalanobis)
+            assert isinstance(probe, MahalanobisProbe)
             for seen in looks[seat.encoder]:
                 rows.append(
                     (seat.typical / probe.distances(seat.reads(seen)).amin(1).clamp_min(1e-9)).log()
@@ -305,8 +303,8 @@ class FeaturePanel(nn.Module):
         return Signals(seen=expected[:0], **dict.fromkeys(names, none))
 
     @staticmethod
-    def _seats(modules: nn.ModuleList) -> list[Seat]:
-        return [seat for seat in modules if isinstance(seat, Seat)]
+    def _seats(modules: nn.ModuleList) -> list[ProbeSeat]:
+        return [seat for seat in modules if isinstance(seat, ProbeSeat)]
 
 
 def _mixed(spoken: Float[Tensor, "p m k"]) -> Float[Tensor, "m k"]:
@@ -320,7 +318,8 @@ def build(
     """An empty panel of the shape that a card describes."""
     seats = {
         role: [
-            Seat(row["encoder"], row["layer"], row["kind"], row["shapes"]) for row in places[role]
+            ProbeSeat(row["encoder"], row["layer"], row["kind"], row["shapes"])
+            for row in places[role]
         ]
         for role in ("voices", "distances")
     }
@@ -331,7 +330,7 @@ def fit(
     encoders: Sequence[Encoder],
     train: Images,
     *,
-    plan: Plan = USUAL,
+    plan: PanelPlan = USUAL,
     heads: Sequence[Int[Tensor, " k"]] = (),
     store: FeatureStore | None = None,
     seed: int = 0,
@@ -356,9 +355,9 @@ def fit(
         )
     store = store or FeatureStore()
     classes = len(train.classes)
-    fitted, held_out = _parts(train.y, train.id, plan.held_out)
+    fitted, held_out = parts(train.y, train.id, plan.held_out)
     enough = int(train.y[fitted].bincount(minlength=classes).min()) >= FEWEST
-    voices, distances, energies = list[Seat](), list[Seat](), list[list[float]]()
+    voices, distances, energies = list[ProbeSeat](), list[ProbeSeat](), list[list[float]]()
     for number, each in enumerate(encoders):
         seen = store.features(each, train.x, view=plan.views[0], tell=tell)
         if enough:
@@ -366,7 +365,9 @@ def fit(
         else:
             outputs = heads[number] if heads else _own_outputs(each, seen, classes)
             voices.append(
-                _measured(Seat.of(number, "", "head", Head(outputs)), seen, train.y, held_out)
+                _measured(
+                    ProbeSeat.of(number, "", "head", HeadProbe(outputs)), seen, train.y, held_out
+                )
             )
         distances += _distances(
             number, each, seen, train.y, fitted, held_out, classes if enough else 1
@@ -388,7 +389,7 @@ def fit(
     return panel.eval().to(encoders[0].subject.device)
 
 
-def _parts(
+def parts(
     y: Tensor, ids: Sequence[str], share: float
 ) -> tuple[Int[Tensor, " f"], Int[Tensor, " h"]]:
     """Rows to fit and rows held out, the classes taking turns in the latter."""
@@ -406,18 +407,18 @@ def _voices(
     held_out: Tensor,
     classes: int,
     kinds: Sequence[str],
-) -> list[Seat]:
+) -> list[ProbeSeat]:
     """Probes that say the class: a regression on all layers, distances on the deepest."""
     seats = []
     for kind in kinds:
         layer = ALL if kind == "logistic" else each.layers[-1]
         features = reading(seen, layer)
-        seat = Seat.of(number, layer, kind, FITS[kind](features[fitted], y[fitted], classes))
+        seat = ProbeSeat.of(number, layer, kind, FITS[kind](features[fitted], y[fitted], classes))
         seats.append(_measured(seat, seen, y, held_out))
     return seats
 
 
-def _measured(seat: Seat, seen: Seen, y: Tensor, held_out: Tensor) -> Seat:
+def _measured(seat: ProbeSeat, seen: Seen, y: Tensor, held_out: Tensor) -> ProbeSeat:
     """Temper a seat, and note its accuracy as its voice for now."""
     logits = seat.probe.logits(reading(seen, seat.layer)[held_out])
     seat.scale.fill_(tempered(logits, y[held_out]))
@@ -425,7 +426,7 @@ def _measured(seat: Seat, seen: Seen, y: Tensor, held_out: Tensor) -> Seat:
     return seat
 
 
-def _quieten(voices: Sequence[Seat]) -> None:
+def _quieten(voices: Sequence[ProbeSeat]) -> None:
     """From accuracies to voices: 1 for those near the best, 0 for the others."""
     best = max(float(seat.voice) for seat in voices)
     for seat in voices:
@@ -440,14 +441,14 @@ def _distances(
     fitted: Tensor,
     held_out: Tensor,
     classes: int,
-) -> list[Seat]:
+) -> list[ProbeSeat]:
     """What is usual in every layer: Gaussians of the classes, or one for all where classes have too few images."""
     labels = y if classes > 1 else torch.zeros_like(y)
     seats = []
     for layer in each.layers:
         features = seen.features[layer]
         probe = mahalanobis(features[fitted], labels[fitted], classes)
-        seat = Seat.of(number, layer, "mahalanobis", probe)
+        seat = ProbeSeat.of(number, layer, "mahalanobis", probe)
         seat.typical.copy_(probe.distances(features[held_out]).amin(1).median())
         seats.append(seat)
     return seats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -10,11 +10,236 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.density import Density
-from hardcase.judges.members import FEATURES, Member, Seat
-from hardcase.judges.neighbours import Neighbours, closer, keep
-from hardcase.judges.views import spread
+from hardcase.judges.synthetic import blur
 from hardcase.tensors import chunks, digest_tensors
+
+# --- Three ways of looking at the same image, so that members of a panel are not fooled by the same change.
+
+FAINT = 0.12
+"""A smaller range of shades than this is not stretched to the full one."""
+
+
+def spread(
+    x: Float[Tensor, "m c h w"],
+) -> tuple[Float[Tensor, "m 1 1 1"], Float[Tensor, "m 1 1 1"]]:
+    """The shades between which almost all pixels of an image lie."""
+    pixels = x.flatten(1)
+    last = pixels.shape[1] - 1
+    ends = pixels.sort(1).values[:, [round(0.02 * last), round(0.98 * last)]]
+    low, high = ends[:, :, None, None, None].unbind(1)
+    return low, high
+
+
+def even(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+    """Contrast and brightness made alike: a grey or a dim image looks like one that is neither."""
+    low, high = spread(x)
+    return ((x - low) / (high - low).clamp_min(FAINT)).clamp(0, 1)
+
+
+def plain(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+    return x
+
+
+def soft(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+    """Evened and blurred: fine changes are gone."""
+    return blur(even(x))
+
+
+View = Callable[[Tensor], Tensor]
+VIEWS: dict[str, View] = {"plain": plain, "even": even, "soft": soft}
+
+
+# --- A small variational autoencoder: how likely an image is, and what lies between two images.
+#
+# The likelihood of a generative model is higher for simple images than for the data it was trained on (near-black pictures
+# are the easiest of all). So it is compared with what images of the same complexity cost, after J. Serrà et al., "Input
+# complexity and out-of-distribution detection with likelihood-based generative models", ICLR 2020. Difference: they measure
+# complexity by a compressor, here it is the total variation, which is computed for a whole batch at once.
+
+LATENT, HIDDEN = 24, 400
+
+
+class Density(nn.Module):
+    """One hidden layer on either side of the code. `level` and `slope` say what real images of a complexity cost."""
+
+    level: Tensor
+    slope: Tensor
+    width: Tensor
+
+    def __init__(self, *, channels: int, size: int) -> None:
+        super().__init__()
+        self.shape = (channels, size, size)
+        pixels = channels * size**2
+        self.encoder = nn.Sequential(
+            nn.Flatten(), nn.Linear(pixels, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2 * LATENT)
+        )
+        self.decoder = nn.Sequential(
+            nn.Linear(LATENT, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, pixels)
+        )
+        for name, value in {"level": 0.0, "slope": 0.0, "width": 1.0}.items():
+            self.register_buffer(name, torch.tensor(value))
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d"]:
+        """The mean code of each image."""
+        out: Tensor = self.encoder(even(x)).chunk(2, 1)[0]
+        return out
+
+    def decode(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m c h w"]:
+        return torch.sigmoid(self.decoder(z)).reshape(len(z), *self.shape)
+
+    def bound(self, x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, ""]:
+        """The loss of a training step: reconstruction and divergence, in nats an image."""
+        seen = even(x)
+        mean, logvar = self.encoder(seen).chunk(2, 1)
+        noise = torch.randn(mean.shape, generator=rng, device=mean.device)
+        painted = self.decoder(mean + torch.exp(logvar / 2) * noise)
+        cost = functional.binary_cross_entropy_with_logits(
+            painted, seen.flatten(1), reduction="sum"
+        )
+        return (cost + _divergence(mean, logvar).sum()) / len(x)
+
+    def cost(self, x: Float[Tensor, "m c h w"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """What an image costs at its mean code (nats beyond those of the image itself), and how complex it is."""
+        seen = even(x)
+        mean, logvar = self.encoder(seen).chunk(2, 1)
+        flat = seen.flatten(1)
+        painted = functional.binary_cross_entropy_with_logits(
+            self.decoder(mean), flat, reduction="none"
+        ).sum(1)
+        own = functional.binary_cross_entropy(flat, flat, reduction="none").sum(1)
+        down, right = seen.diff(dim=2).abs(), seen.diff(dim=3).abs()
+        return painted - own + _divergence(mean, logvar), down.flatten(1).sum(1) + right.flatten(
+            1
+        ).sum(1)
+
+    def settle(self, x: Float[Tensor, "m c h w"]) -> None:
+        """Learn from real images what a complexity costs: a line, and the spread around it."""
+        cost, complexity = self.cost(x)
+        centred = complexity - complexity.mean()
+        slope = (centred * cost).mean() / centred.square().mean().clamp_min(1e-6)
+        level = cost.mean() - slope * complexity.mean()
+        width = (cost - level - slope * complexity).std().clamp_min(1e-3)
+        for name, value in {"level": level, "slope": slope, "width": width}.items():
+            getattr(self, name).copy_(value)
+
+    def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
+        """How much cheaper than real images of its complexity, in their spreads; below -2: unlikely; never above 1."""
+        cost, complexity = self.cost(x)
+        return ((self.level + self.slope * complexity - cost) / self.width).clamp(-20, 1)
+
+
+def _divergence(mean: Tensor, logvar: Tensor) -> Float[Tensor, " m"]:
+    return (mean.square() + logvar.exp() - 1 - logvar).sum(1) / 2
+
+
+# --- The classifiers of a panel: small networks that may also answer "nothing of the data".
+
+FEATURES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """One place on the panel: how its member sees images, its first kernel and width, how far its lessons are attacked (L2)."""
+
+    view: str
+    kernel: int = 5
+    width: int = 24
+    attack: float = 0.0
+
+
+PANEL = (
+    Seat(view="plain"),
+    Seat(view="even", kernel=3),
+    Seat(view="soft"),
+    Seat(view="plain", attack=0.5),
+)
+
+
+class Member(nn.Module):
+    """Four convolutions, a dense layer of features, and a last output beside the classes: "nothing"."""
+
+    def __init__(self, seat: Seat, *, channels: int, size: int, classes: int) -> None:
+        super().__init__()
+        self.seat = seat
+        first, second, third, last = (seat.width * share // 12 for share in (12, 16, 24, 32))
+        widths = ((first, seat.kernel, 2), (second, 3, 1), (third, 3, 2), (last, 3, 1))
+        layers: list[nn.Module] = []
+        before, side = channels, size
+        for width, kernel, stride in widths:
+            layers += [
+                nn.Conv2d(before, width, kernel, stride, kernel // 2, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+            ]
+            before, side = width, -(-side // stride)
+        pooled = -(-side // 2)
+        layers += [
+            nn.AvgPool2d(2, ceil_mode=True),
+            nn.Flatten(),
+            nn.Linear(before * pooled**2, FEATURES),
+            nn.ReLU(),
+        ]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(FEATURES, classes + 1)
+
+    def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
+        seen = VIEWS[self.seat.view](x).contiguous(memory_format=torch.channels_last)
+        out: Tensor = self.body(seen)
+        return out
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k1"]:
+        out: Tensor = self.head(self.features(x))
+        return out
+
+
+def seats(config: Sequence[dict[str, object]]) -> tuple[Seat, ...]:
+    """Seats as they are read from a card."""
+    return tuple(Seat(**row) for row in config)  # type: ignore[arg-type]  # a card's rows are Seat's own fields
+
+
+# --- Nearest training images in the features of the panel.
+
+NEAREST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Unit features of real images, sorted by class; `counts` says how many of each class there are."""
+
+    features: Float[Tensor, "n f"]
+    counts: Int[Tensor, " k"]
+
+    def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """The mean distance (1 - cosine) to the nearest images of every class."""
+        likeness = functional.normalize(features, dim=1) @ self.features.T
+        parts = torch.split(likeness, self.counts.tolist(), dim=1)
+        return (1 - torch.stack([_nearest(part) for part in parts], 1)).clamp_min(1e-6)
+
+
+def _nearest(likeness: Float[Tensor, "m n"]) -> Float[Tensor, " m"]:
+    """The mean of the largest few; a class without images is as far away as can be."""
+    if not likeness.shape[1]:
+        return torch.full_like(likeness[:, :1].sum(1), -1.0)
+    return likeness.topk(min(NEAREST, likeness.shape[1]), dim=1).values.mean(1)
+
+
+def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    """Logarithm of how much nearer the label's images are than those of any other class; above 0: nearer."""
+    own = distances.gather(1, label[:, None])
+    others = distances.scatter(1, label[:, None], torch.inf)
+    return (others.amin(1, keepdim=True) / own).log().squeeze(1)
+
+
+def keep(
+    features: Float[Tensor, "n f"], labels: Int[Tensor, " n"], classes: int, *, most: int
+) -> tuple[Float[Tensor, "r f"], Int[Tensor, " k"]]:
+    """Up to `most` features of each class in the order given, made unit length and sorted by class."""
+    rows = [(labels == label).nonzero().squeeze(1)[:most] for label in range(classes)]
+    kept = functional.normalize(features[torch.cat(rows)], dim=1)
+    return kept, torch.tensor([len(part) for part in rows], device=features.device)
+
+
+# --- A panel: classifiers that took no part in any search, their neighbours, a density; and the signals it gives.
 
 REFERENCES = 10_000
 """Real images whose features are kept to measure nearness."""
@@ -42,7 +267,12 @@ class Signals:
 
     @staticmethod
     def join(parts: Sequence[Signals]) -> Signals:
-        return Signals(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Signals)})
+        return Signals(
+            **{
+                f.name: torch.cat([getattr(part, f.name) for part in parts])
+                for f in fields(Signals)
+            }
+        )
 
 
 MEANINGS = {
@@ -64,22 +294,37 @@ class Panel(nn.Module):
     learned: Tensor
 
     def __init__(
-        self, places: Sequence[Seat], *, channels: int, size: int, classes: int, references: int, learned: int
+        self,
+        places: Sequence[Seat],
+        *,
+        channels: int,
+        size: int,
+        classes: int,
+        references: int,
+        learned: int,
     ) -> None:
         super().__init__()
         self.classes = classes
-        self.members = nn.ModuleList(Member(seat, channels=channels, size=size, classes=classes) for seat in places)
+        self.members = nn.ModuleList(
+            Member(seat, channels=channels, size=size, classes=classes) for seat in places
+        )
         self.density = Density(channels=channels, size=size)
         self.register_buffer("references", torch.zeros(references, FEATURES * len(places)))
         self.register_buffer("counts", torch.zeros(classes, dtype=torch.int64))
         self.register_buffer("typical", torch.tensor(1.0))
         self.register_buffer("learned", torch.zeros(learned, dtype=torch.int64))
 
-    def opinions(self, x: Float[Tensor, "m c h w"]) -> tuple[Float[Tensor, "p m k1"], Float[Tensor, "m f"]]:
+    def opinions(
+        self, x: Float[Tensor, "m c h w"]
+    ) -> tuple[Float[Tensor, "p m k1"], Float[Tensor, "m f"]]:
         """Log-probabilities by every member, and the features of all of them side by side."""
         features = [member.features(x) for member in self._members()]
-        spoken = [member.head(seen).log_softmax(1) for member, seen in zip(self._members(), features)]
-        return torch.stack(spoken), torch.cat([functional.normalize(seen, dim=1) for seen in features], 1)
+        spoken = [
+            member.head(seen).log_softmax(1) for member, seen in zip(self._members(), features)
+        ]
+        return torch.stack(spoken), torch.cat(
+            [functional.normalize(seen, dim=1) for seen in features], 1
+        )
 
     def signals(self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]) -> Signals:
         """Everything the rules need to know of these images, given the class each is expected to show."""
@@ -98,7 +343,9 @@ class Panel(nn.Module):
         )
 
     @torch.no_grad()
-    def ask(self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 256) -> Signals:
+    def ask(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 256
+    ) -> Signals:
         """`signals` in batches."""
         parts = [self.signals(x[rows], expected[rows]) for rows in chunks(len(x), batch)]
         return Signals.join(parts) if parts else self.signals(x, expected)
@@ -110,17 +357,24 @@ class Panel(nn.Module):
 
     @torch.no_grad()
     def remember(
-        self, features: Float[Tensor, "n f"], labels: Int[Tensor, " n"], held_out: Float[Tensor, "h f"]
+        self,
+        features: Float[Tensor, "n f"],
+        labels: Int[Tensor, " n"],
+        held_out: Float[Tensor, "h f"],
     ) -> None:
         """Keep features of real images, and how near the nearest of them usually are."""
         kept, counts = keep(features, labels, self.classes, most=per_class(self.classes))
         self.references.copy_(kept)
         self.counts.copy_(counts)
-        self.typical.copy_(Neighbours(self.references, self.counts).distances(held_out).amin(1).median())
+        self.typical.copy_(
+            Neighbours(self.references, self.counts).distances(held_out).amin(1).median()
+        )
 
     def hashes(self) -> dict[str, str]:
         """The weights of every network on the panel, so that a search that used one of them is recognised."""
-        members = {f"member {i}": digest_tensors(net.state_dict()) for i, net in enumerate(self.members, 1)}
+        members = {
+            f"member {i}": digest_tensors(net.state_dict()) for i, net in enumerate(self.members, 1)
+        }
         return {**members, "density": digest_tensors(self.density.state_dict())}
 
     def _members(self) -> list[Member]:
@@ -129,6 +383,3 @@ class Panel(nn.Module):
 
 def per_class(classes: int) -> int:
     return max(1, REFERENCES // classes)
-
-
-__all__ = ["MEANINGS", "REFERENCES", "Panel", "Signals", "per_class"]

@@ -10,11 +10,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.judges.blends import towards
-from hardcase.judges.changes import Bend, bend, mirror
-from hardcase.judges.drawing import Dice, cloud
-from hardcase.judges.made import SURE, Examination
-from hardcase.judges.ruins import ruin
+from hardcase.judges.synthetic import (
+    SURE,
+    Bend,
+    Dice,
+    Examination,
+    bend,
+    cloud,
+    mirror,
+    ruin,
+    towards,
+)
 from hardcase.judges.textures import handled
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -34,7 +40,7 @@ KINDS = (
 """Ruins that leave nothing of a photograph; negatives, collages and overlays still show something to people."""
 
 
-class Pixels:
+class PixelCodes:
     """Pictures as their own codes, for ruins that shuffle codes."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -82,7 +88,7 @@ def _between(x: Tensor, rng: torch.Generator) -> tuple[Tensor, Float[Tensor, " m
 
 def _ruined(x: Tensor, rng: torch.Generator) -> tuple[Tensor, Float[Tensor, " m"]]:
     """Every kind of ruin on an equal part of the pictures."""
-    codes = Pixels(tuple(x.shape[1:]))
+    codes = PixelCodes(tuple(x.shape[1:]))
     parts = x.tensor_split(len(KINDS))
     made = [ruin(part, codes, rng, kind=kind) for kind, part in zip(KINDS, parts) if len(part)]
     return torch.cat([each for each, _ in made]), torch.cat([lost for _, lost in made])

@@ -1,7 +1,7 @@
 """Probes: from features of a frozen network to classes, fitted in seconds.
 
-`Logistic` is a multinomial regression by L-BFGS, `Mahalanobis` a Gaussian for each class with one shrunk covariance (after
-K. Lee et al., NeurIPS 2018; shrinkage after O. Ledoit, M. Wolf, 2004, with a fixed share), `Nearest` the distance to the nearest
+`LogisticProbe` is a multinomial regression by L-BFGS, `MahalanobisProbe` a Gaussian for each class with one shrunk covariance (after
+K. Lee et al., NeurIPS 2018; shrinkage after O. Ledoit, M. Wolf, 2004, with a fixed share), `NearestProbe` the distance to the nearest
 training images of a class. All are tempered on images they were not fitted to, so that their probabilities mean something.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.judges.neighbours import Neighbours, keep
+from hardcase.judges.panel import Neighbours, keep
 
 PER_CLASS = 200
 """Training images of a class that are kept as neighbours."""
@@ -24,7 +24,7 @@ SHRINK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Logistic:
+class LogisticProbe:
     """Scores are linear in standardised features."""
 
     centre: Float[Tensor, " f"]
@@ -37,7 +37,7 @@ class Logistic:
 
 
 @dataclass(frozen=True, slots=True)
-class Mahalanobis:
+class MahalanobisProbe:
     """Means of the classes in coordinates in which the shrunk covariance within classes is the identity."""
 
     whitening: Float[Tensor, "f d"]
@@ -54,7 +54,7 @@ class Mahalanobis:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NearestProbe:
     """Unit features of training images, sorted by class."""
 
     references: Float[Tensor, "r f"]
@@ -69,7 +69,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadProbe:
     """The network's own last layer: `outputs` are those of its scores that mean the classes."""
 
     outputs: Int[Tensor, " k"]
@@ -78,7 +78,7 @@ class Head:
         return scores[:, self.outputs]
 
 
-Probe = Logistic | Mahalanobis | Nearest | Head
+Probe = LogisticProbe | MahalanobisProbe | NearestProbe | HeadProbe
 
 
 def logistic(
@@ -88,7 +88,7 @@ def logistic(
     *,
     pull: float = 1e-2,
     steps: int = 100,
-) -> Logistic:
+) -> LogisticProbe:
     """A multinomial regression; `pull` is the weight of the squared coefficients beside the mean loss of an image."""
     centre = features.mean(0)
     width = features.std(0, correction=0).clamp_min(1e-6) * features.shape[1] ** 0.5
@@ -108,12 +108,12 @@ def logistic(
 
     with torch.enable_grad():
         search.step(loss)  # type: ignore[no-untyped-call]  # torch leaves it bare
-    return Logistic(centre, width, weight.detach(), bias.detach())
+    return LogisticProbe(centre, width, weight.detach(), bias.detach())
 
 
 def mahalanobis(
     features: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int, *, most: int = 256
-) -> Mahalanobis:
+) -> MahalanobisProbe:
     """Class means and one covariance within classes, shrunk towards its mean variance, in its `most` widest directions."""
     counts = y.bincount(minlength=classes)
     sums = torch.zeros(classes, features.shape[1], device=features.device).index_add_(
@@ -129,7 +129,7 @@ def mahalanobis(
     variance, directions = torch.linalg.eigh(shrunk.double())
     order = _telling(directions, variance, means[counts > 0].double())[:most]
     whitening = (directions[:, order] / variance[order].sqrt()).to(features.dtype)
-    return Mahalanobis(whitening, means @ whitening, (counts > 0).to(features.dtype))
+    return MahalanobisProbe(whitening, means @ whitening, (counts > 0).to(features.dtype))
 
 
 def _telling(directions: Tensor, variance: Tensor, means: Tensor) -> Int[Tensor, " f"]:
@@ -141,10 +141,10 @@ def _telling(directions: Tensor, variance: Tensor, means: Tensor) -> Int[Tensor,
     return spread.argsort(descending=True, stable=True)
 
 
-def nearest(features: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> Nearest:
+def nearest(features: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> NearestProbe:
     """The first `PER_CLASS` images of every class as neighbours."""
     kept, counts = keep(features, y, classes, most=PER_CLASS)
-    return Nearest(kept, counts)
+    return NearestProbe(kept, counts)
 
 
 FITS: dict[str, Callable[..., Probe]] = {
@@ -153,10 +153,10 @@ FITS: dict[str, Callable[..., Probe]] = {
     "nearest": nearest,
 }
 KINDS: dict[str, type[Probe]] = {
-    "logistic": Logistic,
-    "mahalanobis": Mahalanobis,
-    "nearest": Nearest,
-    "head": Head,
+    "logistic": LogisticProbe,
+    "mahalanobis": MahalanobisProbe,
+    "nearest": NearestProbe,
+    "head": HeadProbe,
 }
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.drawing import Dice, blur
+from hardcase.judges.synthetic import Dice, blur
 from hardcase.tensors import chunks
 
 SCALES = 4

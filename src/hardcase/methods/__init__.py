@@ -1,29 +1,22 @@
-"""Recipes: one file per paper, one row per method in `catalogue`. Nothing here imports torch until a recipe is used."""
+"""Recipes: one file per paper. A recipe is a space, a search, an objective and an oracle."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hardcase.methods.catalogue import METHODS
+from hardcase.lazy import lazy
 
-_HOMES = {function: module for module, _, function in (row.where.partition(":") for row in METHODS.values())}
-__all__ = sorted(_HOMES)
+if TYPE_CHECKING:
+    from hardcase.methods.adapt import adapt
+    from hardcase.methods.argus import argus, argus_adaptive
+    from hardcase.methods.deephunter import deephunter
+    from hardcase.methods.deepxplore import deepxplore
+    from hardcase.methods.diffchaser import diffchaser
+    from hardcase.methods.dlfuzz import dlfuzz
+    from hardcase.methods.feature_perturbation import feature_perturbation
+    from hardcase.methods.maxplore import maxplore
+    from hardcase.methods.pgd import cw, fgsm, pgd
+    from hardcase.methods.sinvad import sinvad, sinvad_between, sinvad_surprise
+    from hardcase.methods.tensorfuzz import tensorfuzz
 
-
-class _Recipes(ModuleType):
-    """``hc.methods.sinvad`` is the recipe, also once the file of the same name has been imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, getattr(value, name, value) if isinstance(value, ModuleType) else value)
-
-
-sys.modules[__name__].__class__ = _Recipes
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from hardcase.errors import choice
-from hardcase.guides.adaptive import Adaptive, Learning
-from hardcase.guides.features import constant
-from hardcase.guides.strategies import Strategies
-from hardcase.methods.neurons import Neurons, adapt_neurons, facts, incoming, kinds
-from hardcase.methods.watching import Profiles
+from hardcase.guides.adapt import Adaptive, Learning, constant
+from hardcase.guides.units import Strategies
+from hardcase.methods.neurons import Neurons, Profiles, adapt_neurons, facts, incoming, kinds
 from hardcase.objectives import LabelFalls, Pushed, Sum
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.gradient import raw, rms
 from hardcase.searches.worklist import Worklist
-from hardcase.spaces.constrained import Unclipped
-from hardcase.spaces.pixel import Pixels
+from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model
 
 OWN = "adaptive"
@@ -48,7 +45,16 @@ def adapt(
     units = _units(profile, subject, metric, threshold)
     guide = _adaptive(profile, subject, units, neurons, Learning())
     search = Worklist(stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity)
-    return _method("adapt", units, guide, search, gradients, clipped=True, cover=cover, probabilities=probabilities)
+    return _method(
+        "adapt",
+        units,
+        guide,
+        search,
+        gradients,
+        clipped=True,
+        cover=cover,
+        probabilities=probabilities,
+    )
 
 
 def adapt_paper(
@@ -90,7 +96,9 @@ def deepxplore_adapt(
     ARGUS took its "DeepXplore" baseline from there. Differences: as for ``adapt@paper``.
     """
     units = adapt_neurons(profile, subject, threshold)
-    guide = Strategies(OWN, units, facts(profile, subject, units), ("uncovered",), neurons, each=True)
+    guide = Strategies(
+        OWN, units, facts(profile, subject, units), ("uncovered",), neurons, each=True
+    )
     return _as_coded("deepxplore@adapt", units, guide, stride, steps, radius, gradients)
 
 
@@ -111,15 +119,25 @@ def dlfuzz_adapt(
     """
     units = adapt_neurons(profile, subject, threshold)
     strategies = ("most", "least", "heavy")
-    guide = Strategies(OWN, units, facts(profile, subject, units), strategies, neurons, cycle=True, each=True)
+    guide = Strategies(
+        OWN, units, facts(profile, subject, units), strategies, neurons, cycle=True, each=True
+    )
     return _as_coded("dlfuzz@adapt", units, guide, stride, steps, radius, gradients)
 
 
 def _as_coded(
-    name: str, units: Neurons, guide: Guide, stride: float, steps: int, radius: float, gradients: int
+    name: str,
+    units: Neurons,
+    guide: Guide,
+    stride: float,
+    steps: int,
+    radius: float,
+    gradients: int,
 ) -> Method:
     search = Worklist(stride=stride, direction=raw, steps=steps, radius=radius, capacity=64)
-    return _method(name, units, guide, search, gradients, clipped=False, cover=1.0, probabilities=True)
+    return _method(
+        name, units, guide, search, gradients, clipped=False, cover=1.0, probabilities=True
+    )
 
 
 def _method(
@@ -153,7 +171,9 @@ def _units(profile: Profiles, subject: Model, metric: str, threshold: float) -> 
     return adapt_neurons(profile, subject, threshold, top=3 if metric == "tknc" else 0)
 
 
-def _adaptive(profile: Profiles, subject: Model, units: Neurons, neurons: int, learning: Learning) -> Adaptive:
+def _adaptive(
+    profile: Profiles, subject: Model, units: Neurons, neurons: int, learning: Learning
+) -> Adaptive:
     anatomy = profile.anatomy(subject)
     weight = incoming(anatomy, subject, units.selection)
     fixed = constant(units.selection.widths, kinds(anatomy, units.selection), weight)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.bisection import Bisection
+from hardcase.searches.boundary import Bisection
 from hardcase.searches.interpolation import Interpolation, Partners
 from hardcase.types import Budget, Method, Space
 
@@ -39,18 +39,27 @@ def argus(*, space: Space, partners: Partners, mix: float = 0.3, queries: int = 
     )
 
 
-def argus_paper(*, space: Space, partners: Partners, mix: float = 0.2, queries: int = 30_000) -> Method:
+def argus_paper(
+    *, space: Space, partners: Partners, mix: float = 0.2, queries: int = 30_000
+) -> Method:
     """Algorithm 1 with the generator as published: 50 epochs with the rate cut every 20, codebook losses .25 and .75, then
     trained jointly with a latent and an image discriminator at the same `mix`, partners being of another class.
 
     The weights of the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae --latent-weight ...``
     trains others, which ``--generator vqvae:FOLDER`` then uses).
     """
-    return replace(argus(space=space, partners=partners, mix=mix, queries=queries), name="argus@paper")
+    return replace(
+        argus(space=space, partners=partners, mix=mix, queries=queries), name="argus@paper"
+    )
 
 
 def argus_adaptive(
-    *, space: Space, partners: Partners, rounds: int = 3, halvings: int = 7, blocks: tuple[int, ...] = (8, 1)
+    *,
+    space: Space,
+    partners: Partners,
+    rounds: int = 3,
+    halvings: int = 7,
+    blocks: tuple[int, ...] = (8, 1),
 ) -> Method:
     """Our variant of ARGUS: for near partners of every other class, the smallest share that makes the subject say that class.
 

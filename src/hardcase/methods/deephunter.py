@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hardcase.guides.corpus import Corpus
-from hardcase.guides.schedules import Fading
-from hardcase.methods.watching import Profiles
+from hardcase.guides.corpus import Corpus, Fading
+from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.fuzzing import Fuzzing, Metamorphic
-from hardcase.searches.mutations import AFFINE, LIGHT, NOISE, PIXELS
+from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Metamorphic
 from hardcase.spaces.pixel import Pixels
 from hardcase.types import Budget, Method, Model
 
@@ -40,7 +38,9 @@ def deephunter(
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
     schedule = Fading(gamma, least, power=power)
-    return _method("deephunter", subject, profile, criterion, mutator, schedule, children, capacity, queries)
+    return _method(
+        "deephunter", subject, profile, criterion, mutator, schedule, children, capacity, queries
+    )
 
 
 def deephunter_code(
@@ -61,7 +61,17 @@ def deephunter_code(
     """
     mutator = Metamorphic(affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE), alpha=alpha, beta=beta)
     schedule = Fading(5.0, 0.2, 0.8)
-    return _method("deephunter@code", subject, profile, criterion, mutator, schedule, children, capacity, queries)
+    return _method(
+        "deephunter@code",
+        subject,
+        profile,
+        criterion,
+        mutator,
+        schedule,
+        children,
+        capacity,
+        queries,
+    )
 
 
 def _method(

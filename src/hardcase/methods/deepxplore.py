@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hardcase.criteria.measure import Measure
+from hardcase.criteria.criterion import Measure
 from hardcase.errors import choice
-from hardcase.guides.plain import Deviating, FailingOnly
-from hardcase.methods.pushing import push
-from hardcase.methods.watching import Profiles, Reader
+from hardcase.guides.units import Deviating, FailingOnly
+from hardcase.methods.neurons import Profiles, Reader, push
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
-from hardcase.spaces.constrained import Blackout, Light, Occlusion, Unclipped
-from hardcase.spaces.pixel import Pixels
+from hardcase.spaces.pixel import Blackout, Light, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
@@ -143,7 +141,9 @@ class _Form:
 
 def _published(form: _Form, subject: Model, peers: tuple[Model, ...], profile: Profiles) -> Method:
     """What paper and code share: coverage of findings only, raw channel means pushed, an unclipped walk."""
-    criteria = profile.criteria(f"nc:threshold={form.threshold}", subject, peers, convention="deepxplore")
+    criteria = profile.criteria(
+        f"nc:threshold={form.threshold}", subject, peers, convention="deepxplore"
+    )
     pull = [(form.cover, Pushed(Reader(one.rule.selections[0]), one.name)) for one in criteria]
     oracle = Disagree() if peers else LeavesLabel()
     drawn = form.constraint == "blackout" and not form.squares
@@ -165,7 +165,9 @@ def _space(form: _Form, profile: Profiles) -> Space:
         "none": Unclipped(),
         "light": Light(),
         "occlusion": Occlusion((large, large), (0, 0), clip=False),
-        "blackout": Blackout(_side(form, profile, 6, 10), form.squares) if form.squares else Unclipped(),
+        "blackout": Blackout(_side(form, profile, 6, 10), form.squares)
+        if form.squares
+        else Unclipped(),
     }
     if form.constraint not in spaces:
         raise choice("constraint", form.constraint, CONSTRAINTS)
@@ -178,10 +180,22 @@ def _side(form: _Form, profile: Profiles, small: int, large: int) -> int:
 
 
 def _method(
-    name: str, peers: tuple[Model, ...], *, objective: Objective, guides: Sequence[Guide], **parts: Any
+    name: str,
+    peers: tuple[Model, ...],
+    *,
+    objective: Objective,
+    guides: Sequence[Guide],
+    **parts: Any,
 ) -> Method:
     oracle = Disagree() if peers else LeavesLabel()
-    method = Method(name=name, objective=objective, oracle=oracle, guides=tuple(guides), needs="gradients", **parts)
+    method = Method(
+        name=name,
+        objective=objective,
+        oracle=oracle,
+        guides=tuple(guides),
+        needs="gradients",
+        **parts,
+    )
     return method if peers else replace(method, details={"says": [_ALONE]})
 
 

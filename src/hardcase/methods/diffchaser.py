@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.oracles import Disagree
-from hardcase.searches.pixel_genetic import PixelGenetic
+from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Objective, Probe
 
@@ -65,9 +65,13 @@ def diffchaser(
     itself has left the seed's label.
     """
     if not peers:
-        raise Problem("diffchaser compares with a second model, and there is none.", fix="--peer MODEL")
+        raise Problem(
+            "diffchaser compares with a second model, and there is none.", fix="--peer MODEL"
+        )
     if k < 2 or not drift > 0:
-        raise Problem(f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0.")
+        raise Problem(
+            f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
+        )
     objective: Objective = Uncertainty(k) if target is None else Toward(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(

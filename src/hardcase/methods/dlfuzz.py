@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hardcase.guides.strategies import Strategies
-from hardcase.methods.neurons import Neurons, deepxplore_neurons, facts
-from hardcase.methods.pushing import Push, push
-from hardcase.methods.watching import Profiles
+from hardcase.guides.units import Strategies
+from hardcase.methods.neurons import Neurons, Profiles, Push, deepxplore_neurons, facts, push
 from hardcase.objectives import Competitors, Pushed, Sum
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.gradient import rms
 from hardcase.searches.worklist import Worklist
-from hardcase.spaces.constrained import Unclipped
-from hardcase.spaces.pixel import Pixels
+from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 OWN = "strategies"
@@ -55,7 +52,9 @@ def dlfuzz(
     return Method(
         name="dlfuzz",
         space=Pixels(),
-        search=Worklist(stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity),
+        search=Worklist(
+            stride=stride, direction=rms, steps=steps, radius=radius, capacity=capacity
+        ),
         objective=Sum(((1.0, Competitors(rivals)), *((cover, score) for score in pushed.scores))),
         oracle=LeavesLabel(),
         guides=pushed.guides,
@@ -85,7 +84,17 @@ def dlfuzz_paper(
     """
     units = deepxplore_neurons(profile, subject, threshold)
     search = _published(stride, steps, 0.01 * units.count, "entries")
-    return _method("dlfuzz@paper", profile, subject, units, strategies, neurons, Competitors(4, 1.0), search, gradients)
+    return _method(
+        "dlfuzz@paper",
+        profile,
+        subject,
+        units,
+        strategies,
+        neurons,
+        Competitors(4, 1.0),
+        search,
+        gradients,
+    )
 
 
 def dlfuzz_code(
@@ -109,11 +118,18 @@ def dlfuzz_code(
     queue holds at most 64 entries; all seeds are fuzzed at once.
     """
     units = deepxplore_neurons(profile, subject, threshold)
-    rivals, search = Competitors(4, 0.5, probabilities), _published(stride, steps, 0.01 * units.count, "seeds")
-    return _method("dlfuzz@code", profile, subject, units, strategies, neurons, rivals, search, gradients)
+    rivals, search = (
+        Competitors(4, 0.5, probabilities),
+        _published(stride, steps, 0.01 * units.count, "seeds"),
+    )
+    return _method(
+        "dlfuzz@code", profile, subject, units, strategies, neurons, rivals, search, gradients
+    )
 
 
-def _published(stride: float, steps: int, gain: float, decay: Literal["entries", "seeds"]) -> Worklist:
+def _published(
+    stride: float, steps: int, gain: float, decay: Literal["entries", "seeds"]
+) -> Worklist:
     """The loop that paper and code share: an entry is predicted first, and a seed ends with its queue."""
     return Worklist(
         stride=stride, direction=rms, steps=steps, gain=gain, decay=decay, radius=0.02, capacity=64, restart=False, peek=True

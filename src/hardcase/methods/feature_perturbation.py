@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from hardcase.objectives import Margin, TargetMargin
 from hardcase.oracles import Confident
-from hardcase.searches.adam import AdamAscent
+from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method
 
@@ -38,7 +38,17 @@ def feature_perturbation(
     With `checkpoint` the generator's features are computed again for each gradient instead of being held in memory.
     """
     space = replace(space, sparing=checkpoint)
-    return _method("feature-perturbation", space, stride, confidence, radius, gradients, retreat, places, target)
+    return _method(
+        "feature-perturbation",
+        space,
+        stride,
+        confidence,
+        radius,
+        gradients,
+        retreat,
+        places,
+        target,
+    )
 
 
 def feature_perturbation_paper(
@@ -53,7 +63,17 @@ def feature_perturbation_paper(
 ) -> Method:
     """`feature_perturbation` as published: the norm is recorded and never bounded, and a seed ends at its first failure."""
     space = replace(space, sparing=checkpoint)
-    return _method("feature-perturbation@paper", space, stride, confidence, math.inf, gradients, 0, places, target)
+    return _method(
+        "feature-perturbation@paper",
+        space,
+        stride,
+        confidence,
+        math.inf,
+        gradients,
+        0,
+        places,
+        target,
+    )
 
 
 def _method(
@@ -67,7 +87,11 @@ def _method(
     places: Sequence[int] | None,
     target: int | None,
 ) -> Method:
-    chosen = space.places if places is None else early_places(space.generator, places, classes=space.classes)
+    chosen = (
+        space.places
+        if places is None
+        else early_places(space.generator, places, classes=space.classes)
+    )
     return Method(
         name=name,
         space=replace(space, places=chosen, radius=radius),

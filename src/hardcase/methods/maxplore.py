@@ -5,15 +5,12 @@ from __future__ import annotations
 import torch
 
 from hardcase.errors import Problem, choice
-from hardcase.guides.strongest import Strongest
-from hardcase.methods.neurons import first_convolutions, groups_of
-from hardcase.methods.watching import Profiles, Reader
+from hardcase.guides.units import Strongest
+from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
-from hardcase.searches.fan import Fan
-from hardcase.searches.gradient import raw, rms
-from hardcase.spaces.constrained import Unclipped
-from hardcase.spaces.pixel import Pixels
+from hardcase.searches.gradient import Fan, raw, rms
+from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 OWN = "strongest"
@@ -119,7 +116,11 @@ def _method(
         name=name,
         space=Pixels() if clipped else Unclipped(),
         search=Fan(
-            walks=guide.walks, stride=stride, steps=steps, direction=rms if clipped else raw, stop=form == "multi"
+            walks=guide.walks,
+            stride=stride,
+            steps=steps,
+            direction=rms if clipped else raw,
+            stop=form == "multi",
         ),
         objective=Sum((apart, push) if form == "multi" else (push,)),
         oracle=Disagree() if peers else LeavesLabel(),
@@ -133,13 +134,17 @@ def _method(
     return method
 
 
-def _guide(subject: Model, profile: Profiles, form: str, per: str, k: int, convolutions: int, walks: int) -> Strongest:
+def _guide(
+    subject: Model, profile: Profiles, form: str, per: str, k: int, convolutions: int, walks: int
+) -> Strongest:
     if form not in FORMS:
         raise choice("form of maxplore", form, FORMS)
     if per not in PER:
         raise choice("group of maxplore", per, PER)
     if k < 1 or walks < 1:
-        raise Problem(f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16")
+        raise Problem(
+            f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
+        )
     selection = first_convolutions(profile, subject, convolutions)
     groups = groups_of(selection, "unit" if form == "one" else per)
     groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]

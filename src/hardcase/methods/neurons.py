@@ -1,22 +1,160 @@
-"""The units that white-box methods choose from: which a look covers, and what is known of each from the start."""
+"""What white-box recipes share: units, profiles, and objectives that push units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from hardcase.criteria.anatomy import Anatomy, Layer, Layered
+from hardcase.criteria.criterion import Measure, build_criteria, requirements, toward
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.taps import Means, MeansAndRange
-from hardcase.criteria.units import Scaling, Selection, select
-from hardcase.guides.strategies import Facts
-from hardcase.methods.watching import Profiles
-from hardcase.types import Model, Probe, Tap
+from hardcase.criteria.network import (
+    Anatomy,
+    Layer,
+    Layered,
+    Means,
+    MeansAndRange,
+    Scaling,
+    Selection,
+    select,
+    survey,
+)
+from hardcase.criteria.profile import Needs, Profile
+from hardcase.criteria.surprise import Likelihood, Traces
+from hardcase.errors import Problem
+from hardcase.guides.units import Facts, Strategies
+from hardcase.objectives import Pushed
+from hardcase.suite.coverage import profile_for
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Answer, Guide, Images, Model, Objective, Offer, Probe, Tap
+
+# --- What white-box recipes know about networks before a campaign: their units, and criteria over them.
+
+MOST = 5000
+"""Training traces of a density estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """Makes criteria for the networks of a campaign. `image` gives the shape; training data are fetched if a criterion needs them."""
+
+    image: Float[Tensor, "1 c h w"]
+    training: Callable[[], Images]
+
+    def anatomy(self, model: Model, prefix: str = "") -> Anatomy:
+        if not isinstance(model, Layered):
+            raise Problem(
+                f"the units of {model.name} cannot be seen; it offers {model.offers} only.",
+                fix="a torch model",
+            )
+        return survey(model, self.image.to(model.device)).prefixed(prefix)
+
+    def criterion(
+        self, spec: str, model: Model, *, prefix: str = "", convention: str = "default"
+    ) -> Measure:
+        """The criterion over the layers of `model`, which a campaign shows under `prefix`."""
+        anatomy = self.anatomy(model, prefix)
+        known: Profile | None = None
+        if requirements([spec], anatomy, convention=convention) != Needs():
+            shown = _Shown(model, prefix)
+            known = profile_for(
+                shown, self.training(), [spec], convention=convention, anatomy=anatomy
+            )
+        return build_criteria(
+            spec, anatomy, known, convention=convention, name=_named(spec, prefix)
+        )
+
+    def criteria(
+        self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
+    ) -> tuple[Measure, ...]:
+        """One criterion of the same kind for the subject and one for each peer."""
+        own = self.criterion(spec, subject, convention=convention)
+        others = [
+            self.criterion(spec, peer, prefix=f"peer{i}/", convention=convention)
+            for i, peer in enumerate(peers)
+        ]
+        return (own, *others)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the units of a selection, all layers side by side."""
+
+    selection: Selection
+
+    def __call__(self, probe: Probe) -> Float[Tensor, "m u"]:
+        return torch.cat(self.selection.read(probe.activations), 1)
+
+
+def selection(anatomy: Anatomy, layers: str = "activated") -> Selection:
+    """Channel means of the named layers."""
+    return select(anatomy, layers, "channel")
+
+
+def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
+    """The surprise of the layer before the last, fitted to what training images do there; and that layer."""
+    layer = profile.anatomy(subject).layers[-2].name
+    images = profile.training()
+    some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
+    traces = _traces(subject, some, layer)
+    if per_class:
+        return Likelihood.fit(traces), layer
+    return Likelihood.fit(traces, per_class=False, most=100), layer
+
+
+@torch.no_grad()
+def _traces(subject: Model, images: Images, layer: str) -> Traces:
+    seen, said = [], []
+    for rows in chunks(len(images), 256):
+        answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
+        seen.append(answer.activations[layer])
+        said.append(answer.logits.argmax(1))
+    return Traces(torch.cat(seen).cpu(), torch.cat(said).cpu(), images.y)
+
+
+def trace(values: Tensor) -> Float[Tensor, "m d"]:
+    """A dense layer as it is, a picture as the mean of each channel."""
+    return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()
+
+
+def _named(spec: str, prefix: str) -> str:
+    return f"{spec}@{prefix.rstrip('/')}" if prefix else spec
+
+
+class _Shown:
+    """A peer whose layers carry the names under which a campaign shows them."""
+
+    def __init__(self, model: Model, prefix: str) -> None:
+        self.model, self.prefix, self.name, self.hash = model, prefix, model.name, model.hash
+
+    @property
+    def offers(self) -> Offer:
+        return self.model.offers
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def layers(self) -> Mapping[str, nn.Module]:
+        assert isinstance(self.model, Layered)
+        return {self.prefix + name: module for name, module in self.model.layers().items()}
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        answer = self.model(
+            x, {name.removeprefix(self.prefix): tap for name, tap in (taps or {}).items()}
+        )
+        return Answer(
+            answer.logits, {self.prefix + name: value for name, value in answer.activations.items()}
+        )
+
+
+# --- The units that white-box methods choose from: which a look covers, and what is known of each from the start.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +183,10 @@ class Neurons:
     @property
     def taps(self) -> Mapping[str, Tap]:
         taps = self.selection.taps
-        return {name: FixedRange(tap.layer) if isinstance(tap, MeansAndRange) else tap for name, tap in taps.items()}
+        return {
+            name: FixedRange(tap.layer) if isinstance(tap, MeansAndRange) else tap
+            for name, tap in taps.items()
+        }
 
     @property
     def count(self) -> int:
@@ -59,21 +200,31 @@ class Neurons:
         frame = Frame(probe.activations, probe.logits)
         return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
 
-    def active(self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None) -> Bool[Tensor, "m u"]:
+    def active(
+        self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
+    ) -> Bool[Tensor, "m u"]:
         """Which units the look covers; `scaled` spares scaling them once more."""
         if not self.top:
             return (self.scaled(probe) if scaled is None else scaled) > self.threshold
         strongest = Frame(probe.activations, probe.logits).top(self.selection, self.top).flatten(1)
-        found = torch.zeros(len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device)
-        return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]  # -1, no unit, falls on the spare column
+        found = torch.zeros(
+            len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device
+        )
+        return found.scatter_(1, strongest % (self.count + 1), True)[
+            :, :-1
+        ]  # -1, no unit, falls on the spare column
 
 
 def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
     """As DeepXplore and DLFuzz count them: softmax included, scaled before averaging."""
-    return Neurons(select(profile.anatomy(subject), "activated-softmax", "channel", "scale-mean"), threshold)
+    return Neurons(
+        select(profile.anatomy(subject), "activated-softmax", "channel", "scale-mean"), threshold
+    )
 
 
-def adapt_neurons(profile: Profiles, subject: Model, threshold: float = 0.5, top: int = 0) -> Neurons:
+def adapt_neurons(
+    profile: Profiles, subject: Model, threshold: float = 0.5, top: int = 0
+) -> Neurons:
     """As ADAPT counts them: all but the softmax, averaged before scaling."""
     return Neurons(select(profile.anatomy(subject), "activated", "channel"), threshold, 1e-6, top)
 
@@ -83,8 +234,12 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
     weight = incoming(profile.anatomy(subject), subject, neurons.selection)
     usable = torch.where(weight > 0, weight, -torch.inf)
     best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
-    heavy = torch.zeros(neurons.count, dtype=torch.bool).index_fill_(0, best, True) & (usable > -torch.inf)
-    planes = _by_layer(neurons.selection, [float(len(layer.shape) > 1) for layer in neurons.selection.layers])
+    heavy = torch.zeros(neurons.count, dtype=torch.bool).index_fill_(0, best, True) & (
+        usable > -torch.inf
+    )
+    planes = _by_layer(
+        neurons.selection, [float(len(layer.shape) > 1) for layer in neurons.selection.layers]
+    )
     return Facts(heavy=heavy, crossing=planes > 0, threshold=neurons.threshold)
 
 
@@ -94,7 +249,9 @@ def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Te
     modules, parts = subject.layers(), list[Tensor]()
     for layer in selection.layers:
         source = _source(anatomy, layer)
-        weight = None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
+        weight = (
+            None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
+        )
         fits = isinstance(weight, Tensor) and len(weight) == layer.channels
         parts.append(_mean(weight) if fits else torch.full((layer.channels,), torch.nan))
     whole = torch.cat(parts)
@@ -146,3 +303,46 @@ def groups_of(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
         size = layer.units // parts
         rows += [[start + i * size, size] for i in range(parts)]
     return torch.tensor(rows)
+
+
+# --- What a method pushes beside its main objective: a criterion's uncovered targets, random neurons, or nothing.
+
+CONTROLS = ("none", "random")
+"""Instead of a criterion: no coverage term at all, or units drawn evenly whether covered or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Guides that choose what to push, and the score that pushes it, one for each model."""
+
+    guides: tuple[Guide, ...]
+    scores: tuple[Objective, ...]
+
+
+def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, ...] = ()) -> Push:
+    """`criterion` (or one of `CONTROLS`) on the subject and on each peer, with its own gradient."""
+    if criterion == "none":
+        return Push((), ())
+    if criterion == "random":
+        prefixes = ["", *(f"peer{i}/" for i in range(len(peers)))]
+        return _joined(
+            [_random(profile, model, prefix) for model, prefix in zip((subject, *peers), prefixes)]
+        )
+    criteria = profile.criteria(criterion, subject, peers, convention="default")
+    return Push(criteria, tuple(toward(one) for one in criteria))
+
+
+def _random(profile: Profiles, model: Model, prefix: str) -> Push:
+    """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes, without its memory."""
+    units = Neurons(select(profile.anatomy(model, prefix), "conv-linear", "channel"))
+    nothing = torch.zeros(units.count, dtype=torch.bool)
+    name = f"random@{prefix.rstrip('/')}" if prefix else "random"
+    guide = Strategies(name, units, Facts(heavy=nothing, crossing=nothing), ("anything",), 1)
+    return Push((guide,), (Pushed(units.read, name),))
+
+
+def _joined(parts: list[Push]) -> Push:
+    return Push(
+        tuple(g for part in parts for g in part.guides),
+        tuple(s for part in parts for s in part.scores),
+    )

@@ -30,7 +30,10 @@ def pgd(
     its first failure, and the L∞ radius is rounded down to whole grey levels so that the stored image obeys it.
     """
     _positive(epsilon=epsilon)
-    balls: dict[str, tuple[Linf | L2, Direction]] = {"linf": (Linf(epsilon), sign), "l2": (L2(epsilon), unit)}
+    balls: dict[str, tuple[Linf | L2, Direction]] = {
+        "linf": (Linf(epsilon), sign),
+        "l2": (L2(epsilon), unit),
+    }
     if norm not in balls:
         raise Problem(f"norm is {norm!r}; it is one of {', '.join(balls)}.")
     ball, direction = balls[norm]
@@ -66,7 +69,12 @@ def fgsm(*, epsilon: float = 0.3, target: int | None = None) -> Method:
 
 
 def cw(
-    *, steps: int = 60, rounds: int = 6, stride: float = 0.02, confidence: float = 0.0, target: int | None = None
+    *,
+    steps: int = 60,
+    rounds: int = 6,
+    stride: float = 0.02,
+    confidence: float = 0.0,
+    target: int | None = None,
 ) -> Method:
     """Carlini and Wagner's L2 attack: the smallest change that fails, its trade-off weight found by bisection.
 

@@ -9,14 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.criteria.criterion import Measure, Tally
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.measure import Measure, Tally
-from hardcase.criteria.nearest import Corpus as Points
-from hardcase.criteria.neighbour import Kept
-from hardcase.criteria.units import Selection
-from hardcase.guides.corpus import Corpus
-from hardcase.guides.schedules import Recent
-from hardcase.methods.watching import Profiles
+from hardcase.criteria.network import Selection
+from hardcase.criteria.surprise import Corpus as Points
+from hardcase.criteria.trace import Kept
+from hardcase.guides.corpus import Corpus, Recent
+from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, NonFinite
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise

@@ -11,7 +11,11 @@ _DEEPXPLORE = {
     "peers": "wanted",
     "budget": "50 gradients a seed",
 }
-_DLFUZZ = {"needs": "gradients", "paper": "Guo, Jiang, Zhao, Chen and Sun, ESEC/FSE 2018", "cite": "guo2018dlfuzz"}
+_DLFUZZ = {
+    "needs": "gradients",
+    "paper": "Guo, Jiang, Zhao, Chen and Sun, ESEC/FSE 2018",
+    "cite": "guo2018dlfuzz",
+}
 _ADAPT = {"needs": "gradients", "paper": "Lee, Cha, Lee and Oh, ISSTA 2020", "cite": "lee2020adapt"}
 _MAXPLORE = {
     "needs": "gradients",

@@ -13,14 +13,29 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 14, 42
 
 
 def steps(
-    rows: Sequence[Mapping[str, float]], across: str, up: str, *, x: str, y: str, label: str, top: float = 0
+    rows: Sequence[Mapping[str, float]],
+    across: str,
+    up: str,
+    *,
+    x: str,
+    y: str,
+    label: str,
+    top: float = 0,
 ) -> Markup:
     """A count that grows: a staircase from (0, 0) through the columns `across` and `up`; `top` is the most there can be."""
     if not rows:
         return Markup("")
-    marks, levels = ticks(max(row[across] for row in rows)), ticks(max(top, max(row[up] for row in rows)), whole=True)
-    to_x, to_y = _scale(marks[-1], _LEFT, WIDTH - _RIGHT), _scale(levels[-1], HEIGHT - _BOTTOM, _TOP)
-    line = f"M{to_x(0):.1f} {to_y(0):.1f}" + "".join(f"H{to_x(row[across]):.1f}V{to_y(row[up]):.1f}" for row in rows)
+    marks, levels = (
+        ticks(max(row[across] for row in rows)),
+        ticks(max(top, max(row[up] for row in rows)), whole=True),
+    )
+    to_x, to_y = (
+        _scale(marks[-1], _LEFT, WIDTH - _RIGHT),
+        _scale(levels[-1], HEIGHT - _BOTTOM, _TOP),
+    )
+    line = f"M{to_x(0):.1f} {to_y(0):.1f}" + "".join(
+        f"H{to_x(row[across]):.1f}V{to_y(row[up]):.1f}" for row in rows
+    )
     end = to_y(rows[-1][up])
     parts = [
         *(_level(to_y(value), f"{value:,g}") for value in levels),
@@ -48,13 +63,19 @@ def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
     if rate and rate["share"]:
         low, high = (100 * share * rate[end] / rate["share"] for end in ("low", "high"))
         parts.append(f'<line class="interval" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
-        parts += [f'<line class="interval" x1="{x:.2f}%" x2="{x:.2f}%" y1="28%" y2="72%"/>' for x in (low, high)]
+        parts += [
+            f'<line class="interval" x1="{x:.2f}%" x2="{x:.2f}%" y1="28%" y2="72%"/>'
+            for x in (low, high)
+        ]
     return Markup(f'<svg class="bar" aria-hidden="true">{"".join(parts)}</svg>')
 
 
 def box(values: Mapping[str, float], longest: float) -> Markup:
     """A distribution on a line from 0 to `longest`: 5 to 95 %, the middle half, the median."""
-    at = {name: f"{100 * values[name] / (longest or 1):.2f}" for name in ("q5", "q25", "q50", "q75", "q95")}
+    at = {
+        name: f"{100 * values[name] / (longest or 1):.2f}"
+        for name in ("q5", "q25", "q50", "q75", "q95")
+    }
     half = max(100 * (values["q75"] - values["q25"]) / (longest or 1), 0.4)
     return Markup(
         '<svg class="bar box" aria-hidden="true"><rect class="track" width="100%" height="100%" rx="3"/>'
@@ -68,7 +89,9 @@ def ticks(largest: float, *, whole: bool = False, count: int = 4) -> list[float]
     """Round numbers from 0 to at least `largest`."""
     rough = (largest or 1) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    stride = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    stride = next(
+        power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999
+    )
     stride = max(1.0, math.ceil(stride)) if whole else stride
     return [stride * i for i in range(math.ceil((largest or 1) / stride * 0.999) + 1)]
 

@@ -2,20 +2,182 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from hardcase.report import choosing, words
-from hardcase.report.cost import cost
-from hardcase.report.differences import differences
-from hardcase.report.paths import ways
-from hardcase.report.reproduce import reproduce
-from hardcase.report.sheet import Sheet
+import numpy as np
+
+from hardcase.citations import ENTRIES, bibtex
+from hardcase.methods.catalogue import METHODS
+from hardcase.report import words
+from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
-from hardcase.report.weakness import weakness
-from hardcase.report.words import rate
-from hardcase.results import Run
+from hardcase.report.weakness import differences, weakness
+from hardcase.report.words import Sheet, number, plural, rate
+from hardcase.runs.results import Run
+
+# --- What it cost: tests over queries and over time, totals, coverage.
+
+POINTS = 160
+"""A curve is drawn through at most so many points."""
+
+_START = {"seconds": 0.0, "findings": 0}
+
+
+def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
+    totals = run.record.get("totals") or {}
+    queries, elapsed = totals.get("queries"), run.record.get("elapsed")
+    history = read_history(run.folder / "history.csv")
+    grown = [
+        now["seconds"]
+        for before, now in pairwise([_START, *history])
+        if now["findings"] > before["findings"]
+    ]
+    return {
+        "totals": totals,
+        "elapsed": elapsed,
+        "queries_per_failing": queries / failing if queries and failing else None,
+        "queries_per_second": queries / elapsed if queries and elapsed else None,
+        "by_queries": _by_queries(sheet),
+        "over_time": _thin(history),
+        "last_new": grown[-1] if grown else None,
+        "coverage": run.record.get("coverage"),
+    }
+
+
+def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
+    """Failing seeds so far, at the queries that the earliest kept test of each had cost."""
+    first: dict[str, int] = {}
+    for row in np.flatnonzero(sheet.label).tolist():
+        spent = int(sheet.queries[row])
+        first[sheet.seed[row]] = min(spent, first.get(sheet.seed[row], spent))
+    costs, count = np.unique(np.array(list(first.values()), dtype=np.int64), return_counts=True)
+    steps = zip(costs.tolist(), count.cumsum().tolist())
+    return _thin([{"queries": at, "seeds": seeds} for at, seeds in steps])
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """The rows of history.csv; a line that is cut off or is not a number is left out."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [_numbers(row) for row in csv.DictReader(file)]
+    return [row for row in rows if row is not None]
+
+
+def _numbers(row: dict[str, str | None]) -> dict[str, float] | None:
+    wanted = ("seconds", "queries", "findings", "failing_seeds")
+    try:
+        values = {name: float(row[name] or "nan") for name in wanted}
+    except (KeyError, ValueError):
+        return None
+    whole = {name: int(values[name]) for name in wanted[1:] if math.isfinite(values[name])}
+    return (
+        {"seconds": values["seconds"], **whole}
+        if len(whole) == 3 and math.isfinite(values["seconds"])
+        else None
+    )
+
+
+def _thin(rows: list[Any]) -> list[Any]:
+    if len(rows) <= POINTS:
+        return rows
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, POINTS).round().astype(int).tolist()]
+
+
+# --- How to get the same again, and what was not tested.
+
+_SKIPPED = {
+    "misclassified": "the model already gets {them} wrong",
+    "non_finite": "the model’s answer to {them} is not a number",
+    "reconstruction": "the model gets {them} wrong once the method’s generator has redrawn {them}",
+    "out_of_time": "the time ran out before the search from {them} ended",
+    "waiting": "the search never reached {them}",
+}
+_SETTINGS = ("seed", "device", "threads", "keep", "bitwise", "deterministic", "created", "finished")
+
+
+def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict[str, Any]:
+    record = run.record
+    keys = list(record.get("citations") or [])
+    config = run.folder / "config.toml"
+    return {
+        "command": _command(record.get("argv") or []),
+        "again": f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER",
+        "config": config.read_text(encoding="utf-8") if config.is_file() else None,
+        "hashes": _flat(record.get("hashes") or {}),
+        "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
+        "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
+        "not_tested": _not_tested(run, skipped, sheet),
+        "citations": bibtex(key for key in keys if key in ENTRIES),
+        "citations_unknown": [key for key in keys if key not in ENTRIES],
+    }
+
+
+def _command(argv: list[str]) -> str | None:
+    """What was typed; the path of the program does not matter."""
+    if not argv:
+        return None
+    program = "hardcase" if Path(argv[0]).name in ("hardcase", "__main__.py") else argv[0]
+    return shlex.join([program, *argv[1:]])
+
+
+def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
+    """Every network and the data with its hash, in one level."""
+    named: dict[str, str] = {}
+    for name, value in hashes.items():
+        inner = (
+            value.items()
+            if isinstance(value, Mapping)
+            else enumerate(value, 1)
+            if isinstance(value, list)
+            else ()
+        )
+        named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner}
+        if isinstance(value, str):
+            named[name] = value
+    return named
+
+
+def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> list[str]:
+    lines = []
+    for reason, why in _SKIPPED.items():
+        count = skipped.get(reason) or 0
+        if count:
+            lines.append(
+                f"{plural(count, 'seed')} of {number(len(sheet.seeds))}: {why.format(them='it' if count == 1 else 'them')}."
+            )
+    lines += _classes(run, sheet)
+    method = str(run.record.get("method"))
+    others = [name for name in METHODS if name != method.partition("@")[0]]
+    lines.append(
+        f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand them."
+    )
+    lines.append(
+        f"Other data than the {run.record.get('split')} split of {run.record.get('data')}."
+    )
+    return lines
+
+
+def _classes(run: Run, sheet: Sheet) -> list[str]:
+    seen = {
+        row["label"] for row in sheet.seeds.values() if row["status"] in ("done", "out of time")
+    }
+    missing = [name for label, name in enumerate(run.classes) if label not in seen]
+    if not missing:
+        return []
+    named = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
+    return [
+        f"{number(len(missing))} of {number(len(run.classes))} classes, no seed of which was searched from: {named}."
+    ]
+
+
+# --- Everything that the page says, as one value: this is report.json, and the page is made from nothing else.
 
 SCHEMA = 1
 TRIPLES, GALLERY = 12, 200
@@ -35,10 +197,14 @@ _WHOLE = {"usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
+def report_content(runs: Sequence[Run]) -> dict[str, Any]:
     """The numbers and words of a report on `runs`."""
     sections = [_section(run, max(TRIPLES, GALLERY // len(runs))) for run in runs]
-    return {"schema": SCHEMA, "runs": sections, "comparison": _comparison(runs, sections) if len(runs) > 1 else None}
+    return {
+        "schema": SCHEMA,
+        "runs": sections,
+        "comparison": _comparison(runs, sections) if len(runs) > 1 else None,
+    }
 
 
 def _section(run: Run, gallery: int) -> dict[str, Any]:
@@ -46,7 +212,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
     steps = counts["funnel"]
     accuracy = record.get("accuracy") or {}
     images, value = accuracy.get("images"), accuracy.get("value")
-    shown = choosing.gallery(sheet, gallery)
+    shown = words.gallery(sheet, gallery)
     return {
         "name": run.folder.resolve().name,
         **{name: record.get(name) for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")},
@@ -68,14 +234,16 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
 
 def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
     """The tests that are shown large; `path`: at which shares of the way to them there are pictures."""
-    rows = choosing.triples(sheet, TRIPLES)
+    rows = words.triples(sheet, TRIPLES)
     known = ways(run, {sheet.id[row] for row in rows})
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
 def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
-    failing, confirmed = (rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed"))
+    failing, confirmed = (
+        rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
+    )
     limits = words.budget(record.get("budget") or {})
     assert failing is not None
     key = f"{words.number(failing['hits'])} of {words.number(failing['total'])}"
@@ -112,7 +280,9 @@ def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
     for step, meaning in _MEANINGS.items():
         whole = None if step in ("seeds", "distinct") else _WHOLE.get(step, "attempted")
         share = rate(steps[step], steps[whole]) if whole else None
-        rows.append({"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share})
+        rows.append(
+            {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
+        )
     return rows
 
 
@@ -126,14 +296,20 @@ def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> d
         "budget": [section["summary"]["budget"] for section in sections],
     }
     same = {name: len(set(values)) == 1 for name, values in tried.items()}
-    alike, other = ([name for name, equal in same.items() if equal is wanted] for wanted in (True, False))
+    alike, other = (
+        [name for name, equal in same.items() if equal is wanted] for wanted in (True, False)
+    )
     shared = f"All runs share the {_listed(alike)}. " if alike else ""
     warning = f"They differ in the {_listed(other)}: compare them with care." if other else ""
     return {"same": same, "sentence": f"{shared}{warning}".strip()}
 
 
 def _listed(names: Sequence[str]) -> str:
-    return " and the ".join([", the ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    return (
+        " and the ".join([", the ".join(names[:-1]), names[-1]])
+        if len(names) > 1
+        else "".join(names)
+    )
 
 
 def plain(value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Pictures as data URIs, no larger than the page allows; only what is shown is ever decoded."""
+"""Images as data URIs, no larger than the page allows; only what is shown is ever decoded."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,38 @@ import pyarrow as pa
 from jaxtyping import Float
 from PIL import Image
 
-from hardcase.report.paths import ways
-from hardcase.results import Run
+from hardcase.errors import Problem
+from hardcase.runs.results import Run
+from hardcase.runs.tables import PATHS, read
+
+# --- Pictures on the way from a seed to its test, where the run has painted them.
+
+Way = dict[float, bytes]
+"""Encoded pictures by the share of the way, in its order."""
+
+
+def ways(run: Run, names: Collection[str]) -> dict[str, Way]:
+    """The ways to the named tests, as far as there are any."""
+    path = run.folder / "state/paths.parquet"
+    if not path.is_file() or not names:
+        return {}
+    try:
+        rows = _named(read(path, PATHS), names)
+    except Problem:  # pictures for the eye: a report without them is better than none
+        return {}
+    found: dict[str, Way] = {}
+    for row in sorted(rows, key=lambda row: float(row["share"])):
+        found.setdefault(row["id"], {})[float(row["share"])] = row["image"]["bytes"]
+    return found
+
+
+def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
+    rows = [i for i, name in enumerate(table["id"].to_pylist()) if name in names]
+    chosen: list[dict[str, Any]] = table.take(pa.array(rows, pa.int64())).to_pylist()
+    return chosen
+
+
+# --- Pictures as data URIs, no larger than the page allows; only what is shown is ever decoded.
 
 LARGE, SMALL = 1_500_000, 2_400_000
 """Characters that the triples, and the thumbnails, of a page may take: the page then stays under 5 MB."""
@@ -43,7 +73,9 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
     files = _files(runs, shown)
     changes = {
-        ("difference", run, fact["id"]): difference(files["seed", run, fact["seed"]], files["test", run, fact["id"]])
+        ("difference", run, fact["id"]): difference(
+            files["seed", run, fact["seed"]], files["test", run, fact["id"]]
+        )
         for run, fact in shown
     }
     between = {
@@ -57,7 +89,9 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
 
 def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     """Seeds and tests of the gallery."""
-    shown = [(run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]]
+    shown = [
+        (run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]
+    ]
     return _fitted(_files(runs, shown), _used(shown), SMALL)
 
 
@@ -75,7 +109,11 @@ def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
 
 
 def _used(shown: Sequence[Shown]) -> list[Key]:
-    return [key for run, fact in shown for key in (("seed", run, fact["seed"]), ("test", run, fact["id"]))]
+    return [
+        key
+        for run, fact in shown
+        for key in (("seed", run, fact["seed"]), ("test", run, fact["id"]))
+    ]
 
 
 def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
@@ -126,7 +164,9 @@ def uri(data: bytes) -> str:
 
 def _values(data: bytes) -> Float[np.ndarray, "h w c"]:
     with Image.open(io.BytesIO(data)) as picture:
-        values = np.asarray(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"), dtype=np.float32)
+        values = np.asarray(
+            picture if picture.mode in ("L", "RGB") else picture.convert("RGB"), dtype=np.float32
+        )
     return values.reshape(*values.shape[:2], -1)
 
 

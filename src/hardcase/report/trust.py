@@ -11,10 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.judges.panel import WEAK
-from hardcase.report.sheet import Sheet
-from hardcase.report.words import rate
-from hardcase.results import Run
-from hardcase.store import read_images
+from hardcase.report.words import Sheet, rate
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
 from hardcase.tensors import flat, from_bytes
 
 SEEDS, VALUES = 1_000, 60_000_000
@@ -56,8 +55,15 @@ def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
     measured = own or judge.get("elsewhere")
     if not measured:
         return None
-    rows = [{"question": name.replace("_", " "), **measured[name]} for name in ("valid", "label_kept")]
-    return {"own": bool(own), "rows": rows, "confirmed": measured["confirmed"], "images": measured["images"]}
+    rows = [
+        {"question": name.replace("_", " "), **measured[name]} for name in ("valid", "label_kept")
+    ]
+    return {
+        "own": bool(own),
+        "rows": rows,
+        "confirmed": measured["confirmed"],
+        "images": measured["images"],
+    }
 
 
 def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
@@ -87,7 +93,10 @@ def quantiles(values: Float[np.ndarray, " v"]) -> dict[str, Any] | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    named = {f"q{q}": float(value) for q, value in zip(_QUANTILES, np.quantile(finite, np.array(_QUANTILES) / 100))}
+    named = {
+        f"q{q}": float(value)
+        for q, value in zip(_QUANTILES, np.quantile(finite, np.array(_QUANTILES) / 100))
+    }
     return {"count": len(finite), **named, "largest": float(finite.max())}
 
 
@@ -99,7 +108,9 @@ def _generator(card: dict[str, Any] | None) -> dict[str, Any] | None:
     return {
         "kind": card.get("kind", ""),
         "name": card.get("name", ""),
-        "reconstruction": None if count is None or accuracy is None else rate(round(accuracy * count), count),
+        "reconstruction": None
+        if count is None or accuracy is None
+        else rate(round(accuracy * count), count),
         "reconstruction_accuracy": accuracy,
         "measured_images": count,
         "ssim": card.get("ssim"),

@@ -1,15 +1,176 @@
-"""Where the model is weak: which classes it takes for which, and how often each class fails."""
+"""Where the model is weak, and how failing findings differ from their seeds."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from hardcase import funnel
-from hardcase.report.sheet import Sheet
-from hardcase.report.words import rate
+from hardcase import statistics
+from hardcase.report.words import Sheet, percent, rate
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.semantics import FEATURES, measured, moved
+from hardcase.tensors import chunks, from_bytes
+
+# --- How failing tests differ from their seeds in what can be measured of a picture, in all and by pair of classes.
+
+PIXELS, TESTS = 20_000_000, 1000
+"""What is measured at most; beyond it an even choice of the tests."""
+LEAST = 0.2
+"""A feature has moved if it did so by this share of its standard deviation over the seeds."""
+ENOUGH, SENTENCES = 10, 8
+"""Tests that a pair of classes needs for a sentence, and sentences that are said."""
+
+
+def differences(run: Run, sheet: Sheet, classes: Sequence[str]) -> dict[str, Any]:
+    """Shares of tests in which each feature rose or fell, and in words what most tests of a pair of classes share."""
+    rows = _chosen(sheet, run.record.get("image") or [1, 28, 28])
+    carried = _carried(run, rows)
+    if not len(rows):
+        return {
+            "tests": 0,
+            "left_out": 0,
+            "least": LEAST,
+            "features": [],
+            "pairs": [],
+            "sentences": [],
+            "carried": carried,
+        }
+    change, spread = _changes(run, rows)
+    shown = [i for i in range(len(FEATURES)) if float(spread[i]) > 0]
+    relative = change[:, shown] / spread[shown]
+    pairs = _by_pair(sheet, rows, relative, shown)
+    return {
+        "tests": len(rows),
+        "left_out": int(sheet.label.sum()) - len(rows),
+        "least": LEAST,
+        "features": _shares(relative, shown),
+        "pairs": pairs,
+        "sentences": _sentences(pairs, classes),
+        "carried": carried,
+    }
+
+
+def _chosen(sheet: Sheet, shape: Sequence[int]) -> Int[np.ndarray, " t"]:
+    rows = np.flatnonzero(sheet.label)
+    most = max(1, min(TESTS, PIXELS // int(np.prod(shape))))
+    return (
+        rows
+        if len(rows) <= most
+        else rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+    )
+
+
+def _changes(
+    run: Run, rows: Int[np.ndarray, " t"]
+) -> tuple[Float[Tensor, "t f"], Float[Tensor, " f"]]:
+    """How far each feature moved in each test, and its standard deviation over the seeds of these tests."""
+    findings = run.findings.take(pa.array(rows))
+    names = run.seeds.column("id").to_pylist()
+    place = {name: i for i, name in enumerate(names)}
+    own = np.array([place[name] for name in findings.column("seed").to_pylist()])
+    used, back = np.unique(own, return_inverse=True)
+    seeds, tests = (
+        read_images(run.seeds.column("image").take(pa.array(used))),
+        read_images(findings.column("image")),
+    )
+    back_rows = torch.from_numpy(back)
+    change = [
+        moved(from_bytes(seeds[back_rows[part]]), from_bytes(tests[part]))
+        for part in chunks(len(tests), 512)
+    ]
+    spread = torch.cat([measured(from_bytes(seeds[part])) for part in chunks(len(seeds), 512)])
+    return torch.cat(change), spread.std(0) if len(spread) > 1 else torch.zeros(len(FEATURES))
+
+
+def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[str, Any]]:
+    rows = []
+    for column, i in enumerate(shown):
+        values, feature = relative[:, column], FEATURES[i]
+        rows.append(
+            {
+                "feature": feature.name,
+                "up": feature.up,
+                "down": feature.down,
+                "rose": rate(int((values > LEAST).sum()), len(values)),
+                "fell": rate(int((values < -LEAST).sum()), len(values)),
+                "median": float(values.median()),
+            }
+        )
+    return rows
+
+
+def _by_pair(
+    sheet: Sheet, rows: Int[np.ndarray, " t"], relative: Float[Tensor, "t g"], shown: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The same for every pair of classes with enough tests, most tests first."""
+    pairs = np.stack([sheet.expected[rows], sheet.predicted[rows]], 1)
+    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+    found = []
+    for (expected, predicted), count in sorted(
+        zip(kinds.tolist(), counts.tolist()), key=lambda pair: (-pair[1], pair[0])
+    ):
+        if count >= ENOUGH:
+            inside = torch.from_numpy((pairs == (expected, predicted)).all(1))
+            shares = _shares(relative[inside], shown)
+            found.append(
+                {"expected": expected, "predicted": predicted, "tests": count, "features": shares}
+            )
+    return found
+
+
+def _sentences(pairs: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """What more than half of the tests of a pair share, the surest first; the interval must be above a half."""
+    said = []
+    for pair in pairs:
+        for row in pair["features"]:
+            share, words = max(
+                ((row["rose"], row["up"]), (row["fell"], row["down"])),
+                key=lambda both: both[0]["hits"],
+            )
+            if share["low"] > 0.5:
+                names = f"{classes[pair['expected']]} → {classes[pair['predicted']]}"
+                span = f"{percent(share['low'])} to {percent(share['high'])}"
+                text = (
+                    f"In {share['hits']} of {share['total']} failures {names} ({percent(share['share'])}, "
+                    f"95\u00a0% interval {span}) {words}."
+                )
+                about = {name: pair[name] for name in ("expected", "predicted")}
+                said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})
+    return sorted(said, key=lambda one: -one["rate"]["low"])[:SENTENCES]
+
+
+def _carried(run: Run, rows: Int[np.ndarray, " t"]) -> list[dict[str, Any]] | None:
+    """For a generator's activations: the length of the change at each place, and its share of the whole (squared)."""
+    places = run.record.get("places") or []
+    widths = [place["width"] for place in places]
+    codes = (
+        run.findings.column("code").take(pa.array(rows)).to_pylist() if places and len(rows) else []
+    )
+    if not codes or codes[0] is None or len(codes[0]) != sum(widths):
+        return None
+    pieces = torch.split(torch.tensor(codes), widths, 1)
+    lengths = torch.stack([piece.norm(dim=1) for piece in pieces], 1)
+    shares = lengths.square() / lengths.square().sum(1, keepdim=True).clamp_min(1e-12)
+    return [
+        {
+            "place": place["number"],
+            "shape": place["shape"],
+            "length": float(lengths[:, i].median()),
+            "share": float(shares[:, i].mean()),
+        }
+        for i, place in enumerate(places)
+    ]
+
+
+# --- Where the model is weak: which classes it takes for which, and how often each class fails.
 
 CLASSES_SHOWN = 20
 """A matrix of more classes than this cannot be read: the ones with the most tests are shown."""
@@ -35,10 +196,17 @@ def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
     """Every expected → predicted pair that occurs, most tests first."""
     seeds: dict[tuple[int, int], list[str]] = defaultdict(list)
     rows = np.flatnonzero(sheet.label)
-    for row, expected, predicted in zip(rows.tolist(), sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()):
+    for row, expected, predicted in zip(
+        rows.tolist(), sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()
+    ):
         seeds[expected, predicted].append(sheet.seed[row])
     found = [
-        {"expected": expected, "predicted": predicted, "tests": len(names), "seeds": len(set(names))}
+        {
+            "expected": expected,
+            "predicted": predicted,
+            "tests": len(names),
+            "seeds": len(set(names)),
+        }
         for (expected, predicted), names in seeds.items()
     ]
     return sorted(found, key=lambda pair: (-pair["tests"], pair["expected"], pair["predicted"]))
@@ -54,7 +222,9 @@ def _shown(pairs: list[dict[str, Any]], count: int) -> list[int]:
     return sorted(int(label) for label in busiest if tests[label])
 
 
-def _per_class(sheet: Sheet, classes: tuple[str, ...], pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _per_class(
+    sheet: Sheet, classes: tuple[str, ...], pairs: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     seeds, findings = defaultdict(list), defaultdict(list)
     for row in sheet.seeds.values():
         seeds[row["label"]].append(row)
@@ -63,7 +233,7 @@ def _per_class(sheet: Sheet, classes: tuple[str, ...], pairs: list[dict[str, Any
     commonest = {pair["expected"]: pair for pair in reversed(pairs)}
     rows = []
     for label in range(len(classes)):
-        counts = funnel.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
+        counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
         steps = {name: counts[name] for name in ("seeds", "usable", "attempted")}
         rates = {name: rate(counts[name], counts["attempted"]) for name in ("failing", "confirmed")}
         taken = commonest.get(label)

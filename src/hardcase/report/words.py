@@ -1,14 +1,134 @@
-"""Numbers as people read them: every rate with its numerator, its denominator and its interval."""
+"""A run in columns and in words: numbers as people read them, and which findings are shown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hardcase.campaign import seconds
-from hardcase.funnel import interval
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from hardcase.campaign.record import seconds
+from hardcase.runs.results import Run
+from hardcase.statistics import interval
+
+# --- A run in columns: everything about its findings and seeds except the pictures, which nobody decodes until they are shown.
+
+_NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", "linf")
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Axis `t`: findings. `label`: the subject leaves the seed's label; only those enter the funnel."""
+
+    id: list[str]
+    seed: list[str]
+    kind: list[str]
+    label: Bool[np.ndarray, " t"]
+    expected: Int[np.ndarray, " t"]
+    predicted: Int[np.ndarray, " t"]
+    confidence: Float[np.ndarray, " t"]
+    queries: Int[np.ndarray, " t"]
+    distance: Float[np.ndarray, " t"]
+    l2: Float[np.ndarray, " t"]
+    linf: Float[np.ndarray, " t"]
+    seeds: dict[str, dict[str, Any]]
+    verdicts: Mapping[str, Mapping[str, Any]] | None
+
+    @staticmethod
+    def of(run: Run) -> Sheet:
+        table = run.findings
+        kind = table.column("kind").to_pylist()
+        return Sheet(
+            id=table.column("id").to_pylist(),
+            seed=table.column("seed").to_pylist(),
+            kind=kind,
+            label=np.array([word == "label" for word in kind], dtype=bool),
+            **{name: table.column(name).to_numpy() for name in _NUMBERS},
+            seeds={row["id"]: row for row in run.seeds.drop_columns(["image"]).to_pylist()},
+            verdicts=run.verdicts,
+        )
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def verdict(self, row: int) -> str | None:
+        """One word for what the judge said: confirmed, invalid, label lost, undecided; None where nobody judged."""
+        said = (self.verdicts or {}).get(self.id[row])
+        if said is None:
+            return None
+        if said["valid"] and said["label_kept"]:
+            return "confirmed"
+        if said["valid"] is False:
+            return "not valid"
+        return "label lost" if said["label_kept"] is False else "undecided"
+
+    def facts(self, row: int) -> dict[str, Any]:
+        """What the page says of one finding."""
+        seed = self.seeds.get(self.seed[row], {})
+        whole = {
+            name: int(getattr(self, name)[row]) for name in ("expected", "predicted", "queries")
+        }
+        real = {
+            name: float(getattr(self, name)[row])
+            for name in ("confidence", "distance", "l2", "linf")
+        }
+        return {
+            "id": self.id[row], "seed": self.seed[row], "kind": self.kind[row], **whole, **real,
+            "seed_confidence": seed.get("confidence"), "verdict": self.verdict(row),
+        }  # fmt: skip
+
+
+# --- Which of many tests are shown: something of everything, smallest changes first.
+
+
+def triples(sheet: Sheet, count: int) -> list[int]:
+    """One test of every distinct group of confirmed ones; until there are groups, spread over class pairs."""
+    rows = np.flatnonzero(sheet.label)
+    confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
+    if not confirmed:
+        return _whole(rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)])
+    rows, group = np.array(confirmed), _groups(sheet, confirmed)
+    return _whole(rows[spread(group, sheet.l2[rows], min(count, len(np.unique(group))))])
+
+
+def gallery(sheet: Sheet, count: int) -> list[int]:
+    """Tests of every class pair, shown in the order of their classes."""
+    rows = spread(_pair(sheet), sheet.l2, count)
+    return _whole(rows[np.lexsort((sheet.l2[rows], sheet.predicted[rows], sheet.expected[rows]))])
+
+
+def spread(
+    group: Int[np.ndarray, " t"], size: Float[np.ndarray, " t"], count: int
+) -> Int[np.ndarray, " s"]:
+    """At most `count` rows: the smallest of every group first, then the second smallest of each, and so on."""
+    order = np.lexsort((size, group))
+    place = np.arange(len(order))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = group[order][1:] != group[order][:-1]
+    rank = place - np.maximum.accumulate(np.where(first, place, 0)) if len(order) else place
+    return np.asarray(order[np.lexsort((size[order], rank))][:count])
+
+
+def _pair(sheet: Sheet) -> Int[np.ndarray, " t"]:
+    return np.asarray(sheet.expected.astype(np.int64) * 1_000_000 + sheet.predicted)
+
+
+def _groups(sheet: Sheet, rows: list[int]) -> Int[np.ndarray, " r"]:
+    """The judge's group of each row as a number; a row without one is a group of its own."""
+    names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in rows]
+    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([-1 - row if name is None else known[name] for row, name in zip(rows, names)])
+
+
+def _whole(rows: Int[np.ndarray, " r"]) -> list[int]:
+    return [int(row) for row in rows]
+
+
+# --- Numbers as people read them: every rate with its numerator, its denominator and its interval.
 
 Rate = dict[str, Any]
 MISSING = "–"
@@ -19,7 +139,13 @@ def rate(hits: int | None, total: int | None) -> Rate | None:
     if hits is None or total is None:
         return None
     low, high = interval(hits, total)
-    return {"hits": hits, "total": total, "share": hits / total if total else None, "low": low, "high": high}
+    return {
+        "hits": hits,
+        "total": total,
+        "share": hits / total if total else None,
+        "low": low,
+        "high": high,
+    }
 
 
 def share(value: Rate | None) -> str:

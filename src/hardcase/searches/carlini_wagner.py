@@ -37,7 +37,10 @@ class CarliniWagner:
         rows, count = look.live.nonzero().squeeze(1), int(state["step"])
         feedback, slope = look.gradient(state["z"][rows], rows)
         pull = (feedback.score < self.confidence) & feedback.looked
-        change = 2 * (feedback.z - state["seed"][rows]) - per_row(state["weight"][rows] * pull, slope) * slope
+        change = (
+            2 * (feedback.z - state["seed"][rows])
+            - per_row(state["weight"][rows] * pull, slope) * slope
+        )
         moved = self._adam(state, rows, change, count % self.steps + 1)
         z = state["z"].index_copy(0, rows, feedback.z - moved.pop("move"))
         hit = state["hit"].index_copy(0, rows, state["hit"][rows] | feedback.failed)

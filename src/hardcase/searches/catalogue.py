@@ -14,7 +14,11 @@ class SearchRow:
     needs: str
     where: str
     paper: str = ""
-    laws: tuple[str, ...] = ("state survives save and load", "same seed, same walk", "all seeds in one batch")
+    laws: tuple[str, ...] = (
+        "state survives save and load",
+        "same seed, same walk",
+        "all seeds in one batch",
+    )
 
 
 SEARCHES = {
@@ -45,7 +49,7 @@ SEARCHES = {
             name="crossing",
             summary="the shortest way into a near other class: race along few coordinates, shorten, halve to the boundary",
             needs="label",
-            where="crossing:Crossing",
+            where="boundary:Crossing",
         ),
         SearchRow(
             name="interpolation",
@@ -58,13 +62,13 @@ SEARCHES = {
             name="bisection",
             summary="the smallest share of near partners that reaches each other class, then what of it can be taken back",
             needs="label",
-            where="bisection:Bisection",
+            where="boundary:Bisection",
         ),
         SearchRow(
             name="pixel-genetic",
             summary="a population a seed: tournaments, uniform crossover and small mutations of pixels",
             needs="scores",
-            where="pixel_genetic:PixelGenetic",
+            where="genetic:PixelGenetic",
             paper="Xie et al., IJCAI 2019",
         ),
         SearchRow(
@@ -78,7 +82,7 @@ SEARCHES = {
             name="fan",
             summary="several gradient walks from every seed, each with an aim of its own",
             needs="gradients",
-            where="fan:Fan",
+            where="gradient:Fan",
             paper="Te Wei Lee, report, 2020",
         ),
         SearchRow(
@@ -92,7 +96,7 @@ SEARCHES = {
             name="exits",
             summary="random walks out of a class, halved to the border, and the class they enter there",
             needs="label",
-            where="exits:Exits",
+            where="boundary:Exits",
         ),
         SearchRow(
             name="hill-climbing",

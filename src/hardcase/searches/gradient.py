@@ -1,4 +1,4 @@
-"""Walks along the gradient of the score."""
+"""Searches along the gradient of the score: ascent, Adam, and several walks per seed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,108 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.searches import aims
 from hardcase.tensors import flat, per_row
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Aim, Look, Seeds, State
+
+# --- Adam on the code, uphill in the score, and from the first failure back toward the seed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamAscent:
+    """Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
+
+    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing side, and the seed is
+    finished. With 0 of them the campaign must stop seeds at their first failure.
+    """
+
+    stride: float = 0.01
+    first: float = 0.9
+    second: float = 0.999
+    retreat: int = 0
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        blank, none = torch.zeros_like(seeds.z), torch.zeros(len(seeds), device=seeds.z.device)
+        return {
+            "z": seeds.z.clone(),
+            "mean": blank,
+            "square": blank.clone(),
+            "start": seeds.z.clone(),
+            "low": none,
+            "high": none + torch.inf,
+            "halved": torch.zeros_like(seeds.y),
+            "step": torch.zeros(1, dtype=torch.int64),
+        }
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        back = state["high"].isfinite()
+        state = self._climb(state, look, (look.live & ~back).nonzero().squeeze(1))
+        return self._halve(state, look, (look.live & back).nonzero().squeeze(1))
+
+    def _climb(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+        if not len(rows):
+            return state
+        t = int(state["step"]) + 1
+        feedback, slope = look.gradient(state["z"][rows], rows)
+        mean = self.first * state["mean"][rows] + (1 - self.first) * slope
+        square = self.second * state["square"][rows] + (1 - self.second) * slope.square()
+        move = (mean / (1 - self.first**t)) / ((square / (1 - self.second**t)).sqrt() + 1e-8)
+        stays = per_row(feedback.failed, move)
+        z = torch.where(stays, feedback.z, feedback.z + self.stride * move)
+        return {
+            **state,
+            "z": state["z"].index_copy(0, rows, z),
+            "mean": state["mean"].index_copy(0, rows, mean),
+            "square": state["square"].index_copy(0, rows, square),
+            "high": state["high"].index_copy(0, rows, torch.where(feedback.failed, 1.0, torch.inf)),
+            "step": state["step"] + 1,
+        }
+
+    def _halve(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+        """`low` and `high` are shares of the way from the seed to its first failure; it fails at `high`."""
+        if not len(rows):
+            return state
+        low, high, start = state["low"][rows], state["high"][rows], state["start"][rows]
+        share = (low + high) / 2
+        fails = look(start + per_row(share, start) * (state["z"][rows] - start), rows).failed
+        halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
+        look.retire(rows[halved[rows] >= self.retreat])
+        return {
+            **state,
+            "low": state["low"].index_copy(0, rows, torch.where(fails, low, share)),
+            "high": state["high"].index_copy(0, rows, torch.where(fails, share, high)),
+            "halved": halved,
+        }
+
+
+# --- What guides asked for, kept in a search's state: which walk follows which aim.
+
+PREFIX = "aim/"
+
+
+def held(state: State, rows: Int[Tensor, " m"]) -> Aim:
+    """The aims that these rows follow."""
+    return {
+        name.removeprefix(PREFIX): value[rows]
+        for name, value in state.items()
+        if name.startswith(PREFIX)
+    }
+
+
+def keep(state: State, rows: Int[Tensor, " m"], aim: Aim, count: int) -> State:
+    """`state` with the aims of these rows, out of `count`, replaced."""
+    kept = dict(state)
+    for name, value in aim.items():
+        table = state.get(PREFIX + name)
+        if table is None or table.shape[1:] != value.shape[1:]:
+            table = torch.zeros(count, *value.shape[1:], dtype=value.dtype, device=value.device)
+        kept[PREFIX + name] = table.index_copy(0, rows, value)
+    return kept
+
+
+# --- Walks along the gradient of the score.
 
 Direction = Callable[[Tensor], Tensor]
 Shape = Callable[[Tensor, torch.Generator], Tensor]
@@ -45,8 +142,13 @@ class Square:
         inside = torch.ones(1, dtype=torch.bool, device=move.device)
         for axis in (2, 3):
             room = max(1, move.shape[axis] - self.size + 1)
-            first = per_row(torch.randint(room, (len(move),), generator=rng, device=rng.device).to(move.device), move)
-            place = torch.arange(move.shape[axis], device=move.device).reshape(-1, *[1] * (3 - axis))
+            first = per_row(
+                torch.randint(room, (len(move),), generator=rng, device=rng.device).to(move.device),
+                move,
+            )
+            place = torch.arange(move.shape[axis], device=move.device).reshape(
+                -1, *[1] * (3 - axis)
+            )
             inside = inside & (place >= first) & (place < first + self.size)
         darker = per_row(flat(move * inside).sum(1) < 0, move)
         return -(inside & darker).to(move.dtype).expand_as(move)
@@ -78,9 +180,84 @@ class GradientAscent:
     def step(self, state: State, look: Look, rng: torch.Generator) -> State:
         rows, count = look.live.nonzero().squeeze(1), int(state["step"])
         if count == 0 or (self.renew and count % self.renew == 0):
-            asked = look.choose(rows, aims.held(state, rows) if count else None)
-            state = aims.keep(state, rows, asked, len(state["z"]))
-        feedback, slope = look.gradient(state["z"][rows], rows, aims.held(state, rows))
+            asked = look.choose(rows, held(state, rows) if count else None)
+            state = keep(state, rows, asked, len(state["z"]))
+        feedback, slope = look.gradient(state["z"][rows], rows, held(state, rows))
         move = self.shape(self.direction(slope), rng)
         z = state["z"].index_copy(0, rows, feedback.z + self.stride * move)
         return {**state, "z": z, "step": state["step"] + 1}
+
+
+# --- Several gradient walks from every seed, each with an aim of its own: one for every unit, filter or layer, as MaXplore goes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fan:
+    """`walks` walks of `steps` steps from each seed, `width` of them at a time; a walk that fails stops if `stop`.
+
+    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number: guides that `follow` are told
+    ``walk`` and ``row``, and so is every look.
+    """
+
+    walks: int
+    stride: float
+    steps: int
+    direction: Direction = raw
+    width: int = 16
+    stop: bool = True
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        width, count = min(self.width, self.walks), torch.zeros(1, dtype=torch.int64)
+        return {
+            "seed": seeds.z.clone(),
+            "z": seeds.z.repeat_interleave(width, 0),
+            "stopped": torch.zeros(len(seeds) * width, dtype=torch.bool, device=seeds.z.device),
+            "wave": count - 1,
+            "step": count,
+        }
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        if int(state["wave"]) < 0:
+            rows = look.live.nonzero().squeeze(1)
+            look(state["seed"][rows], rows, {"row": rows})
+            return self._next_wave(state, look)
+        places, rows = self._walking(state, look)
+        z, aim = (
+            state["z"][places],
+            {**held(state, places), "row": rows, "walk": self._number(state, places)},
+        )
+        if int(state["step"]) == self.steps:
+            look(z, rows, aim)
+            return self._next_wave(state, look)
+        feedback, slope = look.gradient(z, rows, aim)
+        moved = state["z"].index_copy(0, places, feedback.z + self.stride * self.direction(slope))
+        stopped = state["stopped"].index_copy(0, places, feedback.failed & self.stop)
+        return {**state, "z": moved, "stopped": stopped, "step": state["step"] + 1}
+
+    def _walking(self, state: State, look: Look) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        """The places in the table of walks that still go on, and the seeds they belong to."""
+        width = len(state["z"]) // len(state["seed"])
+        place = torch.arange(len(state["z"]), device=state["z"].device)
+        exists = place % width + int(state["wave"]) * width < self.walks
+        going = look.live[place // width] & ~state["stopped"] & exists
+        return place[going], (place // width)[going]
+
+    def _next_wave(self, state: State, look: Look) -> State:
+        width = len(state["z"]) // len(state["seed"])
+        state = {
+            **state,
+            "z": state["seed"].repeat_interleave(width, 0),
+            "stopped": torch.zeros_like(state["stopped"]),
+            "wave": state["wave"] + 1,
+            "step": torch.zeros_like(state["step"]),
+        }
+        if int(state["wave"]) * width >= self.walks:
+            look.retire(look.live.nonzero().squeeze(1))
+            return state
+        places, rows = self._walking(state, look)
+        asked = look.choose(rows, {"walk": self._number(state, places), "row": rows})
+        return keep(state, places, asked, len(state["z"]))
+
+    def _number(self, state: State, places: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+        width = len(state["z"]) // len(state["seed"])
+        return places % width + int(state["wave"]) * width

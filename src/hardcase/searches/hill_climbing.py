@@ -41,14 +41,19 @@ class HillClimbing:
     def step(self, state: State, look: Look, rng: torch.Generator) -> State:
         rows, turn, width = look.live.nonzero().squeeze(1), int(state["turn"]), state["z"].shape[1]
         z = state["z"][rows]
-        move = torch.randn(len(state["z"]), generator=rng, device=z.device)[rows] * state["stride"][rows]
+        move = (
+            torch.randn(len(state["z"]), generator=rng, device=z.device)[rows]
+            * state["stride"][rows]
+        )
         if turn:
             place = torch.zeros(width, dtype=torch.bool, device=z.device)
             place[(turn - 1) % width] = True
             z = torch.where(place, z + move[:, None], z)
         feedback = look(z.reshape(-1, *state["shape"].tolist()), rows)
         better = feedback.score > state["score"][rows]
-        state = self._keep(state, rows, flat(feedback.z), feedback.score, better, move.abs() if turn else move * 0)
+        state = self._keep(
+            state, rows, flat(feedback.z), feedback.score, better, move.abs() if turn else move * 0
+        )
         if turn and turn % width == 0:
             state = self._adapted(state, width)
         if turn >= self.passes * width:
@@ -56,7 +61,13 @@ class HillClimbing:
         return {**state, "turn": state["turn"] + 1}
 
     def _keep(
-        self, state: State, rows: Int[Tensor, " r"], z: Tensor, score: Tensor, better: Tensor, size: Tensor
+        self,
+        state: State,
+        rows: Int[Tensor, " r"],
+        z: Tensor,
+        score: Tensor,
+        better: Tensor,
+        size: Tensor,
     ) -> State:
         won = rows[better]
         return {

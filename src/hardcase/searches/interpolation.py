@@ -44,15 +44,20 @@ class Interpolation:
         code = (1 - self.mix) * state["z"][own] + self.mix * self.partners.take(partner[there])
         look(code, own)
         look.retire(rows[~there.all(1)])
-        return {**state, "next": state["next"].index_add(0, rows, torch.full_like(rows, self.width))}
+        return {
+            **state,
+            "next": state["next"].index_add(0, rows, torch.full_like(rows, self.width)),
+        }
 
 
-def _others(partners: Partners, y: Int[Tensor, " r"], place: Int[Tensor, "r w"]) -> tuple[Tensor, Tensor]:
+def _others(
+    partners: Partners, y: Int[Tensor, " r"], place: Int[Tensor, "r w"]
+) -> tuple[Tensor, Tensor]:
     """The partners at these places of each seed's own list, and which places exist."""
     lists = partners.by_class
     longest = max(len(rows) for rows in lists)
-    table = torch.stack([torch.nn.functional.pad(rows, (0, longest - len(rows)), value=-1) for rows in lists]).to(
-        y.device
-    )
+    table = torch.stack(
+        [torch.nn.functional.pad(rows, (0, longest - len(rows)), value=-1) for rows in lists]
+    ).to(y.device)
     partner = table[y[:, None], place.clamp_max(longest - 1)]
     return partner, (partner >= 0) & (place < longest)

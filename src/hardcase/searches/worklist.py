@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.searches import aims
+from hardcase.searches import gradient
 from hardcase.searches.gradient import Direction, raw
 from hardcase.tensors import flat, per_row
 from hardcase.types import Aim, Feedback, Look, Seeds, State
@@ -45,7 +45,9 @@ class Worklist:
             "seed": seeds.z.clone(),
             "length": flat(seeds.z).norm(dim=1),
             "z": seeds.z.clone(),
-            "queue": torch.zeros(len(seeds), self.capacity, *seeds.z.shape[1:], device=seeds.z.device),
+            "queue": torch.zeros(
+                len(seeds), self.capacity, *seeds.z.shape[1:], device=seeds.z.device
+            ),
             "first": count,
             "size": count.clone(),
             "entries": count.clone(),
@@ -59,11 +61,20 @@ class Worklist:
         if phase == 0:
             state = self._next_entry(state, look)
         rows = look.live.nonzero().squeeze(1)
-        seen = (state["entries"][rows] > 1) | self.peek if phase == 0 else torch.zeros_like(rows, dtype=torch.bool)
-        z, aim = state["z"][rows], {**aims.held(state, rows), "row": rows, "seen": seen}
+        seen = (
+            (state["entries"][rows] > 1) | self.peek
+            if phase == 0
+            else torch.zeros_like(rows, dtype=torch.bool)
+        )
+        z, aim = state["z"][rows], {**gradient.held(state, rows), "row": rows, "seen": seen}
         if phase < self.steps:
             feedback, slope = look.gradient(z, rows, aim)
-            state = {**state, "z": state["z"].index_copy(0, rows, feedback.z + self.stride * self.direction(slope))}
+            state = {
+                **state,
+                "z": state["z"].index_copy(
+                    0, rows, feedback.z + self.stride * self.direction(slope)
+                ),
+            }
         else:
             feedback = look(z, rows, aim)
         state = self._join(state, rows, feedback) if phase else state
@@ -77,7 +88,11 @@ class Worklist:
             over = empty & (state["entries"][rows] > 0)
             look.retire(rows[over])
             rows, empty = rows[~over], empty[~over]
-        z = torch.where(per_row(empty, state["z"]), state["seed"][rows], state["queue"][rows, state["first"][rows]])
+        z = torch.where(
+            per_row(empty, state["z"]),
+            state["seed"][rows],
+            state["queue"][rows, state["first"][rows]],
+        )
         taken = (~empty).long()
         state = {
             **state,
@@ -87,26 +102,43 @@ class Worklist:
             "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
         }
         if self.peek and len(rows):
-            look(z, rows, {**aims.held(state, rows), "row": rows, "seen": state["entries"][rows] > 1})
+            look(
+                z,
+                rows,
+                {**gradient.held(state, rows), "row": rows, "seen": state["entries"][rows] > 1},
+            )
         return self._aim(state, look, rows, empty)
 
-    def _aim(self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]) -> State:
+    def _aim(
+        self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
+    ) -> State:
         """New aims: chosen afresh where a list starts, chosen in the light of the last one where it goes on."""
         for some, following in ((rows[fresh], False), (rows[~fresh], True)):
             if len(some):
-                before: Aim | None = {**aims.held(state, some), "row": some} if following else None
-                state = aims.keep(state, some, look.choose(some, before), len(state["z"]))
+                before: Aim | None = (
+                    {**gradient.held(state, some), "row": some} if following else None
+                )
+                state = gradient.keep(state, some, look.choose(some, before), len(state["z"]))
         return state
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
         """Append copies of the candidates that are new and near; a full list takes no more."""
         seed, size = state["seed"][rows], state["size"][rows]
         near = flat(feedback.z - seed).norm(dim=1) < self.radius * state["length"][rows]
-        new = feedback.looked & near & (feedback.gain > self._asked(state, rows)) & (size < self.capacity)
+        new = (
+            feedback.looked
+            & near
+            & (feedback.gain > self._asked(state, rows))
+            & (size < self.capacity)
+        )
         slot = (state["first"][rows] + size) % self.capacity
         state["queue"][rows[new], slot[new]] = feedback.z[new]
         return {**state, "size": state["size"].index_add(0, rows, new.long())}
 
     def _asked(self, state: Mapping[str, Tensor], rows: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-        before = {"none": 0 * rows, "entries": state["entries"][rows] - 1, "seeds": state["number"][rows]}
+        before = {
+            "none": 0 * rows,
+            "entries": state["entries"][rows] - 1,
+            "seeds": state["number"][rows],
+        }
         return self.gain / (1 + before[self.decay])

@@ -79,7 +79,9 @@ class Activations:
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return torch.zeros(len(x), sum(place.width for place in self.places), device=x.device), {"class": y.clone()}
+        return torch.zeros(len(x), sum(place.width for place in self.places), device=x.device), {
+            "class": y.clone()
+        }
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         if "latent" not in origin.context:
@@ -89,7 +91,11 @@ class Activations:
             )
         moved = dict(zip((place.number for place in self.places), self._pieces(pad_rows(z))))
         latent, label = pad_rows(origin.context["latent"]), pad_rows(origin.context["class"])
-        walk = partial(_sparing_walk, self.generator) if self.sparing and z.requires_grad else self.generator.walk
+        walk = (
+            partial(_sparing_walk, self.generator)
+            if self.sparing and z.requires_grad
+            else self.generator.walk
+        )
         image = walk(latent, label, lambda number, h: h + moved[number] if number in moved else h)
         return image[: len(z)]
 
@@ -107,10 +113,15 @@ class Activations:
 
     def _pieces(self, z: Float[Tensor, "m d"]) -> list[Tensor]:
         parts = torch.split(z, [place.width for place in self.places], dim=1)
-        return [place.spread * part.reshape(len(z), *place.shape) for place, part in zip(self.places, parts)]
+        return [
+            place.spread * part.reshape(len(z), *place.shape)
+            for place, part in zip(self.places, parts)
+        ]
 
 
-def _sparing_walk(generator: Staged, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet) -> Tensor:
+def _sparing_walk(
+    generator: Staged, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
+) -> Tensor:
     """As `walk`, but only what lies between stages is held (T. Chen et al., "Training deep nets with sublinear memory cost",
     2016); of a generator that is not made of stages nothing is."""
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
@@ -121,13 +132,17 @@ def _sparing_walk(generator: Staged, z: Float[Tensor, "m d"], y: Int[Tensor, " m
     return z
 
 
-def early_places(generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10) -> tuple[Place, ...]:
+def early_places(
+    generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10
+) -> tuple[Place, ...]:
     """The places `numbers` (by default the generator's early ones), their spread measured on samples of every class."""
     wanted = generator.early if numbers is None else tuple(numbers)
     parameter = next(generator.parameters(), None) if isinstance(generator, nn.Module) else None
     device = torch.device("cpu") if parameter is None else parameter.device
     label = torch.arange(64, device=device) % classes
-    latent = torch.randn(64, generator.latent, generator=stream(0, "places", device=device), device=device)
+    latent = torch.randn(
+        64, generator.latent, generator=stream(0, "places", device=device), device=device
+    )
     found = dict[int, Place]()
 
     def note(number: int, features: Tensor) -> Tensor:
@@ -138,5 +153,8 @@ def early_places(generator: Staged, numbers: Sequence[int] | None = None, classe
         generator.walk(latent, label, note)
     for number in wanted:
         if number not in found:
-            raise Problem(f"the generator has no place {number}.", f"places: {', '.join(map(str, sorted(found)))}")
+            raise Problem(
+                f"the generator has no place {number}.",
+                f"places: {', '.join(map(str, sorted(found)))}",
+            )
     return tuple(found[number] for number in sorted(wanted))

@@ -1,4 +1,4 @@
-"""Pixel space: the code is the image itself, kept inside a norm ball around its seed."""
+"""Pixel space: the code is the image itself, inside a norm ball or under a physical constraint."""
 
 from __future__ import annotations
 
@@ -7,11 +7,164 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.errors import Problem
 from hardcase.tensors import flat, per_row
 from hardcase.types import Seeds
+
+# --- Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle, small black squares.
+#
+# They are the domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so that any method can move in
+# them: a step in any direction is pulled back to the nearest picture that the constraint allows.
+
+
+@dataclass(frozen=True, slots=True)
+class Unclipped:
+    """Pixels without a bound: the walk may leave [0, 1], though every picture that is looked at is clipped."""
+
+    name: str = "unclipped pixels"
+    keeps_code: bool = False
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return x.clone(), {}
+
+    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return z
+
+    def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return z
+
+    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
+        return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """The whole picture evenly brighter or darker, by at most `most`. The code may leave [0, 1]; pictures are clipped."""
+
+    most: float = 1.0
+    name: str = "light"
+    keeps_code: bool = False
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return x.clone(), {}
+
+    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return z
+
+    def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return origin.z + per_row(self._shift(z, origin), z)
+
+    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
+        return self._shift(z, origin).abs()
+
+    def _shift(self, z: Tensor, origin: Seeds) -> Float[Tensor, " m"]:
+        return flat(z - origin.z).mean(1).clamp(-self.most, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Occlusion:
+    """One rectangle of `size` (height, width) with free content. It lies at `place` (top, left), or anywhere, seed by seed."""
+
+    size: tuple[int, int] = (10, 10)
+    place: tuple[int, int] | None = None
+    clip: bool = True
+    name: str = "occlusion"
+    keeps_code: bool = False
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        _fits(self.size, self.place, x)
+        corner = _corners(x, self.size, 1, rng)[:, 0]
+        if self.place is not None:
+            corner = torch.tensor(self.place, device=x.device).expand(len(x), 2)
+        return x.clone(), {
+            "box": torch.cat(
+                [corner, torch.tensor(self.size, device=x.device).expand(len(x), 2)], 1
+            )
+        }
+
+    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return z
+
+    def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        box = origin.context["box"]
+        inside = _inside(box[:, None, :2], box[:, None, 2:], z)
+        return torch.where(inside, z.clamp(0, 1) if self.clip else z, origin.z)
+
+    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
+        return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """`count` squares of `size` pixels, placed at random for each seed, inside which pixels may only grow darker: dirt."""
+
+    size: int = 6
+    count: int = 8
+    name: str = "blackout"
+    keeps_code: bool = False
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        _fits((self.size, self.size), None, x)
+        return x.clone(), {"squares": _corners(x, (self.size, self.size), self.count, rng)}
+
+    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return z
+
+    def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        squares = origin.context["squares"]
+        inside = _inside(squares, torch.full_like(squares, self.size), z)
+        return torch.where(inside, torch.minimum(z, origin.z).clamp(0, 1), origin.z)
+
+    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
+        return flat(z - origin.x).square().sum(1).sqrt()
+
+
+def _corners(
+    x: Tensor, size: tuple[int, int], count: int, rng: torch.Generator
+) -> Int[Tensor, "n k 2"]:
+    """Top left corners of `count` random rectangles that lie inside the picture."""
+    room = (x.shape[2] - size[0] + 1, x.shape[3] - size[1] + 1)
+    drawn = [
+        torch.randint(side, (len(x), count), generator=rng, device=rng.device) for side in room
+    ]
+    return torch.stack(drawn, 2).to(x.device)
+
+
+def _inside(
+    corner: Int[Tensor, "m k 2"], size: Int[Tensor, "m k 2"], like: Tensor
+) -> Bool[Tensor, "m 1 h w"]:
+    """Which pixels lie in one of the rectangles."""
+    down, right = (torch.arange(side, device=like.device) for side in like.shape[2:])
+    rows, columns = (
+        (axis >= corner[..., i, None]) & (axis < (corner + size)[..., i, None])
+        for i, axis in enumerate((down, right))
+    )
+    return (rows[..., :, None] & columns[..., None, :]).any(1)[:, None]
+
+
+def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> None:
+    height, width = x.shape[2:]
+    top, left = place or (0, 0)
+    if min(size) < 1 or min(top, left) < 0 or top + size[0] > height or left + size[1] > width:
+        where = f" at {top}, {left}" if place else ""
+        raise Problem(
+            f"a rectangle of {size[0]}x{size[1]} pixels{where} does not fit into pictures of {height}x{width}.",
+            fix="a smaller size",
+        )
+
+
+# --- Pixel space: the code is the image itself, kept inside a norm ball around its seed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +192,9 @@ class L2:
             return z
         change = z - centre
         length = per_row(self.size(change), change)
-        return torch.where(length > self.radius, centre + change * (self.radius / length.clamp_min(1e-12)), z)
+        return torch.where(
+            length > self.radius, centre + change * (self.radius / length.clamp_min(1e-12)), z
+        )
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
         return flat(change).square().sum(1).sqrt()

@@ -1,19 +1,242 @@
-"""Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number, curves over queries."""
+"""Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
+import torch
+from markupsafe import Markup, escape
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.results import Run
-from hardcase.suite.pairing import correct, median, pair, share
-from hardcase.suite.survival import survival
-from hardcase.suite.tried import Tried
+from hardcase.report import charts, words
+from hardcase.report.content import plain
+from hardcase.report.page import HERE as REPORT
+from hardcase.runs.results import Run
+from hardcase.statistics import interval
+
+# --- One run seed by seed, as comparisons need it.
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the nearest test of each."""
+
+    name: str
+    run: Run
+    failing: dict[str, bool]
+    confirmed: dict[str, bool] | None
+    first: dict[str, float]
+    spent: dict[str, float]
+    nearest: dict[str, float]
+
+    @staticmethod
+    def of(run: Run, name: str) -> Tried:
+        seeds = run.seeds.select(["id", "status", "looked", "queries"]).to_pylist()
+        tried = {
+            row["id"]: float(row["queries"])
+            for row in seeds
+            if row["status"] in ("done", "out of time") and row["looked"]
+        }
+        rows = [
+            row for row in run.findings.select(["id", "seed", "kind", "queries", "l2"]).to_pylist()
+            if row["kind"] == "label" and row["seed"] in tried
+        ]  # fmt: skip
+        said, seen = run.verdicts, {row["seed"] for row in rows}
+        good = (
+            None
+            if said is None
+            else {row["seed"] for row in rows if _confirmed(said.get(row["id"], {}))}
+        )
+        return Tried(
+            name,
+            run,
+            failing={seed: seed in seen for seed in tried},
+            confirmed=None if good is None else {seed: seed in good for seed in tried},
+            first=_least(tried, rows, "queries"),
+            spent=tried,
+            nearest={
+                seed: value
+                for seed, value in _least(tried, rows, "l2").items()
+                if math.isfinite(value)
+            },
+        )
+
+
+def _least(
+    tried: dict[str, float], rows: Sequence[dict[str, Any]], column: str
+) -> dict[str, float]:
+    least = dict.fromkeys(tried, math.inf)
+    for row in rows:
+        least[row["seed"]] = min(least[row["seed"]], float(row[column]))
+    return least
+
+
+def _confirmed(said: dict[str, Any]) -> bool:
+    return bool(said.get("valid") and said.get("label_kept"))
+
+
+# --- Two runs against each other: a test for each question, effect sizes, intervals by resampling.
+
+OUTCOMES = ("failing", "confirmed")
+"""What a seed may come to; `confirmed` only where both runs were judged."""
+Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
+
+
+def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
+    """Tests of two runs: on seeds that both attempted where values are paired, on all tests where they are not."""
+    shared = [seed for seed in a.failing if seed in b.failing]
+    tests = [
+        _outcome(name, a, b, shared, rng)
+        for name in OUTCOMES
+        if shared and (name == "failing" or (a.confirmed is not None and b.confirmed is not None))
+    ]
+    if shared:
+        limit = max(max(a.spent.values()), max(b.spent.values()))
+        cost = [[min(sheet.first[seed], limit) for seed in shared] for sheet in (a, b)]
+        tests.append(
+            _numbers(
+                "queries to the first failing test",
+                cost,
+                statistics.wilcoxon,
+                "paired seeds; never failing counts as the largest cost",
+                rng,
+            )
+        )
+    near = [list(sheet.nearest.values()) for sheet in (a, b)]
+    if all(near):
+        tests.append(
+            _numbers(
+                "L2 of the nearest test of a failing seed",
+                near,
+                statistics.mann_whitney,
+                "not paired",
+                rng,
+            )
+        )
+    return {"first": a.name, "second": b.name, "shared_seeds": len(shared), "tests": tests}
+
+
+def _outcome(
+    name: str, a: Tried, b: Tried, shared: Sequence[str], rng: torch.Generator
+) -> dict[str, Any]:
+    """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
+    said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
+    one, two = (torch.tensor(values, dtype=torch.float64) for values in said)
+    gap = (
+        statistics.bootstrap(lambda x, y: x.mean(-1) - y.mean(-1), (one, two), rng=rng)
+        if len(shared) > 1
+        else None
+    )
+    only = [int(((one > two) if first else (two > one)).sum()) for first in (True, False)]
+    return {
+        "what": f"seeds with a {name} test",
+        "test": "McNemar",
+        "how": "paired seeds",
+        "first": share(int(one.sum()), len(shared)),
+        "second": share(int(two.sum()), len(shared)),
+        "only": only,
+        "difference": None
+        if gap is None
+        else {"value": gap.value, "low": gap.low, "high": gap.high},
+        "p": statistics.mcnemar(*only).p,
+    }
+
+
+def _numbers(
+    what: str,
+    values: Sequence[Sequence[float]],
+    test: Compared,
+    how: str,
+    rng: torch.Generator,
+) -> dict[str, Any]:
+    one, two = values
+    delta = statistics.cliffs_delta(one, two)
+    return {
+        "what": what,
+        "test": "Wilcoxon signed-rank" if test is statistics.wilcoxon else "Mann-Whitney",
+        "how": how,
+        "first": median(one, rng),
+        "second": median(two, rng),
+        "a12": statistics.a12(one, two),
+        "cliffs_delta": delta,
+        "magnitude": statistics.magnitude(delta),
+        "p": test(one, two).p,
+    }
+
+
+def correct(pairs: Sequence[dict[str, Any]]) -> None:
+    """Holm's correction over every test of the page."""
+    tests = [test for pair in pairs for test in pair["tests"]]
+    for test, corrected in zip(tests, statistics.holm([test["p"] for test in tests])):
+        test["p_holm"] = corrected
+
+
+def median(values: Sequence[float], rng: torch.Generator | None = None) -> dict[str, Any] | None:
+    """The median, with a bootstrap interval if `rng` is given and there are values enough."""
+    if not values:
+        return None
+    middle = float(torch.tensor(values, dtype=torch.float64).median())
+    if rng is None or len(values) < 2:
+        return {"median": middle, "count": len(values)}
+    ends = statistics.bootstrap(_middle_pair, (values,), rng=rng, repeats=500)
+    return {"median": middle, "low": ends.low, "high": ends.high, "count": len(values)}
+
+
+def _middle_pair(sample: Tensor) -> Tensor:
+    return sample.median(-1).values
+
+
+def share(hits: int, total: int) -> dict[str, Any]:
+    low, high = interval(hits, total)
+    return {
+        "hits": hits,
+        "total": total,
+        "share": hits / total if total else None,
+        "low": low,
+        "high": high,
+    }
+
+
+# --- How many seeds are still without a failing test after so many queries (E. Kaplan, P. Meier, 1958).
+
+POINTS = 200
+"""A curve is kept at no more points than these."""
+
+
+def survival(first: Sequence[float], spent: Sequence[float]) -> list[dict[str, float]]:
+    """The estimate at every query count at which a seed first failed; seeds that never did leave when they were given up.
+
+    `first`: queries at the first failing test of each seed (inf: none); `spent`: all queries of each seed.
+    """
+    ends = sorted((min(when, total), math.isfinite(when)) for when, total in zip(first, spent))
+    alive, left, curve = 1.0, len(ends), [{"queries": 0.0, "alive": 1.0}]
+    for at, group in groupby(ends, key=lambda end: end[0]):
+        failed = [hit for _, hit in group]
+        alive *= 1 - sum(failed) / left
+        left -= len(failed)
+        if any(failed) or not left:
+            curve.append({"queries": at, "alive": alive})
+    return _thin(curve)
+
+
+def _thin(curve: list[dict[str, float]]) -> list[dict[str, float]]:
+    if len(curve) <= POINTS:
+        return curve
+    stride = (len(curve) - 1) / (POINTS - 1)
+    return [curve[round(i * stride)] for i in range(POINTS)]
+
+
+# --- Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number, curves over queries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +247,6 @@ class Comparison:
 
     def report(self, page: str | Path = "compare.html") -> Path:
         """Write the page and, beside it, its JSON twin."""
-        from hardcase.suite.comparison import write
 
         return write(self.table, Path(page))
 
@@ -38,8 +260,13 @@ def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
     same, differ = _alike(runs)
     if "classes" in differ or "image" in differ:
         what = "classes" if "classes" in differ else "image size"
-        raise Problem(f"these runs do not have the same {what}; they cannot be compared.", fix="runs on the same data")
-    pairs = [pair(a, b, stream(seed, "compare", a.name, b.name)) for a, b in combinations(sheets, 2)]
+        raise Problem(
+            f"these runs do not have the same {what}; they cannot be compared.",
+            fix="runs on the same data",
+        )
+    pairs = [
+        pair(a, b, stream(seed, "compare", a.name, b.name)) for a, b in combinations(sheets, 2)
+    ]
     correct(pairs)
     table = {
         "runs": [_described(sheet) for sheet in sheets],
@@ -58,7 +285,11 @@ def _names(runs: Sequence[Run]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     longer = [str(run.folder) for run in runs]
-    return longer if len(set(longer)) == len(longer) else [f"{name} ({i})" for i, name in enumerate(longer, 1)]
+    return (
+        longer
+        if len(set(longer)) == len(longer)
+        else [f"{name} ({i})" for i, name in enumerate(longer, 1)]
+    )
 
 
 def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
@@ -82,8 +313,8 @@ def _budget(run: Run) -> tuple[tuple[str, Any], ...]:
 
 
 def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
-    words = {"image": "image size", "complete": "completeness"}
-    told = [words.get(name, name) for name in differ]
+    known = {"image": "image size", "complete": "completeness"}
+    told = [known.get(name, name) for name in differ]
     if not told:
         return "The runs share model, data, seeds, budget and judge."
     care = (
@@ -98,12 +329,117 @@ def _described(sheet: Tried) -> dict[str, Any]:
     record, total = sheet.run.record, len(sheet.failing)
     return {
         "name": sheet.name,
-        **{name: record.get(name) for name in ("method", "model", "data", "seed", "budget", "complete")},
+        **{
+            name: record.get(name)
+            for name in ("method", "model", "data", "seed", "budget", "complete")
+        },
         "attempted": total,
         "queries": sum(sheet.spent.values()),
         "failing": share(sum(sheet.failing.values()), total),
-        "confirmed": None if sheet.confirmed is None else share(sum(sheet.confirmed.values()), total),
+        "confirmed": None
+        if sheet.confirmed is None
+        else share(sum(sheet.confirmed.values()), total),
         "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
         "l2": median(list(sheet.nearest.values())),
-        "survival": survival([sheet.first[seed] for seed in sheet.first], [sheet.spent[seed] for seed in sheet.first]),
+        "survival": survival(
+            [sheet.first[seed] for seed in sheet.first], [sheet.spent[seed] for seed in sheet.first]
+        ),
     }
+
+
+# --- The page of a comparison, and the same numbers as JSON.
+
+HERE = Path(__file__).parent
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 260, 46, 120, 14, 42
+
+
+def write(table: Mapping[str, Any], page: Path) -> Path:
+    """Write `page` and, beside it, its JSON twin."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {name: getattr(words, name) for name in ("share", "number", "decimal")}
+    environment.filters |= {
+        "limits": words.budget,
+        "middle": _middle,
+        "effect": _effect,
+        "small": _small,
+    }
+    style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
+    html = environment.get_template("comparison.html").render(
+        table=plain(table), style=style, curves=curves(table["runs"])
+    )
+    write_atomically(
+        page.with_suffix(".json"), json.dumps(plain(table), indent=1, allow_nan=False).encode()
+    )
+    return write_atomically(page, html.encode())
+
+
+def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
+    """A falling staircase for every run, named at its end."""
+    marks = charts.ticks(
+        max((point["queries"] for run in runs for point in run["survival"]), default=1)
+    )
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    parts = [
+        _level(bottom - (bottom - TOP) * value, f"{value:.0%}") for value in (0, 0.25, 0.5, 0.75, 1)
+    ]
+    parts += [
+        f'<text class="tick" x="{LEFT + (right - LEFT) * value / marks[-1]:.1f}" y="{bottom + 16}" text-anchor="middle">'
+        f"{value:,g}</text>"
+        for value in marks
+    ]
+    for number, run in enumerate(runs):
+        points = [
+            (
+                LEFT + (right - LEFT) * point["queries"] / marks[-1],
+                bottom - (bottom - TOP) * point["alive"],
+            )
+            for point in run["survival"]
+        ]
+        line = f"M{points[0][0]:.1f} {points[0][1]:.1f}" + "".join(
+            f"H{x:.1f}V{y:.1f}" for x, y in points[1:]
+        )
+        parts.append(f'<path class="line c{number % 4}" d="{line}"/>')
+        x, y = points[-1]
+        parts.append(
+            f'<text class="name" x="{x + 5:.1f}" y="{y + 4 - 12 * (number % 2):.1f}">{escape(run["name"])}</text>'
+        )
+    parts.append(
+        f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 4}" text-anchor="middle">queries of a seed</text>'
+    )
+    label = "Share of attempted seeds without a failing test over queries, a line for each run"
+    return Markup(  # every text above is escaped
+        f'<svg class="chart curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+def _level(y: float, text: str) -> str:
+    return (
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="tick" x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>'
+    )
+
+
+def _middle(side: Mapping[str, Any] | None) -> str:
+    """A median with its interval."""
+    if side is None:
+        return words.MISSING
+    ends = f" ({side['low']:.4g} to {side['high']:.4g})" if "low" in side else ""
+    return f"median {side['median']:.4g}{ends} of {side['count']}"
+
+
+def _effect(test: Mapping[str, Any]) -> str:
+    if "a12" in test:
+        return f"A12 {test['a12']:.2f}, Cliff’s delta {test['cliffs_delta']:+.2f} ({test['magnitude']})"
+    gap = test["difference"]
+    only = f"only first {test['only'][0]}, only second {test['only'][1]}"
+    if gap is None:
+        return only
+    return f"difference {gap['value']:+.1%} ({gap['low']:+.1%} to {gap['high']:+.1%}); {only}"
+
+
+def _small(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,4 +1,4 @@
-"""The found tests as a data set of their own, under the labels they should have had."""
+"""The findings as a data set of their own, or as an entry of a tracking store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,26 @@ import numpy as np
 import pyarrow as pa
 
 from hardcase.cache import make_folder, write_atomically
-from hardcase.data.records import natural
+from hardcase.data.own import natural
 from hardcase.errors import Problem, choice
-from hardcase.results import Run
-from hardcase.store import read_images, to_parquet
+from hardcase.report.content import read_history
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images, to_parquet
 
-_FACTS = ("id", "seed", "kind", "predicted", "confidence", "queries", "distance", "l2", "linf", "method")
+# --- The found tests as a data set of their own, under the labels they should have had.
+
+_FACTS = (
+    "id",
+    "seed",
+    "kind",
+    "predicted",
+    "confidence",
+    "queries",
+    "distance",
+    "l2",
+    "linf",
+    "method",
+)
 _VERDICTS = ("valid", "label_kept")
 _CARD = """---
 configs:
@@ -42,13 +59,21 @@ def export(run: Run, to: str, out: Path) -> Path:
     ``imagefolder``: a folder per class, and a `metadata.csv`. ``hf``: a folder that `datasets.load_dataset` opens.
     ``npz``: `images`, `labels`, `predicted`, `classes`, `id`, `seed`; `out` is the file, or a folder to put it in.
     """
-    forms: dict[str, Callable[[Run, Path], Path]] = {"imagefolder": _imagefolder, "hf": _hf, "npz": _npz}
+    forms: dict[str, Callable[[Run, Path], Path]] = {
+        "imagefolder": _imagefolder,
+        "hf": _hf,
+        "npz": _npz,
+    }
     if to not in forms:
         raise choice("form of export", to, list(forms))
     if not len(run):
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise Problem(f"{out} exists and is not empty.", "An export never writes over anything.", fix="another --out")
+        raise Problem(
+            f"{out} exists and is not empty.",
+            "An export never writes over anything.",
+            fix="another --out",
+        )
     return forms[to](run, out)
 
 
@@ -82,7 +107,11 @@ def _imagefolder(run: Run, out: Path) -> Path:
 
 def _csv(rows: list[dict[str, Any]], classes: tuple[str, ...]) -> str:
     text = io.StringIO()
-    columns = ["file_name", "label", *(name for name in rows[0] if name not in ("file_name", "expected"))]
+    columns = [
+        "file_name",
+        "label",
+        *(name for name in rows[0] if name not in ("file_name", "expected")),
+    ]
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in rows:
@@ -93,18 +122,30 @@ def _csv(rows: list[dict[str, Any]], classes: tuple[str, ...]) -> str:
 
 def _hf(run: Run, out: Path) -> Path:
     names = list(run.classes)
-    kind = {"_type": "ClassLabel", "names": names} if len(set(names)) == len(names) else _value(pa.int64())
+    kind = (
+        {"_type": "ClassLabel", "names": names}
+        if len(set(names)) == len(names)
+        else _value(pa.int64())
+    )
     columns: dict[str, Any] = {"image": run.findings.column("image")}
     columns["label"] = run.findings.column("expected").cast(pa.int64())
     for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
-        columns[name] = pa.array([row[name] for row in _rows(run)]) if name in _VERDICTS else run.findings.column(name)
+        columns[name] = (
+            pa.array([row[name] for row in _rows(run)])
+            if name in _VERDICTS
+            else run.findings.column(name)
+        )
     columns["predicted"] = columns["predicted"].cast(pa.int64())
     table = pa.table(columns)
     features = {field.name: _value(field.type) for field in table.schema}
     features |= {"image": {"_type": "Image"}, "label": kind, "predicted": kind}
-    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    table = table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
     standing = (
-        "No judge has looked at them." if run.verdicts is None else "`valid` and `label_kept` are a judge's answers."
+        "No judge has looked at them."
+        if run.verdicts is None
+        else "`valid` and `label_kept` are a judge's answers."
     )
 
     def fill(folder: Path) -> None:
@@ -127,7 +168,9 @@ def _npz(run: Run, out: Path) -> Path:
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    return write_atomically(out if out.suffix == ".npz" and not out.is_dir() else out / "tests.npz", buffer.getvalue())
+    return write_atomically(
+        out if out.suffix == ".npz" and not out.is_dir() else out / "tests.npz", buffer.getvalue()
+    )
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
@@ -141,7 +184,10 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _value(kind: pa.DataType) -> dict[str, Any]:
-    return {"_type": "Value", "dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind))}
+    return {
+        "_type": "Value",
+        "dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind)),
+    }
 
 
 def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
@@ -152,11 +198,121 @@ def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
         os.replace(temporary, out)
     except OSError as error:
         raise Problem(
-            f"cannot write {out}: {error.strerror or error}.", fix="free some space, or another --out"
+            f"cannot write {out}: {error.strerror or error}.",
+            fix="free some space, or another --out",
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return out
 
 
-__all__ = ["class_folders", "export"]
+# --- A run as an entry of an MLflow tracking store: settings, funnel, growth curves, report. MLflow is an extra.
+
+BATCH = 500
+"""Numbers sent at a time; MLflow takes a thousand."""
+LONGEST = 500
+"""Characters of a setting that are kept."""
+CURVES = ("queries", "gradients", "seeds_done", "failing_seeds", "findings")
+
+
+def track(run: Run, *, uri: str | None = None, experiment: str = "hardcase") -> str:
+    """Enter `run` into the store at `uri` (else the one in ``MLFLOW_TRACKING_URI``); returns the id it has there."""
+    os.environ.setdefault(
+        "MLFLOW_DISABLE_TELEMETRY", "true"
+    )  # nothing goes anywhere else than where it was sent
+    try:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    except ImportError as error:
+        raise Problem(
+            "tracking needs MLflow, which is not installed.", fix="pip install 'hardcase[mlflow]'"
+        ) from error
+    try:
+        return _enter(MlflowClient(tracking_uri=uri), run, experiment)
+    except (MlflowException, OSError) as error:
+        place = uri or os.environ.get("MLFLOW_TRACKING_URI", "the default place")
+        raise Problem(
+            f"the tracking store at {place} cannot be written: {(str(error).splitlines() or [''])[0]}",
+            fix="--uri sqlite:///mlflow.db, or the address of a tracking server",
+        ) from error
+
+
+def _enter(client: Any, run: Run, experiment: str) -> str:
+    from mlflow.entities import Metric, Param
+
+    begun = _milliseconds(run.record.get("created"))
+    known = client.get_experiment_by_name(experiment)
+    place = known.experiment_id if known else client.create_experiment(experiment)
+    tags = {
+        "hardcase.folder": str(run.folder),
+        "hardcase.complete": str(bool(run.record.get("complete"))),
+    }
+    number = str(
+        client.create_run(place, start_time=begun, run_name=run.folder.name, tags=tags).info.run_id
+    )
+    settings = [Param(name, text[:LONGEST]) for name, text in parameters(run).items()]
+    client.log_batch(number, params=settings)
+    points = [
+        Metric(name, value, begun + int(1000 * at), step) for name, value, at, step in metrics(run)
+    ]
+    for start in range(0, len(points), BATCH):
+        client.log_batch(number, metrics=points[start : start + BATCH])
+    _artefacts(client, number, run)
+    end = begun + int(1000 * float(run.record.get("elapsed", 0)))
+    client.set_terminated(number, "FINISHED" if run.record.get("complete") else "KILLED", end)
+    return number
+
+
+def parameters(run: Run) -> dict[str, str]:
+    """The settings of a run and the hashes of what it used, by their full names."""
+    try:
+        settings = tomllib.loads((run.folder / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # the record says what matters most
+        settings = {}
+    record: dict[str, Any] = {
+        name: run.record[name]
+        for name in ("method", "model", "data", "seed", "seeds", "split")
+        if name in run.record
+    }
+    return dict(_flat({**record, **settings, "hashes": run.record.get("hashes", {})}))
+
+
+def metrics(run: Run) -> Iterator[tuple[str, float, float, int]]:
+    """Name, value, seconds since the start, step: the growth curves by finished shards, then the counts at the end."""
+    for step, row in enumerate(read_history(run.folder / "history.csv")):
+        yield from (
+            (f"history.{name}", row[name], row["seconds"], step) for name in CURVES if name in row
+        )
+    end, counts = float(run.record.get("elapsed", 0)), run.counts()
+    parts = {name: counts[name] for name in ("funnel", "skipped", "findings")} | {
+        "totals": run.record.get("totals", {})
+    }
+    for part, values in parts.items():
+        yield from (
+            (f"{part}.{name}", float(value), end, 0)
+            for name, value in values.items()
+            if value is not None
+        )
+    yield "elapsed", end, end, 0
+
+
+def _artefacts(client: Any, number: str, run: Run) -> None:
+    for name in ("run.json", "config.toml", "history.csv"):
+        if (run.folder / name).is_file():
+            client.log_artifact(number, str(run.folder / name))
+    with tempfile.TemporaryDirectory() as folder:
+        page = run.folder / "report" / "index.html"
+        where = page.parent if page.is_file() else run.report(folder).parent
+        client.log_artifacts(number, str(where), "report")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None and value != []:
+            yield f"{prefix}{name}", str(value)
+
+
+def _milliseconds(created: str | None) -> int:
+    return int(1000 * datetime.fromisoformat(created).timestamp()) if created else 0

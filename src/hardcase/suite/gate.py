@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from hardcase import funnel
+from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.results import Run
+from hardcase.runs.results import Run
 
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
@@ -32,7 +32,9 @@ class Limits:
         for name in ("confirmed_rate", "class_rate", "silent_rate"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise Problem(f"--max-{name.replace('_', '-')} is {value}; a rate lies between 0 and 1.")
+                raise Problem(
+                    f"--max-{name.replace('_', '-')} is {value}; a rate lies between 0 and 1."
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,26 @@ def gate(run: Run, limits: Limits) -> list[Check]:
     attempted, usable = counts["attempted"] or 0, counts["usable"] or 0
     checks = [_at_least("usable seeds", usable, limits.usable)]
     if limits.confirmed_rate is not None:
-        checks.append(_rate("confirmed", counts["confirmed"] or 0, attempted, limits.confirmed_rate, limits.upper))
+        checks.append(
+            _rate(
+                "confirmed",
+                counts["confirmed"] or 0,
+                attempted,
+                limits.confirmed_rate,
+                limits.upper,
+            )
+        )
     if limits.class_rate is not None:
         checks += [
             _rate(f"confirmed, class {name}", hits, total, limits.class_rate, limits.upper)
             for name, hits, total in _classes(run)
         ]
     if limits.silent_rate is not None:
-        checks.append(_rate("confirmed and confident", _silent(run), attempted, limits.silent_rate, limits.upper))
+        checks.append(
+            _rate(
+                "confirmed and confident", _silent(run), attempted, limits.silent_rate, limits.upper
+            )
+        )
     if limits.distinct is not None:
         seen = counts["distinct"] or 0
         text = f"{seen} distinct groups of confirmed tests; at most {limits.distinct} allowed"
@@ -70,9 +84,14 @@ def passed(checks: Sequence[Check]) -> bool:
     return all(check.passed for check in checks)
 
 
-def assert_confirmed_rate(run: Run | str | Path, limit: float, *, usable: int = USABLE, upper: bool = False) -> None:
+def assert_confirmed_rate(
+    run: Run | str | Path, limit: float, *, usable: int = USABLE, upper: bool = False
+) -> None:
     """For tests of one's own: fail with the numbers if more than `limit` of the attempted seeds have a confirmed failure."""
-    checks = gate(run if isinstance(run, Run) else Run(run), Limits(confirmed_rate=limit, usable=usable, upper=upper))
+    checks = gate(
+        run if isinstance(run, Run) else Run(run),
+        Limits(confirmed_rate=limit, usable=usable, upper=upper),
+    )
     wrong = [check.text for check in checks if not check.passed]
     assert not wrong, "; ".join(wrong)
 
@@ -80,7 +99,9 @@ def assert_confirmed_rate(run: Run | str | Path, limit: float, *, usable: int = 
 def _decidable(run: Run, limits: Limits) -> None:
     named = (limits.confirmed_rate, limits.class_rate, limits.silent_rate, limits.distinct)
     if all(limit is None for limit in named):
-        raise Problem("the gate has no limit to hold the run against.", fix="--max-confirmed-rate 0.05")
+        raise Problem(
+            "the gate has no limit to hold the run against.", fix="--max-confirmed-rate 0.05"
+        )
     if not run.record.get("complete"):
         raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
     if run.verdicts is None:
@@ -96,7 +117,7 @@ def _at_least(name: str, seen: int, least: int) -> Check:
 
 
 def _rate(name: str, hits: int, total: int, limit: float, upper: bool) -> Check:
-    low, high = funnel.interval(hits, total)
+    low, high = statistics.interval(hits, total)
     share = hits / total if total else 0.0
     held = high if upper else share
     what = "upper end of the interval" if upper else "rate"
@@ -120,7 +141,7 @@ def _classes(run: Run) -> list[tuple[str, int, int]]:
     for label, name in enumerate(run.classes):
         own = [row for row in seeds if row["label"] == label]
         found = [row for row in findings if row["expected"] == label]
-        counts = funnel.count(own, found, run.verdicts)["funnel"]
+        counts = statistics.count(own, found, run.verdicts)["funnel"]
         rows.append((name, counts["confirmed"] or 0, counts["attempted"] or 0))
     return [row for row in rows if row[2]]
 
@@ -135,7 +156,10 @@ def _silent(run: Run) -> int:
 def junit(checks: Sequence[Check], path: Path, *, name: str) -> Path:
     """The checks as a JUnit file."""
     suite = ElementTree.Element(
-        "testsuite", name="hardcase gate", tests=str(len(checks)), failures=str(sum(not c.passed for c in checks))
+        "testsuite",
+        name="hardcase gate",
+        tests=str(len(checks)),
+        failures=str(sum(not c.passed for c in checks)),
     )
     for check in checks:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
@@ -146,13 +170,16 @@ def junit(checks: Sequence[Check], path: Path, *, name: str) -> Path:
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
-    return write_atomically(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+    return write_atomically(
+        path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    )
 
 
 def github(checks: Sequence[Check]) -> list[str]:
     """Workflow commands that GitHub shows beside a change."""
     return [
-        f"::{'notice' if check.passed else 'error'} title=hardcase gate::{_escaped(check.text)}" for check in checks
+        f"::{'notice' if check.passed else 'error'} title=hardcase gate::{_escaped(check.text)}"
+        for check in checks
     ]
 
 

@@ -1,4 +1,4 @@
-"""Stored tests shown to another version of the model: what is fixed, what still fails, what fails anew."""
+"""Stored findings shown to another version of the model: what is fixed, what still fails, what fails anew."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase import statistics
+from hardcase import statistics, tensors
 from hardcase.errors import Problem
-from hardcase.funnel import interval
 from hardcase.oracles import MARGIN
-from hardcase.results import Run
-from hardcase.store import read_images
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.statistics import interval
 from hardcase.tensors import chunks, from_bytes, margin
 from hardcase.types import Model
+
+# --- Stored tests shown to another version of the model: what is fixed, what still fails, what fails anew.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +72,31 @@ class Replay:
         """One row a test: what was expected, said then and said now."""
         said = self.tests.select(["id", "seed", "expected", "predicted"]).to_pylist()
         now = zip(self.predicted.tolist(), self.after.tolist())
-        return [{**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)]
+        return [
+            {**row, "now": label, "failing": failing} for row, (label, failing) in zip(said, now)
+        ]
 
 
 def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
     """Ask `model` about the stored tests of `run` that left their label, and about its seeds."""
     tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(tests):
-        raise Problem(f"{run.folder} holds no failing tests to replay.", fix="a run that found some")
+        raise Problem(
+            f"{run.folder} holds no failing tests to replay.", fix="a run that found some"
+        )
     expected = _column(tests, "expected")
     predicted, after = _asked(model, tests, expected, len(run.classes), batch)
     seeds = run.seeds
     label = _column(seeds, "label")
     _, seeds_after = _asked(model, seeds, label, len(run.classes), batch)
     return Replay(
-        model.name, tests, predicted, after, _column(seeds, "predicted") != label, seeds_after, _confirmed(run, tests)
+        model.name,
+        tests,
+        predicted,
+        after,
+        _column(seeds, "predicted") != label,
+        seeds_after,
+        _confirmed(run, tests),
     )
 
 
@@ -94,7 +106,9 @@ def _asked(
     """What the model answers, and where it leaves the label by at least the margin that counts as failing."""
     x = from_bytes(read_images(table["image"]))
     with torch.inference_mode():
-        logits = torch.cat([model(x[rows].to(model.device)).logits.cpu() for rows in chunks(len(x), batch)])
+        logits = torch.cat(
+            [model(x[rows].to(model.device)).logits.cpu() for rows in chunks(len(x), batch)]
+        )
     if logits.shape[1] < classes:
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
     return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= MARGIN).clone()
@@ -105,7 +119,9 @@ def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:
     if verdicts is None:
         return None
     said = [verdicts.get(name, {}) for name in tests["id"].to_pylist()]
-    return torch.tensor([bool(one.get("valid") and one.get("label_kept")) for one in said], dtype=torch.bool)
+    return torch.tensor(
+        [bool(one.get("valid") and one.get("label_kept")) for one in said], dtype=torch.bool
+    )
 
 
 def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
@@ -114,4 +130,61 @@ def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
 
 def _share(hits: int, total: int) -> dict[str, Any]:
     low, high = interval(hits, total)
-    return {"hits": hits, "total": total, "share": hits / total if total else None, "low": low, "high": high}
+    return {
+        "hits": hits,
+        "total": total,
+        "share": hits / total if total else None,
+        "low": low,
+        "high": high,
+    }
+
+
+# --- The stored tests of a run, one by one, for test runners.
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One test: what it should be, what the tested model took it for."""
+
+    id: str
+    seed: str
+    expected: int
+    predicted: int
+    classes: tuple[str, ...]
+    data: bytes
+
+    @property
+    def image(self) -> Float[Tensor, "c h w"]:
+        """The picture, in [0, 1]."""
+        return from_bytes(tensors.decode(self.data))
+
+    @property
+    def name(self) -> str:
+        return f"{self.classes[self.expected]}-{self.classes[self.predicted]}-{self.id}"
+
+
+def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
+    """The tests on which the model left the seed's label; with `confirmed`, only those the judge confirmed."""
+    said = run.verdicts
+    if confirmed and said is None:
+        raise Problem(
+            f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
+        )
+    rows = run.findings.select(["id", "seed", "kind", "expected", "predicted", "image"]).to_pylist()
+    return [
+        Stored(
+            row["id"],
+            row["seed"],
+            row["expected"],
+            row["predicted"],
+            run.classes,
+            row["image"]["bytes"],
+        )
+        for row in rows
+        if row["kind"] == "label"
+        and (not confirmed or _confirmed_ids((said or {}).get(row["id"], {})))
+    ]
+
+
+def _confirmed_ids(said: dict[str, Any]) -> bool:
+    return bool(said.get("valid") and said.get("label_kept"))

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.funnel import count
 from hardcase.oracles import MARGIN
 from hardcase.randomness import stream
-from hardcase.results import Run
-from hardcase.store import Packed, Store, findings_table, pack_deltas, read_images, refuse_used, to_parquet
+from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
+from hardcase.runs.results import Run
+from hardcase.runs.tables import findings_table, read_images, to_parquet
+from hardcase.statistics import count
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
 from hardcase.types import Findings, Images, Model, Seeds, Space
 
@@ -73,12 +74,18 @@ def shrink(
         spent += used
     seed = from_bytes(tests.seed_x)
     moved, used = _bisect(
-        lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])), x, rows, ask, steps
+        lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])),
+        x,
+        rows,
+        ask,
+        steps,
     )
     return _stored(run, tests, moved, ask, out, spent=spent + used, failing=int(failing.sum()))
 
 
-Ask = Callable[[Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]]
+Ask = Callable[
+    [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
+]
 
 
 def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
@@ -86,14 +93,18 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
 
     def ask(x: Tensor, rows: Int[Tensor, " m"]) -> tuple[Tensor, Tensor, Tensor]:
         with torch.inference_mode():
-            parts = [subject(x[part].to(subject.device)).logits.cpu() for part in chunks(len(x), batch)]
+            parts = [
+                subject(x[part].to(subject.device)).logits.cpu() for part in chunks(len(x), batch)
+            ]
         p = torch.cat(parts).clone().softmax(1)
         return margin(p, expected[rows]) >= MARGIN, p.argmax(1), p.amax(1)
 
     return ask
 
 
-def _bisect(way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int) -> tuple[Tensor, int]:
+def _bisect(
+    way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int
+) -> tuple[Tensor, int]:
     """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving finds."""
     low, high, best = torch.zeros(len(rows)), torch.ones(len(rows)), x[rows].clone()
     for _ in range(steps):
@@ -120,7 +131,14 @@ def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.devi
 
 
 def _in_space(
-    tests: Tests, x: Tensor, rows: Int[Tensor, " r"], space: Space, origin: Seeds, ask: Ask, steps: int, batch: int
+    tests: Tests,
+    x: Tensor,
+    rows: Int[Tensor, " r"],
+    space: Space,
+    origin: Seeds,
+    ask: Ask,
+    steps: int,
+    batch: int,
 ) -> tuple[Tensor, int]:
     """Back along the straight line between the codes, for tests whose code still gives their image."""
     codes = tests.table["code"].to_pylist()
@@ -128,7 +146,9 @@ def _in_space(
     if not len(coded):
         return x, 0
     end = origin.z.clone()
-    end[coded] = torch.tensor([codes[i] for i in coded.tolist()], device=end.device).reshape(end[coded].shape)
+    end[coded] = torch.tensor([codes[i] for i in coded.tolist()], device=end.device).reshape(
+        end[coded].shape
+    )
 
     def way(share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
         parts = []
@@ -146,19 +166,27 @@ def _in_space(
 def _tests(run: Run) -> Tests:
     table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(table):
-        raise Problem(f"{run.folder} holds no failing tests to shrink.", fix="a run that found some")
+        raise Problem(
+            f"{run.folder} holds no failing tests to shrink.", fix="a run that found some"
+        )
     rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
     place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
     expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
-    return Tests(table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place)
+    return Tests(
+        table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place
+    )
 
 
-def _stored(run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int) -> Run:
+def _stored(
+    run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
+) -> Run:
     """The moved tests as a run of its own: the same seeds, a part of its own, nothing judged yet."""
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     ids, before = tests.table["seed"].to_pylist(), tests.table["l2"].to_numpy()
     method = f"{run.record['method']}+shrink"
-    table = findings_table(_findings(tests, x, predicted, confidence), tests.seed_x, ids, method=method, oracle="label")
+    table = findings_table(
+        _findings(tests, x, predicted, confidence), tests.seed_x, ids, method=method, oracle="label"
+    )
     after = table["l2"].to_numpy()
     seeds = run.seeds.drop_columns(["image"]).to_pylist()
     counts = count(seeds, table.select(["id", "seed", "kind"]).to_pylist(), None)
@@ -166,7 +194,13 @@ def _stored(run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: in
         "from": str(run.folder), "tests": len(x), "failing": failing, "queries": spent + len(x),
         "l2_before": float(torch.tensor(before).median()), "l2_after": float(torch.tensor(after).median()),
     }  # fmt: skip
-    record: Mapping[str, Any] = {**run.record, **counts, "method": method, "judge": None, "shrink": facts}
+    record: Mapping[str, Any] = {
+        **run.record,
+        **counts,
+        "method": method,
+        "judge": None,
+        "shrink": facts,
+    }
     store = Store.create(out, record, (run.folder / "config.toml").read_text(), run.seeds)
     store.put(0, Packed(to_parquet(table), to_parquet(run.seeds), pack_deltas({})))
     return Run(out)
@@ -176,7 +210,9 @@ def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) ->
     total = len(x)
     image = to_bytes(x)
     change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
-    column = {name: torch.from_numpy(tests.table[name].to_numpy().copy()) for name in ("score", "queries")}
+    column = {
+        name: torch.from_numpy(tests.table[name].to_numpy().copy()) for name in ("score", "queries")
+    }
     return Findings(
         seed=tests.place, x=image, kind=torch.zeros(total, dtype=torch.int64), expected=tests.expected,
         predicted=predicted, peer_predicted=torch.zeros(total, 0, dtype=torch.int64), confidence=confidence,

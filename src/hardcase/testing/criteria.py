@@ -14,13 +14,22 @@ from hardcase.types import Criterion, Objective, Probe, State
 Make = Callable[[], Criterion]
 
 
-def check_criterion(make: Make, looks: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9) -> None:
+def check_criterion(
+    make: Make, looks: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9
+) -> None:
     """`make` gives a fresh criterion; `looks` are what it is shown. Raises AssertionError with what was seen.
 
     Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding" lets sums differ by `tolerance`.
     """
     declared = set(laws)
-    unknown = declared - {"ratio", "monotone", "order-free", "idempotent", "mergeable", "to rounding"}
+    unknown = declared - {
+        "ratio",
+        "monotone",
+        "order-free",
+        "idempotent",
+        "mergeable",
+        "to rounding",
+    }
     assert not unknown, f"unknown laws: {sorted(unknown)}"
     near = tolerance if "to rounding" in declared else 0.0
     assert make().value() == 0, f"a fresh criterion says {make().value()}, not 0"
@@ -30,15 +39,28 @@ def check_criterion(make: Make, looks: Sequence[Probe], *, laws: Iterable[str], 
     if "ratio" in declared or "monotone" in declared:
         _grows(make, looks, declared)
     if "order-free" in declared:
-        _same(value_of(make, looks), value_of(make, looks[::-1]), near, "the order of the looks matters")
+        _same(
+            value_of(make, looks),
+            value_of(make, looks[::-1]),
+            near,
+            "the order of the looks matters",
+        )
     if "idempotent" in declared:
-        _same(value_of(make, looks), value_of(make, [*looks, *looks]), near, "seeing the same looks again matters")
+        _same(
+            value_of(make, looks),
+            value_of(make, [*looks, *looks]),
+            near,
+            "seeing the same looks again matters",
+        )
     if "mergeable" in declared:
         _mergeable(make, looks, near)
 
 
 def check_pull(
-    make: Make, objective: Callable[[Criterion], Objective], look: Callable[[Tensor, Tensor], Probe], x: Tensor
+    make: Make,
+    objective: Callable[[Criterion], Objective],
+    look: Callable[[Tensor, Tensor], Probe],
+    x: Tensor,
 ) -> None:
     """The gradient of a criterion: finite, of each row its own alone, and a small step along it raises the score.
 
@@ -52,7 +74,9 @@ def check_pull(
     (slope,) = torch.autograd.grad(score.sum(), x)
     assert bool(slope.isfinite().all()), "a gradient is not finite"
     for one in torch.split(rows, 1):
-        alone = pull(replace(look(x[one], one), aim={name: value[one] for name, value in aim.items()}))
+        alone = pull(
+            replace(look(x[one], one), aim={name: value[one] for name, value in aim.items()})
+        )
         assert torch.allclose(alone, score[one], rtol=1e-4, atol=1e-5), (
             f"row {int(one)} scores differently beside others"
         )
@@ -64,7 +88,9 @@ def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None
     length = slope.flatten(1).norm(dim=1)
     unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
     with torch.no_grad():
-        gains = torch.stack([score(x + size * unit) - score(x) for size in (1e-1, 1e-2, 1e-3, 1e-4)])
+        gains = torch.stack(
+            [score(x + size * unit) - score(x) for size in (1e-1, 1e-2, 1e-3, 1e-4)]
+        )
     stuck = (length > 1e-4) & ~(gains > 0).any(0)
     assert not bool(stuck.any()), (
         f"no step along the gradient raises the score of rows {stuck.nonzero().flatten().tolist()}"
@@ -115,7 +141,9 @@ def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
     assert _equal(state, criterion.delta(), 0), "asking for the gain changed the delta"
     for row in range(len(gain)):
         alone = criterion.gain(rows_of(last, torch.tensor([row])))
-        assert torch.allclose(alone, gain[row : row + 1], atol=1e-6), f"row {row} gains differently beside others"
+        assert torch.allclose(alone, gain[row : row + 1], atol=1e-6), (
+            f"row {row} gains differently beside others"
+        )
 
 
 def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
@@ -127,7 +155,9 @@ def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
         assert "ratio" not in declared or 0 <= after <= 1, f"a ratio of {after}"
         if "monotone" in declared:
             assert after >= before, f"the value fell from {before} to {after}"
-            assert gain > 0 or after == before, f"the value rose from {before} to {after}, but the gain was {gain}"
+            assert gain > 0 or after == before, (
+                f"the value rose from {before} to {after}, but the gain was {gain}"
+            )
 
 
 def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
@@ -144,7 +174,12 @@ def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
             assert base.value() == known, "a fork changed what it was forked from"
             deltas.append(_through_a_file(fork.delta()))
         base.merge(deltas)
-        _same(whole, base.value(), near, f"cut into shards after look {cut}, the looks give another value")
+        _same(
+            whole,
+            base.value(),
+            near,
+            f"cut into shards after look {cut}, the looks give another value",
+        )
         again = base.fork()
         assert isinstance(again, Criterion), "a fork is no criterion"
         _same(whole, again.value(), near, "a fork of the merged state has another value")
@@ -161,7 +196,9 @@ def _chooses(make: Make, probe: Probe) -> None:
 
 
 def _one_by_one(looks: Sequence[Probe]) -> Iterable[Probe]:
-    return (rows_of(probe, torch.tensor([row])) for probe in looks for row in range(len(probe.logits)))
+    return (
+        rows_of(probe, torch.tensor([row])) for probe in looks for row in range(len(probe.logits))
+    )
 
 
 def _through_a_file(state: State) -> State:
@@ -177,7 +214,8 @@ def _copied(state: State) -> State:
 
 def _equal(a: State, b: State, near: float) -> bool:
     return set(a) == set(b) and all(
-        torch.allclose(a[n].double(), b[n].double(), rtol=near, atol=near, equal_nan=True) for n in a
+        torch.allclose(a[n].double(), b[n].double(), rtol=near, atol=near, equal_nan=True)
+        for n in a
     )
 
 

@@ -9,11 +9,24 @@ from dataclasses import dataclass, fields, replace
 import torch
 from safetensors.torch import load, save
 
-from hardcase import png
-from hardcase.campaign import Campaign, Shard, limits, overlay, parse_keep, run_shard
+from hardcase import tensors
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, Shard, limits, overlay, parse_keep
 from hardcase.tensors import digest_tensors, from_bytes
 from hardcase.testing.toys import Counting, toy_images, toy_subject
-from hardcase.types import KINDS, Budget, Findings, Images, Look, Method, Model, Probe, Search, Seeds, State
+from hardcase.types import (
+    KINDS,
+    Budget,
+    Findings,
+    Images,
+    Look,
+    Method,
+    Model,
+    Probe,
+    Search,
+    Seeds,
+    State,
+)
 
 Make = Callable[[], Method]
 Some = Callable[[int], Images]
@@ -43,10 +56,14 @@ def search(
     return run_shard(campaign, images, bounds, guides=(*method.guides,))
 
 
-def check_finds_failures(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_finds_failures(
+    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
+) -> None:
     found = search(make(), images=some(5), peers=peers).findings
     seeds = len(set(found.seed.tolist()))
-    assert seeds >= 3, f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find"
+    assert seeds >= 3, (
+        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find"
+    )
 
 
 def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
@@ -54,29 +71,44 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     method, images = make(), some(5)
     found = search(method, images=images, peers=peers).findings
     assert len(found), "nothing was found"
-    stored = torch.stack([png.decode(png.encode(image)) for image in found.x])
+    stored = torch.stack([tensors.decode(tensors.encode(image)) for image in found.x])
     assert torch.equal(stored, found.x.cpu()), "pictures changed when they were stored"
     subject, x = toy_subject(), from_bytes(stored)
     origin = Seeds(x, from_bytes(images.x[found.seed]), images.y[found.seed], found.seed)
-    answer = subject(x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")})
-    probe = Probe(x, x, answer.logits, origin, tuple(peer(x).logits for peer in peers), answer.activations)
+    answer = subject(
+        x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")}
+    )
+    probe = Probe(
+        x, x, answer.logits, origin, tuple(peer(x).logits for peer in peers), answer.activations
+    )
     left, label = probe.logits.argmax(1) != origin.y, found.kind == KINDS.index("label")
-    assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), "a stored finding no longer fails"
+    assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), (
+        "a stored finding no longer fails"
+    )
     assert torch.equal(label, left), (
         "a finding is called a label failure where the subject keeps the label, or the reverse"
     )
-    assert torch.equal(probe.logits.argmax(1), found.predicted), "a stored label is not the picture's"
-    assert torch.equal(found.expected, origin.y), "a finding was judged against another seed's label"
+    assert torch.equal(probe.logits.argmax(1), found.predicted), (
+        "a stored label is not the picture's"
+    )
+    assert torch.equal(found.expected, origin.y), (
+        "a finding was judged against another seed's label"
+    )
 
 
 def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """Same seed, same findings, byte for byte, whatever the batch size."""
-    one, two, small = (search(make(), images=some(5), peers=peers, batch=batch).findings for batch in (256, 256, 16))
+    one, two, small = (
+        search(make(), images=some(5), peers=peers, batch=batch).findings
+        for batch in (256, 256, 16)
+    )
     assert _same(one, two), "two runs with one seed differ"
     assert _same(one, small), "findings depend on the batch size"
 
 
-def check_changes_nothing(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_changes_nothing(
+    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
+) -> None:
     """Global randomness, seeds, weights, training flags and hooks are as before, also after an exception."""
     subject, images = toy_subject(), some(5)
     before = _surroundings(subject, images)
@@ -84,7 +116,9 @@ def check_changes_nothing(make: Make, peers: tuple[Model, ...] = (), some: Some 
     assert _surroundings(subject, images) == before, "a run changed what does not belong to it"
     with suppress(RuntimeError):
         search(make(), images=images, subject=Counting(subject, raise_after=1), peers=peers)
-    assert _surroundings(subject, images) == before, "a run that failed changed what does not belong to it"
+    assert _surroundings(subject, images) == before, (
+        "a run that failed changed what does not belong to it"
+    )
 
 
 def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
@@ -93,7 +127,9 @@ def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_ima
         subject, method = Counting(toy_subject()), make()
         counts = search(method, images=some(5), subject=subject, peers=peers, budget=budget).counts
         bound = limits(overlay(budget, method.budget), 5)
-        assert bool((counts.queries <= bound.queries).all()), f"{counts.queries.tolist()} queries under {budget}"
+        assert bool((counts.queries <= bound.queries).all()), (
+            f"{counts.queries.tolist()} queries under {budget}"
+        )
         assert bool((counts.gradients <= bound.gradients).all()), (
             f"{counts.gradients.tolist()} gradients under {budget}"
         )
@@ -114,14 +150,23 @@ def check_black_box(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_
     """A method that does not need gradients never asks for them."""
     method = make()
     if method.needs != "gradients":
-        search(method, images=some(5), subject=Counting(toy_subject(), offers=method.needs), peers=peers)
+        search(
+            method,
+            images=some(5),
+            subject=Counting(toy_subject(), offers=method.needs),
+            peers=peers,
+        )
 
 
-def check_resumable_state(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_resumable_state(
+    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
+) -> None:
     """The search's state survives being saved and loaded at every step."""
     method = make()
     plain = search(make(), images=some(5), peers=peers).findings
-    saved = search(replace(method, search=_Saving(method.search)), images=some(5), peers=peers).findings
+    saved = search(
+        replace(method, search=_Saving(method.search)), images=some(5), peers=peers
+    ).findings
     assert _same(plain, saved), "findings change when the state is saved and loaded between steps"
 
 
@@ -151,7 +196,9 @@ class _Saving:
         return self.search.init(seeds, rng)
 
     def step(self, state: State, look: Look, rng: torch.Generator) -> State:
-        return self.search.step(load(save({k: v.contiguous() for k, v in state.items()})), look, rng)
+        return self.search.step(
+            load(save({k: v.contiguous() for k, v in state.items()})), look, rng
+        )
 
 
 def _same(one: Findings, two: Findings) -> bool:
@@ -160,7 +207,9 @@ def _same(one: Findings, two: Findings) -> bool:
 
 def _surroundings(subject: torch.nn.Module, images: Images) -> tuple[object, ...]:
     modules = list(subject.modules())
-    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in modules)
+    hooks = sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in modules
+    )
     flags = tuple(module.training for module in modules)
     state = torch.get_rng_state().numpy().tobytes()
     return state, digest_tensors(subject.state_dict()), hooks, flags, images.hash

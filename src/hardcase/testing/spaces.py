@@ -21,11 +21,15 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"
     worst = float((back - x).abs().amax())
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
-    assert bool((space.distance(z, seeds).abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
+    assert bool((space.distance(z, seeds).abs() < 1e-6).all()), (
+        "a seed is not at distance 0 of itself"
+    )
     code = z.clone()
     moved = z + torch.randn(z.shape, generator=stream(1, "check"))
     once = space.project(moved, seeds)
-    assert torch.allclose(space.project(once, seeds), once, atol=1e-6), "projecting twice is not projecting once"
+    assert torch.allclose(space.project(once, seeds), once, atol=1e-6), (
+        "projecting twice is not projecting once"
+    )
     _rows_independent(space, once, seeds)
     assert torch.equal(x, given), "the images were edited in place"
     assert torch.equal(z, code), "the codes were edited in place"
@@ -36,4 +40,6 @@ def _rows_independent(space: Space, z: torch.Tensor, seeds: Seeds) -> None:
     for i in range(len(z)):
         row = torch.tensor([i])
         alone = space.decode(z[row], seeds.take(row))
-        assert torch.allclose(alone, whole[row], atol=1e-6), f"row {i} is decoded differently beside others"
+        assert torch.allclose(alone, whole[row], atol=1e-6), (
+            f"row {i} is decoded differently beside others"
+        )

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.subject import Subject
 from hardcase.tensors import to_bytes
 from hardcase.types import Answer, Images, Model, Offer, Tap
 
@@ -119,7 +119,9 @@ class _Brighten(nn.Module):
 class Counting:
     """A model that counts the rows it is given and can refuse gradients or raise after a number of calls."""
 
-    def __init__(self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None) -> None:
+    def __init__(
+        self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None
+    ) -> None:
         self.model, self.raise_after = model, raise_after
         self.name, self.hash = model.name, model.hash
         self.offers: Offer = offers or model.offers
@@ -129,7 +131,9 @@ class Counting:
     def device(self) -> torch.device:
         return self.model.device
 
-    def __call__(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
         self.rows, self.calls = self.rows + len(x), self.calls + 1
         if self.raise_after is not None and self.calls > self.raise_after:
             raise RuntimeError("the model broke")

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.cache import cache_folder, write_atomically
+from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
-from hardcase.version import VERSION
 
 CARD, WEIGHTS, SCHEMA = "card.json", "weights.safetensors", 1
 Card = dict[str, Any]
@@ -52,7 +52,7 @@ def cached(
         entries = {**train(net), "measured_on": measured_on, **measure(net)}
         head = {"schema": SCHEMA, "kind": kind, "name": name, "configuration": config, "data": data}
         _publish(folder, net, {**head, **entries, "versions": _versions()})
-    net, card = load(folder, build, kind=kind, config=config, data=data)
+    net, card = load_card(folder, build, kind=kind, config=config, data=data)
     if card.get("measured_on") != measured_on:
         card = {**card, "measured_on": measured_on, **_plain(measure(net))}
         with suppress(Problem):
@@ -66,7 +66,7 @@ def folder_of(kind: str, name: str, config: Config, data: str) -> Path:
     return cache_folder() / "networks" / f"{kind}-{name}-{key}"
 
 
-def load(
+def load_card(
     folder: Path,
     build: Callable[[Config], nn.Module],
     *,
@@ -79,7 +79,10 @@ def load(
     if card["kind"] != kind:
         raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
     if config is not None and card["configuration"] != _plain(config):
-        raise _spoiled(folder / CARD, "it describes another configuration than the one its folder is named after")
+        raise _spoiled(
+            folder / CARD,
+            "it describes another configuration than the one its folder is named after",
+        )
     if data is not None and card["data"] != data:
         raise Problem(
             f"{folder} was trained on other data: its card says {card['data']}, asked for is {data}.",
@@ -91,7 +94,9 @@ def load(
     except Problem:
         raise
     except Exception as error:  # anything can stand in a card that others wrote
-        raise _spoiled(folder / CARD, f"no network can be made from it ({type(error).__name__})") from error
+        raise _spoiled(
+            folder / CARD, f"no network can be made from it ({type(error).__name__})"
+        ) from error
     _fill(net, folder / WEIGHTS, card["weights"])
     return net.eval(), card
 
@@ -161,7 +166,9 @@ def _make(folder: Path) -> None:
 
 
 def _state(net: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()}
+    return {
+        name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()
+    }
 
 
 def _versions() -> dict[str, str]:
@@ -180,7 +187,8 @@ def _text(card: Card) -> bytes:
 
 def _spoiled(path: Path, why: str) -> Problem:
     return Problem(
-        f"{path} cannot be used: {why}.", fix=f"delete {CARD} and {WEIGHTS} in {path.parent}, then train again"
+        f"{path} cannot be used: {why}.",
+        fix=f"delete {CARD} and {WEIGHTS} in {path.parent}, then train again",
     )
 
 

@@ -1,25 +1,390 @@
-"""The one training loop: data as a single tensor, order and noise from named streams, early checks."""
+"""The one training loop, its optimisers, schedules and augmentations, its progress, and how it goes on after a stop."""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
-from hardcase.errors import Problem
+from hardcase.cache import write_atomically
+from hardcase.errors import Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
-from hardcase.training.recipe import Recipe
-from hardcase.training.tables import AUGMENTS, OPTIMISERS, SCHEDULES, pick
-from hardcase.training.telling import History, Progress, Teller
-from hardcase.training.unfinished import Keeper
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
+
+# --- The optimisers, schedules and augmentations that a recipe may name.
+
+Optimiser = Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]
+Schedule = Callable[[float], float]
+"""The share of the training that is done (0 to 1) gives the factor of the learning rate."""
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+_Row = TypeVar("_Row")
+
+
+def pick(kind: str, name: str, table: dict[str, _Row]) -> _Row:
+    """The row called `name`, or an error that lists the names there are."""
+    if name not in table:
+        raise choice(kind, name, list(table))
+    return table[name]
+
+
+def _adam(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
+
+
+def _sgd(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        parameters, lr=lr, weight_decay=decay, momentum=0.9, nesterov=True, fused=True
+    )
+
+
+def _adadelta(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
+    return torch.optim.Adadelta(parameters, lr=lr, weight_decay=decay)
+
+
+OPTIMISERS: dict[str, Optimiser] = {"adam": _adam, "sgd": _sgd, "adadelta": _adadelta}
+
+
+def _constant(done: float) -> float:
+    return 1.0
+
+
+def _cosine(done: float) -> float:
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+def _warm(done: float, rise: float = 0.1) -> float:
+    """Up in the first tenth, then down along a cosine."""
+    return (done + 0.01) / (rise + 0.01) if done < rise else _cosine((done - rise) / (1 - rise))
+
+
+def _stairs(done: float) -> float:
+    """A tenth after two and after four fifths, as ARGUS's every 20 of 50 epochs."""
+    return 0.1 ** int(done / 0.4 + 1e-9)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "warm": _warm,
+    "stairs": _stairs,
+}
+
+
+def crop(x: Float[Tensor, "m c h w"], reach: int, rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """Every image moved by up to `reach` pixels each way, black coming in at the edges."""
+    count, _, height, width = x.shape
+    offset = torch.randint(0, 2 * reach + 1, (2, count, 1), generator=rng, device=x.device)
+    rows = offset[0] + torch.arange(height, device=x.device)
+    columns = offset[1] + torch.arange(width, device=x.device)
+    image = torch.arange(count, device=x.device)[:, None, None]
+    padded = functional.pad(x, (reach, reach, reach, reach)).permute(0, 2, 3, 1)
+    return padded[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def flip(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """Every other image, by chance, seen in a mirror."""
+    mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < 0.5
+    return torch.where(mirrored, x.flip(3), x)
+
+
+def _none(x: Tensor, rng: torch.Generator) -> Tensor:
+    return x
+
+
+def _shift(x: Tensor, rng: torch.Generator) -> Tensor:
+    return crop(x, 2, rng)
+
+
+def _crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
+    return flip(crop(x, 4, rng), rng)
+
+
+AUGMENTS: dict[str, Augment] = {
+    "none": _none,
+    "shift": _shift,
+    "flip": flip,
+    "crop-flip": _crop_flip,
+}
+
+
+# --- How a training is told of: where it stands, and what it was.
+
+_log = logging.getLogger(__name__)
+EVERY = 20
+"""Steps between two reports: a report waits for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """Where the training of `what` stands; `loss` is the mean since the last report, `warning` is said once."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    warning: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The mean loss of every epoch, the steps taken, what was odd."""
+
+    loss: tuple[float, ...]
+    steps: int
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+class Teller:
+    """Adds up losses, reports them, stops a training that has become NaN, and says when nothing is learned."""
+
+    def __init__(
+        self,
+        chance: float,
+        epochs: int,
+        inside: int,
+        progress: Callable[[TrainingProgress], None] | None,
+        what: str,
+    ) -> None:
+        self.chance, self.epochs, self.inside, self.progress, self.what = (
+            chance,
+            epochs,
+            inside,
+            progress,
+            what,
+        )
+        self.means: list[float] = []
+        self.warnings: list[str] = []
+        self.step = 0
+        self.waiting: list[Tensor] = []
+        self.epoch: list[float] = []
+
+    def __call__(self, loss: Tensor) -> None:
+        self.step += 1
+        self.waiting.append(loss)
+        ended = self.step % self.inside == 0
+        if ended or self.step % EVERY == 1:
+            recent = torch.stack(self.waiting).tolist()
+            self.waiting.clear()
+            self._report(recent, ended)
+
+    def _report(self, recent: list[float], ended: bool) -> None:
+        self._refuse_infinite(recent)
+        self.epoch += recent
+        warning = self._doubt() if ended else ""
+        if ended:
+            self.means.append(sum(self.epoch) / len(self.epoch))
+            self.epoch.clear()
+        if self.progress is not None:
+            steps, mean = self.epochs * self.inside, sum(recent) / len(recent)
+            epoch = (self.step - 1) // self.inside + 1
+            self.progress(
+                TrainingProgress(epoch, self.epochs, self.step, steps, mean, warning, self.what)
+            )
+
+    def _refuse_infinite(self, recent: list[float]) -> None:
+        if not all(map(math.isfinite, recent)):
+            raise Problem(
+                f"the loss became {next(value for value in recent if not math.isfinite(value))} by step {self.step}.",
+                "Weights that are not numbers answer nothing; nothing was kept.",
+                fix="a smaller learning rate; and look for images or labels that are not numbers",
+            )
+
+    def _doubt(self) -> str:
+        """After the first and the last epoch: was anything learned?"""
+        late = self.epoch[-max(len(self.epoch) // 4, 1) :]
+        seen, epoch = sum(late) / len(late), len(self.means) + 1
+        if seen < self.chance or epoch not in (1, self.epochs):
+            return ""
+        warning = f"after epoch {epoch} of {self.epochs} the loss is {seen:.4g}; ignoring the input costs {self.chance:.4g}"
+        self.warnings.append(warning)
+        _log.warning(warning)
+        return warning
+
+
+# --- A training that was stopped goes on where it stood: what it needs for that, kept beside the network to be. Never pickle.
+
+STATE, SECONDS = "state.safetensors", 30.0
+"""The file, and the time between two writings of it: as much work may be lost."""
+_log = logging.getLogger(__name__)
+
+
+def beside(folder: Path) -> Path:
+    """Where the unfinished training of the network that will be in `folder` is kept."""
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
+def forget(folder: Path) -> None:
+    """Remove what an unfinished training has left in `folder`, if anything."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeper:
+    """Everything that changes during a training. Called after every step, it writes it all to `folder` now and then.
+
+    `seen` is called after every writing, for pictures. Without a folder nothing is kept.
+    """
+
+    folder: Path | None
+    nets: Sequence[nn.Module]
+    optimisers: Sequence[torch.optim.Optimizer]
+    noise: torch.Generator
+    place: torch.device
+    tell: Teller
+    seen: Callable[[], object] = lambda: None
+    written: float = field(default_factory=time.monotonic)
+
+    def __call__(self, step: int) -> None:
+        if self.folder is None or time.monotonic() - self.written < SECONDS:
+            return
+        from safetensors.torch import save
+
+        whole = {**self._weights(), **self._moments(), **self._random()}
+        tensors = {name: value.detach().cpu().contiguous() for name, value in whole.items()}
+        write_atomically(
+            self.folder / STATE, save(tensors, {"standing": json.dumps(self._standing(step))})
+        )
+        self.seen()
+        self.written = time.monotonic()
+
+    def resume(self) -> int:
+        """The steps already taken, with everything as it was after them; 0 if there is nothing to go on from."""
+        if self.folder is None or not (self.folder / STATE).exists():
+            return 0
+        try:
+            standing, tensors = _read(self.folder / STATE)
+            self._check(standing, tensors)
+        except Exception as error:  # whatever is wrong with it: the training can be done again
+            self._say(
+                0, f"what was kept of a stopped training cannot be used ({error}); it begins anew"
+            )
+            return 0
+        self._restore(standing, tensors)
+        self._say(
+            int(standing["step"]), f"goes on after step {standing['step']}, where it was stopped"
+        )
+        return int(standing["step"])
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            f"net/{i}/{name}": value
+            for i, net in enumerate(self.nets)
+            for name, value in net.state_dict().items()
+        }
+
+    def _moments(self) -> dict[str, Tensor]:
+        return {
+            f"optimiser/{i}/{j}/{name}": value
+            for i, optimiser in enumerate(self.optimisers)
+            for j, parameter in enumerate(_parameters(optimiser))
+            for name, value in optimiser.state[parameter].items()
+        }
+
+    def _random(self) -> dict[str, Tensor]:
+        states = {"random/noise": self.noise.get_state(), "random/layers": torch.get_rng_state()}
+        return states | (
+            {"random/cuda": torch.cuda.get_rng_state(self.place)}
+            if self.place.type == "cuda"
+            else {}
+        )
+
+    def _standing(self, step: int) -> dict[str, Any]:
+        waiting = [float(loss) for loss in self.tell.waiting]
+        told = {
+            "means": self.tell.means,
+            "warnings": self.tell.warnings,
+            "epoch": self.tell.epoch,
+            "waiting": waiting,
+        }
+        return {"step": step, "place": self.place.type, **told}
+
+    def _check(self, standing: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Refuse what does not fit before anything is changed."""
+        if standing["place"] != self.place.type:
+            raise ValueError(f"it was begun on {standing['place']}")
+        expected = {**self._weights(), **self._random()}
+        shapes = {
+            name: value.shape
+            for name, value in tensors.items()
+            if not name.startswith("optimiser/")
+        }
+        if shapes != {name: value.shape for name, value in expected.items()}:
+            raise ValueError("it is of another network")
+
+    def _restore(self, standing: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, own in self._weights().items():
+                own.copy_(tensors[name])
+        for name in (name for name in tensors if name.startswith("optimiser/")):
+            _, i, j, key = name.split("/")
+            optimiser = self.optimisers[int(i)]
+            parameter = _parameters(optimiser)[int(j)]
+            optimiser.state[parameter][key] = _like(parameter, tensors[name])
+        self.noise.set_state(tensors["random/noise"])
+        torch.set_rng_state(tensors["random/layers"])
+        if self.place.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random/cuda"], self.place)
+        self.tell.step, self.tell.means, self.tell.warnings = (
+            standing["step"],
+            standing["means"],
+            standing["warnings"],
+        )
+        self.tell.epoch, self.tell.waiting = (
+            standing["epoch"],
+            list(torch.tensor(standing["waiting"], device=self.place)),
+        )
+
+    def _say(self, step: int, text: str) -> None:
+        _log.info("%s: %s", self.tell.what, text)
+        if self.tell.progress is not None:
+            steps, epoch = self.tell.epochs * self.tell.inside, step // self.tell.inside + 1
+            self.tell.progress(
+                TrainingProgress(
+                    epoch, self.tell.epochs, step, steps, float("nan"), text, self.tell.what
+                )
+            )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        return json.loads(file.metadata()["standing"]), {
+            name: file.get_tensor(name) for name in names
+        }
+
+
+def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+
+
+def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
+    """In the layout of the parameter, if it has its shape; the count of steps stays where torch keeps it."""
+    if value.shape == parameter.shape:
+        return torch.empty_like(parameter, requires_grad=False).copy_(value)
+    return value.to(parameter.device) if parameter.device.type == "cuda" else value
+
+
+# --- The one training loop: data as a single tensor, order and noise from named streams, early checks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +401,21 @@ class Goal:
 
 
 @contextmanager
-def own_randomness(seed: int, *names: str | int, device: torch.device | str = "cpu") -> Iterator[None]:
+def own_randomness(
+    seed: int, *names: str | int, device: torch.device | str = "cpu"
+) -> Iterator[None]:
     """Layers that draw from torch's global generator (initialisation, dropout) draw from a named stream in here.
 
     The global state is the same afterwards, also after an exception.
     """
     place = torch.device(device)
-    index = place.index if place.index is not None else torch.cuda.current_device() if place.type == "cuda" else 0
+    index = (
+        place.index
+        if place.index is not None
+        else torch.cuda.current_device()
+        if place.type == "cuda"
+        else 0
+    )
     with torch.random.fork_rng(devices=[index] if place.type == "cuda" else []):
         torch.default_generator.manual_seed(stream(seed, *names).initial_seed())
         if place.type == "cuda":
@@ -54,12 +427,12 @@ def fit(
     net: nn.Module,
     images: Images,
     goal: Goal,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     *,
     seed: int,
     name: str = "a network",
     device: torch.device | str = "cpu",
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
     seen: Callable[[], object] = lambda: None,
 ) -> History:
@@ -71,28 +444,50 @@ def fit(
     """
     started, place = time.monotonic(), torch.device(device)
     epochs, inside = recipe.rounds(len(images))
-    noise, order = stream(seed, "training", "noise", device=place), stream(seed, "training", "order")
-    optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(net.to(place).parameters(), recipe.lr, recipe.decay)
+    noise, order = (
+        stream(seed, "training", "noise", device=place),
+        stream(seed, "training", "order"),
+    )
+    optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
+        net.to(place).parameters(), recipe.lr, recipe.decay
+    )
     step = _stepper(net, goal, recipe, epochs * inside, optimiser, noise)
     x, y = images.x.to(place), images.y.to(place)
     tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}")
-    keep = Keeper(folder=kept, nets=[net], optimisers=[optimiser], noise=noise, place=place, tell=tell, seen=seen)
+    keep = Keeper(
+        folder=kept,
+        nets=[net],
+        optimisers=[optimiser],
+        noise=noise,
+        place=place,
+        tell=tell,
+        seen=seen,
+    )
     with own_randomness(seed, "training", "layers", device=place):
         net.train()
         done = keep.resume()
         for epoch in range(epochs):
             rows = torch.randperm(len(images), generator=order).to(place)
-            for number, part in enumerate(islice(chunks(len(images), recipe.batch), inside), epoch * inside + 1):
+            for number, part in enumerate(
+                islice(chunks(len(images), recipe.batch), inside), epoch * inside + 1
+            ):
                 if number > done:
                     tell(step(number, x[rows[part]], y[rows[part]]))
                     keep(number)
     net.eval()
     _refuse_constant(net, goal, x[:256], y[:256])
-    return History(tuple(tell.means), epochs * inside, time.monotonic() - started, tuple(tell.warnings))
+    return History(
+        tuple(tell.means), epochs * inside, time.monotonic() - started, tuple(tell.warnings)
+    )
 
 
 def _stepper(
-    net: nn.Module, goal: Goal, recipe: Recipe, total: int, optimiser: torch.optim.Optimizer, noise: torch.Generator
+    net: nn.Module,
+    goal: Goal,
+    recipe: TrainingRecipe,
+    total: int,
+    optimiser: torch.optim.Optimizer,
+    noise: torch.Generator,
 ) -> Callable[[int, Tensor, Tensor], Tensor]:
     """Step `number` (from 1) of the optimiser on 8-bit images and labels; it returns the loss, still on the device."""
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
@@ -119,4 +514,66 @@ def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
             f"the trained network gives one and the same answer for {len(x)} different images.",
             "It has learned nothing, or its units have died; nothing was kept.",
             fix="a smaller learning rate, more epochs, or check that the images differ between classes",
+        )
+
+
+# --- Classification as a goal, if asked for against small attacks; what of a data set a training needs to be true.
+
+Perturb = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
+"""Other images to train on in place of these: (network, images, labels, noise)."""
+
+
+def classify(classes: int, *, perturb: Perturb | None = None) -> Goal:
+    """Cross-entropy of logits; with `perturb`, on the images it makes of the batch."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        return functional.cross_entropy(net(x if perturb is None else perturb(net, x, y, noise)), y)
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        logits: Tensor = net(x)
+        return logits
+
+    return Goal(loss, answer, math.log(classes))
+
+
+@torch.no_grad()
+def predict(
+    net: Callable[[Tensor], Tensor], images: Images, *, device: torch.device | str = "cpu"
+) -> Int[Tensor, " n"]:
+    """The class that `net` (images to logits) gives each image."""
+    parts = [
+        net(from_bytes(images.x[rows].to(device))).argmax(1) for rows in chunks(len(images), 256)
+    ]
+    return torch.cat(parts).cpu()
+
+
+def geometry(train: Images, test: Images) -> tuple[int, int, int]:
+    """Channels, size and classes of a data set, after checking that a network can be trained and measured on it."""
+    _, channels, height, width = train.x.shape
+    if height != width or train.x.shape[1:] != test.x.shape[1:]:
+        seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
+        raise Problem(
+            f"images must be square and alike; {train.name} has {seen} (channels, height, width)."
+        )
+    if train.classes != test.classes:
+        raise Problem(
+            f"{train.name} names {len(train.classes)} classes for training, {len(test.classes)} others for measuring."
+        )
+    for part in (train, test):
+        _check_labels(part)
+    if bool((train.y == train.y[0]).all()):
+        raise Problem(
+            f"the {train.split} split of {train.name} holds a single class.",
+            "There is nothing to tell apart.",
+        )
+    return channels, height, len(train.classes)
+
+
+def _check_labels(images: Images) -> None:
+    if len(images) == 0:
+        raise Problem(f"the {images.split} split of {images.name} is empty.")
+    low, high = int(images.y.min()), int(images.y.max())
+    if low < 0 or high >= len(images.classes):
+        raise Problem(
+            f"{images.name} has labels {low}..{high} for {len(images.classes)} classes (0..{len(images.classes) - 1})."
         )

@@ -1,0 +1,206 @@
+"""The command line: the table of verbs, and what is said when a command fails."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from hardcase.environment import keep_freed
+from hardcase.errors import INTERNAL, INTERRUPTED, Problem
+
+# --- What is said, and which code is returned, when a command fails in a way that is not a `Problem`.
+
+
+def usage(error: Exception) -> int | None:
+    """Tell of an option or a verb that was used wrongly and return the code; None if this error is of another kind."""
+    explain = getattr(error, "format_message", None)
+    if explain is None:
+        return None
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2
+    typer.echo(f"error: {explain().strip()}", err=True)
+    if context is not None:
+        typer.echo(f"  try: {context.command_path} --help", err=True)
+    return int(getattr(error, "exit_code", 2))
+
+
+def internal(error: Exception, *, verbose: bool) -> int:
+    """One line about an error nobody foresaw, and where its traceback is."""
+    text = "".join(traceback.format_exception(error))
+    summary = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+    typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
+    if verbose:
+        typer.echo(text, err=True)
+    else:
+        typer.echo(
+            f"  The traceback is in {_keep(text)}; -v prints it. Findings that were stored are safe.",
+            err=True,
+        )
+    return INTERNAL
+
+
+def _keep(text: str) -> Path | str:
+    from hardcase.cache import cache_folder
+
+    name = f"hardcase-{datetime.now():%Y%m%d-%H%M%S-%f}.txt"
+    for folder in (cache_folder() / "tracebacks", Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+            return folder / name
+        except OSError:
+            continue
+    return "no file (nothing could be written)"
+
+
+# --- ``--set a=1 b=2`` means ``--set a=1 --set b=2``.
+
+_PAIR = re.compile(r"[A-Za-z_][\w.]*=")
+
+
+class Spreading(TyperGroup):
+    """The top command: it spreads settings before any verb sees them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread(args))
+
+
+def spread(words: Iterable[str]) -> list[str]:
+    """`words` with the flag repeated before every further pair that follows ``--set``."""
+    result: list[str] = []
+    setting = False
+    for word in words:
+        if setting and result[-1] != "--set" and _PAIR.match(word):
+            result.append("--set")
+        setting = word == "--set" or (
+            setting and (result[-1] == "--set" or bool(_PAIR.match(word)))
+        )
+        result.append(word)
+    return result
+
+
+# --- The command line. A verb is a function in a file of this folder and one row of `VERBS`; nothing here imports torch.
+
+
+class Verb(NamedTuple):
+    """`name` may be two words (``train vae``); `where` is ``module:function`` in this folder; `panel` groups the help."""
+
+    name: str
+    where: str
+    panel: str
+
+
+_START, _PREPARE, _SEARCH, _RESULTS, _SCIENCE = (
+    "Start here",
+    "Prepare",
+    "Search",
+    "Results",
+    "Science",
+)
+VERBS = (
+    Verb("demo", "run:demo", _START),
+    Verb("doctor", "inspect:doctor", _START),
+    Verb("list", "listing:listing", _START),
+    Verb("data", "inspect:data", _PREPARE),
+    Verb("train classifier", "train:classifier", _PREPARE),
+    Verb("train vae", "train:vae", _PREPARE),
+    Verb("train vqvae", "train:vqvae", _PREPARE),
+    Verb("train gan", "train:gan", _PREPARE),
+    Verb("train judge", "train:train", _PREPARE),
+    Verb("layers", "inspect:layers", _PREPARE),
+    Verb("run", "run:run", _SEARCH),
+    Verb("resume", "run:resume", _SEARCH),
+    Verb("status", "run:status", _SEARCH),
+    Verb("escape", "science:escape", _SEARCH),
+    Verb("coverage", "inspect:coverage", _RESULTS),
+    Verb("judge", "train:judge", _RESULTS),
+    Verb("report", "results:report", _RESULTS),
+    Verb("compare", "results:compare", _RESULTS),
+    Verb("replay", "results:replay", _RESULTS),
+    Verb("gate", "results:gate", _RESULTS),
+    Verb("shrink", "results:shrink", _RESULTS),
+    Verb("export", "results:export", _RESULTS),
+    Verb("cite", "results:cite", _RESULTS),
+    Verb("retrain", "science:retrain", _SCIENCE),
+    Verb("faults", "science:faults", _SCIENCE),
+    Verb("reproduce", "science:reproduce", _SCIENCE),
+)
+_HELP = (
+    "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
+)
+_GROUPS = {"train": "Train the networks that methods need; they are kept and reused."}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    keep_freed()
+    try:
+        code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except Problem as problem:
+        typer.echo(f"error: {problem}", err=True)
+        return problem.code
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        return INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except Exception as error:
+        told = usage(error)
+        return (
+            internal(error, verbose=bool({"-v", "--verbose"} & {*words})) if told is None else told
+        )
+
+
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """The command with the verb that `words` begin with; with all of them if it is not known, for help and hints."""
+    app = typer.Typer(
+        cls=Spreading, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    app.callback(help=_HELP)(_top)
+    groups: dict[str, typer.Typer] = {}
+    named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
+    for verb in named or VERBS:
+        group, _, name = verb.name.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
+            app.add_typer(groups[group], name=group, rich_help_panel=verb.panel)
+        (groups[group] if group else app).command(
+            name, rich_help_panel=None if group else verb.panel
+        )(_function(verb))
+    return app
+
+
+def _function(verb: Verb) -> Any:
+    module, _, function = verb.where.partition(":")
+    return getattr(import_module(f"hardcase.cli.{module}"), function)
+
+
+def _version(asked: bool) -> bool:
+    if asked:
+        from hardcase import __version__
+
+        typer.echo(f"hardcase {__version__}")
+        raise typer.Exit
+    return asked
+
+
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """What stands before any verb."""

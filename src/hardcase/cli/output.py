@@ -1,0 +1,104 @@
+"""Numbers and tables for people; results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+# --- Numbers and tables for people; results go to standard output, everything else to standard error.
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDE = 160
+"""Columns of a table that is not shown on a terminal."""
+
+
+def tell(text: str) -> None:
+    """A result."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Something about the result."""
+    typer.echo(text, err=True)
+
+
+def as_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def console(*, error: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    return Console(
+        stderr=error, width=None if stream.isatty() else WIDE, markup=False, highlight=False
+    )
+
+
+def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A light table; numbers lean right, the first column never breaks."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title or None,
+        box=SIMPLE_HEAD,
+        title_justify="left",
+        header_style="bold",
+        pad_edge=False,
+    )
+    for i, name in enumerate(columns):
+        numeric = bool(rows) and all(
+            isinstance(row[i], int | float) or row[i] is None for row in rows
+        )
+        table.add_column(
+            name, justify="right" if numeric else "left", no_wrap=i == 0, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    return table
+
+
+def facts(pairs: Mapping[str, Any]) -> str:
+    """Aligned lines of ``name  value``."""
+    width = max(map(len, pairs), default=0)
+    return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs.items())
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def clock(seconds: float) -> str:
+    """1:02:03"""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def shown(path: object) -> str:
+    """A path as it can be pasted into a shell."""
+    from shlex import quote
+
+    return quote(str(path))

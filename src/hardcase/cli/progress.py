@@ -1,0 +1,377 @@
+"""A run while it goes on: the live screen, plain lines, and how it is asked to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hardcase.campaign.record import Counts
+from hardcase.cli.output import clock, note
+from hardcase.report.words import budget
+from hardcase.runs.start import Watcher
+from hardcase.runs.workers import Progress
+from hardcase.training.loop import TrainingProgress as Training
+
+# --- What a front end knows of a run while it goes on, and how a run is asked to stop.
+
+OFTEN = 0.25
+"""Seconds between two looks at the counts of the shard being searched."""
+
+
+KEPT = 0.9
+"""Share of the subject's accuracy that must be left on what a generator gives back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands, as numbers to be shown."""
+
+    phase: str
+    elapsed: float
+    seeds: int
+    usable: int
+    done: int
+    running: int
+    failing: int
+    queries: int
+    gradients: int
+    speed: float
+    left: float | None
+    since_new: float | None
+    confusions: tuple[tuple[str, int], ...]
+
+    @property
+    def waiting(self) -> int:
+        return self.usable - self.done - self.running
+
+    @property
+    def skipped(self) -> int:
+        return self.seeds - self.usable
+
+
+class Front(Watcher):
+    """Collects what it is told; subclasses show it. As a context it listens for Ctrl-C and SIGTERM.
+
+    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current shard, the second stops at
+    once. Before that there is nothing to save, and the first one stops at once.
+    """
+
+    def __init__(self) -> None:
+        self.phase, self.notes, self.training = "preparing", list[str](), dict[str, Training]()
+        self.record: dict[str, Any] = {}
+        self.started = self.began = monotonic()
+        self.usable = self.stops = 0
+        self.shard_size, self.workers = 0, 1
+        self.base = self.total = Progress.none(0)
+        self.current = (0, 0, 0)
+        self.looked = 0.0
+        self.news: float | None = None
+        self.handlers: dict[int, Any] = {}
+
+    def expect(self, *, shard: int, workers: int) -> None:
+        """How many seeds are searched together, and in how many processes."""
+        self.shard_size, self.workers = shard, workers
+
+    def train(self, progress: Training) -> None:
+        self.phase = "training"
+        self.training[progress.what] = progress
+        if progress.warning:
+            self.say(f"{progress.what}: {progress.warning}")
+
+    def say(self, text: str) -> None:
+        self.notes.append(text)
+
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        self.phase, self.record, self.usable, self.began = "searching", record, usable, monotonic()
+        for text in doubts(record.get("generator") or {}):
+            self.say(text)
+
+    def pulse(self, counts: Counts) -> None:
+        if monotonic() - self.looked < OFTEN:
+            return
+        self.looked = monotonic()
+        failing = int((counts.failing > 0).sum())
+        if failing > self.current[2]:
+            self.news = self.looked
+        self.current = (int(counts.queries.sum()), int(counts.gradients.sum()), failing)
+
+    def shard(self, progress: Progress) -> None:
+        first = self.total.shards == 0
+        if not first and progress.failing > self.total.failing + self.current[2]:
+            self.news = monotonic()
+        self.base = progress if first else self.base
+        self.total, self.current = progress, (0, 0, 0)
+
+    def stopped(self) -> bool:
+        return self.stops > 0
+
+    def standing(self) -> Standing:
+        now, total = monotonic(), self.total
+        spent, fresh = max(now - self.began, 1e-9), total.seeds - self.base.seeds
+        queries, gradients, failing = self.current
+        searching = self.phase == "searching"
+        ahead = self.usable - total.seeds
+        phase = "stopping after this shard" if self.stops and searching else self.phase
+        return Standing(
+            phase=phase,
+            elapsed=now - self.started,
+            seeds=int(self.record.get("seeds", 0)),
+            usable=self.usable,
+            done=total.seeds,
+            running=min(ahead, self.shard_size * self.workers) if searching else 0,
+            failing=total.failing + failing,
+            queries=total.queries + queries,
+            gradients=total.gradients + gradients,
+            speed=(total.queries + queries - self.base.queries) / spent,
+            left=ahead * spent / fresh if fresh and searching else None,
+            since_new=None if self.news is None else now - self.news,
+            confusions=self._confusions(),
+        )
+
+    def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
+        names = self.record.get("classes", [])
+        counted = Counter(self.total.confusions).most_common(most)
+        return tuple(
+            (f"{names[expected]}→{names[predicted]}", times)
+            for (expected, predicted), times in counted
+        )
+
+    def open(self) -> None:
+        """Begin to show."""
+
+    def close(self) -> None:
+        """Show for the last time."""
+
+    def __enter__(self) -> Front:
+        if threading.current_thread() is threading.main_thread():
+            self.handlers = {
+                number: signal.signal(number, self._interrupt)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
+        self.open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.phase, self.current = "stopped" if any(error) or self.stops else "done", (0, 0, 0)
+        self.close()
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.phase != "searching" or (self.stops and number == signal.SIGINT):
+            self.stops += 1
+            raise KeyboardInterrupt
+        self.stops += 1
+
+
+def doubts(card: Mapping[str, Any]) -> list[str]:
+    """What a user should know of a generator before a search in its space: does it lose the label?"""
+    before, after = card.get("judge_accuracy"), card.get("reconstruction_accuracy")
+    if not before or after is None or after >= KEPT * before:
+        return []
+    shares = f"{100 * after:.0f} % of the images it gives back, against {100 * before:.0f} % before"
+    return [
+        f"the generator loses the label: the subject is right on {shares}; findings may show its flaws, not the subject's"
+    ]
+
+
+def front(progress: str, *, quiet: bool = False) -> Front:
+    """The front end that ``--progress`` names; `auto` is live on a terminal and plain lines elsewhere."""
+
+    if quiet or progress == "none":
+        return Front()
+    live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
+    return Screen() if live else Lines()
+
+
+# --- Progress as plain lines, for logs and pipes.
+
+TICK = 0.25
+"""Seconds between two looks of the plain lines at where a run stands."""
+EVERY = 30.0
+"""Seconds between two lines."""
+
+
+class Lines(Front):
+    """A line when something begins or ends, and one every 30 seconds in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._tick, daemon=True)
+        self.warned = False
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        note(f"note: {text}")
+
+    def train(self, progress: Training) -> None:
+        if progress.what not in self.training:
+            note(
+                f"training {progress.what}: {progress.epochs} epochs of {progress.steps // progress.epochs} steps"
+            )
+        super().train(progress)
+        if progress.step == progress.steps:
+            note(f"trained {progress.what}: loss {progress.loss:.4g}")
+
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        super().begin(record, usable)
+        where = f"{record['method']} on {record['model']}, {record['data']}"
+        note(f"searching with {where}: {usable} usable of {record['seeds']} seeds")
+
+    def open(self) -> None:
+        self.thread.start()
+
+    def close(self) -> None:
+        self.over.set()
+        self.thread.join()
+        if self.record:
+            note(line(self.standing()))
+
+    def _tick(self) -> None:
+        waited = 0.0
+        while not self.over.wait(TICK):
+            waited += TICK
+            if self.stops and not self.warned:
+                self.warned = True
+                note(
+                    "stopping: the current shard is finished and saved first; Ctrl-C again stops at once"
+                )
+            if waited >= EVERY:
+                waited = 0.0
+                note(self._line())
+
+    def _line(self) -> str:
+        latest = list(self.training.values())[-1:]
+        return line(self.standing()) if self.record or not latest else training_line(latest[0])
+
+
+def line(now: Standing) -> str:
+    """Where a run stands, in one line."""
+    counts = f"{now.done:,} of {now.usable:,} seeds done, {now.failing:,} failing (not judged)"
+    cost = f"{now.queries:,} queries, {now.speed:,.0f} a second"
+    left = f"; about {clock(now.left)} left" if now.left else ""
+    return (
+        f"{clock(now.elapsed)} {now.phase}: {counts}; {cost}{left}"
+        if now.usable
+        else f"{clock(now.elapsed)} {now.phase}"
+    )
+
+
+def training_line(now: Training) -> str:
+    return f"training {now.what}: epoch {now.epoch} of {now.epochs}, loss {now.loss:.4g}"
+
+
+# --- One live screen: four updates a second, everything about a run at a glance.
+
+NOTES = 5
+"""Notes that fit the screen; the latest are shown."""
+
+
+class Screen(Front):
+    """The front end for a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
+        self.console = console or Console(file=sys.stderr, markup=False, highlight=False)
+        self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=4)
+
+    def open(self) -> None:
+        self.terminal = _without_caret()
+        self.live.start()
+
+    def close(self) -> None:
+        self.live.stop()
+        _restore(self.terminal)
+
+    def render(self) -> RenderableType:
+        now = self.standing()
+        body = self._searching(now) if self.record else self._preparing()
+        notes = [Text(f"note  {text}", style="yellow") for text in self.notes[-NOTES:]]
+        return Panel(Group(body, *notes), title=Text(self._title()), subtitle=Text(self._hint(now)), title_align="left",
+                     subtitle_align="left", border_style="dim")  # fmt: skip
+
+    def _title(self) -> str:
+        return "{method} on {model}, {data}".format(**self.record) if self.record else "hardcase"
+
+    def _hint(self, now: Standing) -> str:
+        if now.phase == "searching":
+            return "Ctrl-C: finish this shard, save and report; twice: stop at once"
+        return (
+            "Ctrl-C again: stop at once, this shard is redone on resume"
+            if now.phase.startswith("stopping")
+            else ""
+        )
+
+    def _preparing(self) -> RenderableType:
+        table = _grid()
+        table.add_row(self.phase, clock(self.standing().elapsed))
+        for latest in self.training.values():
+            table.add_row("", training_line(latest))
+            table.add_row("", ProgressBar(latest.steps, latest.step, width=40))
+        return table
+
+    def _searching(self, now: Standing) -> RenderableType:
+        limits = budget(self.record["budget"])
+        left = f" · about {clock(now.left)} left" if now.left else ""
+        table = _grid()
+        table.add_row(
+            now.phase.split()[0], f"{clock(now.elapsed)}{left} · budget {limits or 'none'}"
+        )
+        table.add_row("seeds", ProgressBar(max(now.usable, 1), now.done, width=40))
+        counts = f"{now.done:,} done · {now.running:,} running · {now.waiting:,} waiting · {now.skipped:,} skipped"
+        table.add_row("", counts)
+        table.add_row(
+            "failing",
+            f"{now.failing:,} of {now.done + now.running:,} seeds · confirmed: not judged",
+        )
+        table.add_row(
+            "last new", "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"
+        )
+        graded = f" · {now.gradients:,} gradients" if now.gradients else ""
+        table.add_row("queries", f"{now.queries:,} · {now.speed:,.0f} a second{graded}")
+        often = "   ".join(f"{pair} ×{times}" for pair, times in now.confusions)
+        table.add_row("most often", often or "nothing yet")
+        return table
+
+
+def _without_caret() -> list[Any]:
+    """Ask the terminal not to write ^C into the screen; returns how it was, or nothing if there is no terminal."""
+    if find_spec("termios") is None or sys.stdin is None or not sys.stdin.isatty():
+        return []
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    termios.tcsetattr(
+        sys.stdin, termios.TCSANOW, [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]]
+    )
+    return before
+
+
+def _restore(terminal: list[Any]) -> None:
+    if terminal:
+        import termios
+
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, terminal)
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    return table

@@ -1,0 +1,429 @@
+"""What a network is made of, seen from outside: layers, units, and taps on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem, choice
+from hardcase.types import Answer, Tap
+
+# --- What a network is made of, seen from outside: which layers run, in which order, with outputs of which shape.
+
+LayerKind = Literal["conv", "linear", "activation", "pool", "norm", "plumbing", "other"]
+
+_FEW, _MORE = 16, 32
+_FOLDERS: Mapping[str, LayerKind] = {
+    "activation": "activation",
+    "pooling": "pool",
+    "batchnorm": "norm",
+    "instancenorm": "norm",
+    "normalization": "norm",
+    "flatten": "plumbing",
+    "dropout": "plumbing",
+    "padding": "plumbing",
+}
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A network whose layers can be seen: a `Subject` is one."""
+
+    def __call__(self, x: Tensor, *args: Any) -> Answer: ...
+
+    def layers(self) -> Mapping[str, nn.Module]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer as it ran: `shape` is one row's output, `channel` the axis of its channels (features of a token included).
+
+    `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut into f windows.
+    A module that ran again is a layer of its own, `name#2`.
+    """
+
+    name: str
+    kind: LayerKind
+    shape: tuple[int, ...]
+    channel: int
+    rows: int = 0
+
+    @property
+    def units(self) -> int:
+        return torch.Size(self.shape).numel()
+
+    @property
+    def channels(self) -> int:
+        return self.shape[self.channel]
+
+    def arranged(self, output: Tensor) -> Float[Tensor, "m *shape"]:
+        """The output with one row per image in front."""
+        if self.rows == 0:
+            return output
+        return (
+            output.movedim(1, 0) if self.rows == 1 else torch.unflatten(output, 0, (-1, -self.rows))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """The layers of a network in the order in which they ran, and the size of the weights between them."""
+
+    layers: tuple[Layer, ...]
+    weights: Mapping[str, Float[Tensor, "to from"]] = field(default_factory=dict)
+
+    def named(self, names: Sequence[str]) -> tuple[Layer, ...]:
+        known = {layer.name: layer for layer in self.layers}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise choice("layer", missing[0], list(known))
+        return tuple(known[name] for name in names)
+
+    def of_kind(self, *kinds: LayerKind) -> tuple[Layer, ...]:
+        return tuple(layer for layer in self.layers if layer.kind in kinds)
+
+    def prefixed(self, prefix: str) -> Anatomy:
+        """The same layers under other names: a campaign shows those of a peer as ``peer0/NAME``."""
+        weights = {prefix + name: value for name, value in self.weights.items()}
+        return Anatomy(
+            tuple(replace(layer, name=prefix + layer.name) for layer in self.layers), weights
+        )
+
+
+def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
+    """Run one image through the subject, in a small and in a larger batch, and note every layer that answers with a tensor.
+
+    Layers that never run, or whose output has no axis that grows with the batch, are left out.
+    """
+    few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
+    modules, layers = dict(subject.layers()), list[Layer]()
+    for name, shape in few.items():
+        layer = _layer(name, modules[name.split("#")[0]], shape, more.get(name, ()), layers)
+        layers += [layer] if layer else []
+    if not layers:
+        raise Problem(
+            "no layer of the model ran as a module with a tensor as output, so nothing can be covered."
+        )
+    weights = {
+        name: _weights(module)
+        for name, module in modules.items()
+        if _kind(module) in ("conv", "linear")
+    }
+    return Anatomy(tuple(layers), weights)
+
+
+def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
+    shapes = dict[str, tuple[int, ...]]()
+    with _watching(subject.layers(), shapes), torch.inference_mode():
+        subject(x.clone())
+    return shapes
+
+
+@contextmanager
+def _watching(
+    modules: Mapping[str, nn.Module], shapes: dict[str, tuple[int, ...]]
+) -> Iterator[None]:
+    handles = [
+        module.register_forward_hook(_note(name, shapes)) for name, module in modules.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _note(name: str, shapes: dict[str, tuple[int, ...]]) -> Any:
+    calls = 0
+
+    def hook(_module: nn.Module, _args: object, output: object) -> None:
+        nonlocal calls
+        calls += 1
+        if isinstance(output, Tensor) and output.is_floating_point() and output.ndim >= 2:
+            shapes[name if calls == 1 else f"{name}#{calls}"] = tuple(output.shape)
+
+    return hook
+
+
+def _layer(
+    name: str,
+    module: nn.Module,
+    few: tuple[int, ...],
+    more: tuple[int, ...],
+    before: Sequence[Layer],
+) -> Layer | None:
+    grown = [
+        axis
+        for axis, (a, b) in enumerate(zip(few, more, strict=False))
+        if b == a * _MORE // _FEW and a != b
+    ]
+    if len(few) != len(more) or len(grown) != 1:
+        return None
+    kind, windows = _kind(module), few[0] // _FEW
+    if grown[0] == 0 and few[0] == _FEW:
+        shape, rows = few[1:], 0
+    elif grown[0] == 0 and few[0] == windows * _FEW:
+        shape, rows = (windows, *few[1:]), -windows
+    elif grown[0] == 1 and few[1] == _FEW:
+        shape, rows = (few[0], *few[2:]), 1
+    else:
+        return None
+    return Layer(name, kind, shape, _channel_axis(kind, shape, before), rows) if shape else None
+
+
+def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Layer]) -> int:
+    """Convolutions have channels first, dense layers features last; others follow the layer before them."""
+    last = len(shape) - 1
+    if kind == "conv":
+        return 0
+    if kind == "linear":
+        return last
+    if before and before[-1].shape == shape:
+        return before[-1].channel
+    return last if len(shape) == 2 else 0
+
+
+def _kind(module: nn.Module) -> LayerKind:
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return "conv"
+    if isinstance(module, nn.Linear):
+        return "linear"
+    if isinstance(module, nn.Identity):
+        return "plumbing"
+    home = type(module).__module__
+    return (
+        _FOLDERS.get(home.removeprefix("torch.nn.modules."), "other")
+        if home.startswith("torch.nn.")
+        else "other"
+    )
+
+
+def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
+    """How strongly each input channel reaches each output channel: sizes of the weights, summed over the kernel."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    size = weight.detach().float().abs()
+    return size.cpu() if size.ndim == 2 else size.flatten(2).sum(2).cpu()
+
+
+# --- Taps reduce a layer's output while the layer runs.
+#
+# They are values: equal ones are interchangeable, and of two different ones on the same layer the richer one serves both
+# readers (`join_taps`).
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Every unit, one row per image: the layer's own output, not a copy."""
+
+    layer: Layer
+
+    def __call__(self, output: Tensor) -> Float[Tensor, "m u"]:
+        return self.layer.arranged(output).flatten(1).float()
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The mean of every channel."""
+
+    layer: Layer
+
+    def __call__(self, output: Tensor) -> Float[Tensor, "m c"]:
+        return channel_means(self.layer, self.layer.arranged(output)).float()
+
+
+@dataclass(frozen=True, slots=True)
+class MeansAndRange:
+    """The mean of every channel, then the least and the greatest value of the whole layer."""
+
+    layer: Layer
+
+    def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
+        output = self.layer.arranged(output)
+        least, most = (f(output.flatten(1), 1)[:, None] for f in (torch.amin, torch.amax))
+        return torch.cat([channel_means(self.layer, output), least, most], 1).float()
+
+
+_RICHER = (Means, MeansAndRange, Whole)
+
+
+def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
+    """One tap per layer that serves every reader: the richest of ours, a whole copy where others take part."""
+    joined = dict[str, Tap]()
+    for mapping in taps:
+        for name, tap in mapping.items():
+            joined[name] = _richer(joined[name], tap) if name in joined else tap
+    return joined
+
+
+def _richer(a: Tap, b: Tap) -> Tap:
+    if a == b:
+        return a
+    if isinstance(a, _RICHER) and isinstance(b, _RICHER):
+        return max(a, b, key=lambda tap: _RICHER.index(type(tap)))
+    return torch.clone
+
+
+def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
+    """Channel means, to the last bit the same whichever tap the values come through: laid out alike before they are summed."""
+    others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
+    return values.contiguous().mean(others) if others else values.clone()
+
+
+# --- Which units count: the layers chosen, every unit or the mean of every channel, and how values are scaled.
+
+Mode = Literal["unit", "channel"]
+Order = Literal["mean-scale", "scale-mean"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The units that a criterion reads, layer after layer.
+
+    `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a layer of its own.
+    """
+
+    layers: tuple[Layer, ...]
+    mode: Mode = "channel"
+    order: Order = "mean-scale"
+    softmax: bool = False
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        widths = tuple(
+            layer.units if self.mode == "unit" else layer.channels for layer in self.layers
+        )
+        return (*widths, widths[-1]) if self.softmax else widths
+
+    @cached_property
+    def units(self) -> int:
+        return sum(self.widths)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        return tuple(sum(self.widths[:i]) for i in range(len(self.widths)))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        names = tuple(layer.name for layer in self.layers)
+        return (*names, f"softmax({names[-1]})") if self.softmax else names
+
+    @cached_property
+    def taps(self) -> dict[str, Tap]:
+        taps = {layer.name: self._tap(layer) for layer in self.layers}
+        again = {name.split("#")[0]: tap for name, tap in taps.items()}
+        return {**again, **taps}
+
+    def _tap(self, layer: Layer) -> Tap:
+        ambiguous = layer.channels == 2 and layer.units == 4
+        if self.mode == "unit" or len(layer.shape) == 1 or ambiguous:
+            return Whole(layer)
+        return MeansAndRange(layer) if self.order == "scale-mean" else Means(layer)
+
+    def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
+        """The chosen units of each layer, from what our own or a richer tap kept."""
+        values = list(self.reduced(activations).values())
+        return [*values, values[-1].softmax(1)] if self.softmax else values
+
+    def reduced(self, activations: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "m w"]]:
+        """The same by name; it can be read again."""
+        return {
+            layer.name: self._reduce(layer, _shown(activations, layer)) for layer in self.layers
+        }
+
+    def ranges(self, activations: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """The least and the greatest value of each layer, row by row, before channels are averaged or after it."""
+        values = self.read(activations)
+        if self.order == "scale-mean":
+            shown = [_shown(activations, layer) for layer in self.layers]
+            values = [
+                *(
+                    v if s.shape[1] == v.shape[1] else s
+                    for v, s in zip(values, shown, strict=False)
+                ),
+                *values[len(shown) :],
+            ]
+        return [(v.amin(1, keepdim=True), v.amax(1, keepdim=True)) for v in values]
+
+    def _reduce(self, layer: Layer, shown: Float[Tensor, "m w"]) -> Float[Tensor, "m v"]:
+        wanted = layer.units if self.mode == "unit" else layer.channels
+        if shown.shape[1] == wanted:
+            return shown
+        if shown.shape[1] == layer.units:
+            return channel_means(layer, torch.unflatten(shown, 1, layer.shape))
+        if self.mode == "channel" and shown.shape[1] == wanted + 2:
+            return shown[:, :wanted]
+        raise Problem(
+            f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in {self.mode} mode were expected.",
+            "Another reader of the same layer reduced it further.",
+            fix="criteria.taps.join_taps over all readers",
+        )
+
+
+def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m w"]:
+    if layer.name not in activations:
+        raise Problem(
+            f"layer {layer.name!r} is not among the activations shown: {', '.join(activations) or 'none'}."
+        )
+    value = activations[layer.name]
+    return value if value.ndim == 2 else layer.arranged(value).flatten(1).float()
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How values are brought to [0, 1] before they meet a threshold: not at all, within each input, or over the suite."""
+
+    per: Literal["none", "input", "suite"] = "none"
+    epsilon: float = 0.0
+
+
+RAW = Scaling()
+
+
+def select(anatomy: Anatomy, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:
+    """The layers that `layers` names: a group, or names joined by ``+``."""
+    groups = {
+        "conv-linear": lambda: anatomy.of_kind("conv", "linear"),
+        "dense": lambda: anatomy.of_kind("linear"),
+        "hidden-dense": lambda: anatomy.of_kind("linear")[:-1],
+        "hidden": lambda: anatomy.of_kind("conv", "linear")[:-1],
+        "conv": lambda: anatomy.of_kind("conv"),
+        "activated": lambda: activated(anatomy),
+        "activated-softmax": lambda: activated(anatomy),
+        "last-hidden": lambda: last_hidden(anatomy),
+        "last": lambda: anatomy.layers[-1:],
+    }
+    chosen = groups[layers]() if layers in groups else anatomy.named(layers.split("+"))
+    if not chosen:
+        raise Problem(
+            f"the model has no layer of the group {layers!r}.",
+            f"groups: {', '.join(groups)}; or names joined by +",
+        )
+    return Selection(chosen, mode, order, softmax=layers == "activated-softmax")
+
+
+def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
+    """Layers as frameworks with built-in activations count them: each with its activation, and the pooling ones."""
+    shown = [layer for layer in anatomy.layers if layer.kind not in ("norm", "plumbing")]
+    following = [*shown[1:], None]
+    return tuple(
+        layer
+        for layer, after in zip(shown, following, strict=True)
+        if layer.kind not in ("conv", "linear")
+        or after is None
+        or after.kind != "activation"
+        or after.shape != layer.shape
+    )
+
+
+def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
+    """The last dense layer before the output, or else the last convolution."""
+    dense, conv = anatomy.of_kind("linear"), anatomy.of_kind("conv")
+    return dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]

@@ -1,0 +1,659 @@
+"""Criteria over whole traces: surprise coverage, class dispersion, nearest-neighbour novelty, NLC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.criteria.criterion import Plan, Tally
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.memory import Bits, Counted, Folded, summed
+from hardcase.criteria.network import Anatomy, Selection, select
+from hardcase.criteria.profile import Profile
+from hardcase.criteria.surprise import (
+    Corpus,
+    Distance,
+    Likelihood,
+    Mahalanobis,
+    SurpriseModel,
+    Traces,
+)
+from hardcase.errors import Problem
+from hardcase.tensors import chunks
+from hardcase.types import State
+
+# --- LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as training data drew it.
+#
+# V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test data quality assessment
+# for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean distance between the traces of inputs of that label
+# and the centroid of the training traces of that label which the model got right; then the mean over the classes seen.
+#
+# The definition follows the abstract and the published tool's final form; an earlier form there (the share of inputs
+# beyond a radius) is not offered. Not a ratio, not monotone. Classes without a rightly classified training image are left
+# out and counted (the tool puts their centroid at zero).
+
+
+@dataclass(frozen=True)
+class Dispersion:
+    """Distances to class centres, summed by class. `centres` holds not-a-number for a class without one."""
+
+    selection: Selection
+    centres: Float[Tensor, "k d"]
+
+    @staticmethod
+    def fit(selection: Selection, traces: Traces) -> Dispersion:
+        traces = traces.numbers()
+        classes = int(torch.stack([traces.label.amax(), traces.predicted.amax()]).amax()) + 1
+        right = traces.predicted == traces.label
+        sums = torch.zeros(classes, traces.values.shape[1], dtype=torch.float64)
+        sums.index_add_(0, traces.label[right], traces.values[right].double())
+        return Dispersion(
+            selection, (sums / traces.label[right].bincount(minlength=classes)[:, None]).float()
+        )
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    def memory(self) -> Folded:
+        zeros = torch.zeros(len(self.centres), dtype=torch.float64)
+        return Folded({"sum": zeros, "count": zeros}, summed)
+
+    def observe(self, frame: Frame, memory: Folded) -> None:
+        distance, labels = self._distance(frame), self._labels(frame)
+        known = distance.isfinite()
+        sums = torch.zeros(len(self.centres), dtype=torch.float64, device=frame.device)
+        total = sums.index_add(0, labels[known], distance[known].double())
+        memory.add({"sum": total, "count": labels[known].bincount(minlength=len(sums)).double()})
+
+    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+        """By how much the row alone would change the value."""
+        seen = {name: value.to(frame.device) for name, value in memory.total().items()}
+        distance, labels = self._distance(frame), self._labels(frame)
+        count, total = seen["count"][labels], seen["sum"][labels]
+        classes, before = (seen["count"] > 0).sum(), _mean(seen)
+        first = count == 0
+        added = (total + distance) / (count + 1) - torch.where(first, 0, total / count.clamp_min(1))
+        after = (before * classes + added) / (classes + first)
+        return (after - before).where(distance.isfinite(), 0).float()
+
+    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+        return {}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+        """Away from the centre of the row's class."""
+        distance = self._distance(frame)
+        return distance.where(distance.isfinite(), 0)
+
+    def tally(self, memory: Folded) -> Tally:
+        seen = memory.total()
+        means = (seen["sum"] / seen["count"]).tolist()
+        by_class = {
+            str(label): mean for label, mean in enumerate(means) if seen["count"][label] > 0
+        }
+        lost = int(self._lost.sum())
+        return Tally(
+            float(_mean(seen)),
+            detail={
+                "inputs": int(seen["count"].sum()),
+                "classes": by_class,
+                "without centre": lost,
+            },
+        )
+
+    @property
+    def _lost(self) -> Bool[Tensor, " k"]:
+        return self.centres.isnan().any(1)
+
+    def _labels(self, frame: Frame) -> Int[Tensor, " m"]:
+        if frame.labels is None:
+            raise Problem("class dispersion needs the label of every input.", fix="labelled images")
+        return frame.labels.clamp_max(len(self.centres) - 1)
+
+    def _distance(self, frame: Frame) -> Float[Tensor, " m"]:
+        step = frame.matrix(self.selection) - self.centres.to(frame.device)[self._labels(frame)]
+        return step.square().sum(1).clamp_min(1e-24).sqrt()
+
+
+def _mean(seen: State) -> Tensor:
+    some = seen["count"] > 0
+    means = torch.where(some, seen["sum"] / seen["count"].clamp_min(1), 0)
+    return means.sum() / some.sum().clamp_min(1)
+
+
+# --- Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched layer.
+#
+# A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with coverage-guided fuzzing",
+# ICML 2019. The paper speaks of Euclidean distance, the code compares squared distances with the threshold; so does this.
+# The count of kept vectors grows with every new input and depends on their order: the first of two near ones is kept.
+
+
+class Kept:
+    """Vectors no two of which are near, in the order in which they came.
+
+    A fork also remembers every vector that was far from the base, kept or not: only with these can the merge of shards
+    keep what one pass over all of them would have kept.
+    """
+
+    def __init__(
+        self, width: int, threshold: float, base: Float[Tensor, "n d"] | None = None
+    ) -> None:
+        self.threshold = threshold
+        self.base = torch.empty(0, width) if base is None else base
+        self.own, self.far = torch.empty(0, width), torch.empty(0, width)
+
+    def add(self, vectors: Float[Tensor, "m d"]) -> None:
+        """Keep, one after the other, those that are far from all kept before."""
+        vectors = vectors[vectors.isfinite().all(1)]
+        vectors = vectors[_squared(vectors, self.base) > self.threshold]
+        self.far = torch.cat([self.far, vectors])
+        self.own = self._grown(self.own, vectors)
+
+    def distance(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
+        """Squared distance to the nearest kept vector; infinite if there is none."""
+        return torch.minimum(_squared(vectors, self.base), _squared(vectors, self.own))
+
+    def all(self) -> Float[Tensor, "n d"]:
+        return torch.cat([self.base, self.own])
+
+    def fork(self) -> Kept:
+        return Kept(self.base.shape[1], self.threshold, self.all())
+
+    def delta(self) -> State:
+        return {"far": self.far.clone()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.base = self.all()
+        for delta in deltas:
+            self.base = self._grown(self.base, delta["far"])
+        self.own, self.far = (torch.empty(0, self.base.shape[1]) for _ in range(2))
+
+    def _grown(
+        self, kept: Float[Tensor, "n d"], vectors: Float[Tensor, "m d"]
+    ) -> Float[Tensor, "k d"]:
+        """What is kept once `vectors` have come one by one to those in `kept`."""
+        for part in chunks(len(vectors), 1024):
+            some = vectors[part]
+            some = some[_squared(some, kept) > self.threshold]
+            near = (
+                torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist").square()
+                <= self.threshold
+            )
+            kept = torch.cat([kept, some[_first_come(near)]])
+        return kept
+
+
+def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Float[Tensor, " m"]:
+    if not len(corpus):
+        return points.new_full((len(points),), torch.inf)
+    return Corpus.of(corpus).nearest(points)[0].square()
+
+
+def _first_come(near: Bool[Tensor, "m m"]) -> Bool[Tensor, " m"]:
+    """Which rows a pass from first to last accepts, if it refuses every row near an accepted one."""
+    before = near.tril(-1)
+    accepted = torch.zeros(len(near), dtype=torch.bool, device=near.device)
+    open_ = ~accepted
+    while bool(open_.any()):
+        accepted |= open_ & ~(before & open_).any(1)
+        open_ = open_ & ~accepted & ~(near & accepted).any(1)
+    return accepted
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """How many inputs were new: the number of vectors kept."""
+
+    selection: Selection
+    threshold: float = 1.0
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    def memory(self) -> Kept:
+        return Kept(self.selection.units, self.threshold)
+
+    def observe(self, frame: Frame, memory: Kept) -> None:
+        memory.add(frame.matrix(self.selection).cpu())
+
+    def gain(self, frame: Frame, memory: Kept) -> Float[Tensor, " m"]:
+        values = frame.matrix(self.selection).cpu()
+        return (
+            (memory.distance(values) > self.threshold)
+            .where(values.isfinite().all(1), False)
+            .to(frame.device)
+            .float()
+        )
+
+    def choose(self, count: int, rng: torch.Generator, memory: Kept) -> dict[str, Tensor]:
+        return {}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:
+        """Away from the nearest kept vector."""
+        values, kept = frame.matrix(self.selection), memory.all().to(frame.device)
+        if not len(kept):
+            return values.sum(1) * 0
+        _, place = Corpus.of(kept).nearest(values.detach())
+        return (values - kept[place]).square().sum(1)
+
+    def tally(self, memory: Kept) -> Tally:
+        count = len(memory.base) + len(memory.own)
+        return Tally(float(count), count)
+
+
+# --- NLC: how widely the outputs of each layer spread and vary together.
+#
+# Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and distribution-aware criterion",
+# ICSE 2023. The sum over layers of the mean size of the entries of the covariance matrix.
+#
+# What it is: not a ratio, not monotone (an ordinary input can lower it), and in the authors' code order dependent, since an
+# input is only let in if it raises the value. Differences: here every input counts, so the order matters to rounding only;
+# and samples are counted once, where the authors' code counts them once a layer.
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The covariance of each layer's units over all inputs seen; rows with infinity or not-a-number are left out."""
+
+    selection: Selection
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    def memory(self) -> Folded:
+        state = dict[str, Tensor]()
+        for i, width in enumerate(self.selection.widths):
+            state |= {
+                f"count{i}": torch.zeros(1, dtype=torch.float64),
+                f"mean{i}": torch.zeros(width, dtype=torch.float64),
+            }
+            state[f"spread{i}"] = torch.zeros(width, width, dtype=torch.float64)
+        return Folded(state, self._join)
+
+    def observe(self, frame: Frame, memory: Folded) -> None:
+        state = dict[str, Tensor]()
+        for i, values in enumerate(frame.layers(self.selection)):
+            known = values[values.isfinite().all(1)].double()
+            mean = known.mean(0) if len(known) else known.new_zeros(values.shape[1])
+            state |= {f"count{i}": torch.tensor([len(known)]).double(), f"mean{i}": mean}
+            state[f"spread{i}"] = (known - mean).t() @ (known - mean)
+        memory.add(state)
+
+    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+        """By how much the row alone would change the value."""
+        seen, gain = (
+            memory.total(),
+            torch.zeros(len(frame), dtype=torch.float64, device=frame.device),
+        )
+        for i, values in enumerate(frame.layers(self.selection)):
+            count, mean, spread = (
+                seen[f"{name}{i}"].to(frame.device) for name in ("count", "mean", "spread")
+            )
+            step = values.double() - mean
+            now = (spread / count.clamp_min(1)).abs().mean()
+            parts = [
+                _size_with(spread, count, step[p])
+                for p in chunks(len(step), max(1, 2**22 // spread.numel()))
+            ]
+            gain += (torch.cat(parts) - now).where(values.isfinite().all(1), 0)
+        return gain.float()
+
+    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+        return {}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+        """To first order, what a row adds: its products of deviations, with the sign of the covariances they would raise."""
+        seen, score = memory.total(), torch.zeros(len(frame), device=frame.device)
+        for i, values in enumerate(frame.layers(self.selection)):
+            mean, spread = (seen[f"{name}{i}"].to(frame.device) for name in ("mean", "spread"))
+            signs = (
+                spread.sign() + (spread == 0) * torch.eye(len(spread), device=frame.device)
+            ).float()
+            step = values - mean.float()
+            score = score + ((step @ signs) * step).sum(1) / values.shape[1] ** 2
+        return score.where(score.isfinite(), 0)
+
+    def tally(self, memory: Folded) -> Tally:
+        seen = memory.total()
+        sizes = [
+            (seen[f"spread{i}"] / seen[f"count{i}"].clamp_min(1)).abs().mean().item()
+            for i in range(len(self.selection.widths))
+        ]
+        return Tally(
+            sum(sizes), detail={"layers": dict(zip(self.selection.names, sizes, strict=True))}
+        )
+
+    def _join(self, a: State, b: State) -> State:
+        """Moments of two sets of rows as those of their union (Chan, Golub, LeVeque, 1979)."""
+        joined = dict[str, Tensor]()
+        for i in range(len(self.selection.widths)):
+            shift, total = b[f"mean{i}"] - a[f"mean{i}"], a[f"count{i}"] + b[f"count{i}"]
+            share = b[f"count{i}"] / total.clamp_min(1)
+            joined |= {f"count{i}": total, f"mean{i}": a[f"mean{i}"] + shift * share}
+            joined[f"spread{i}"] = (
+                a[f"spread{i}"]
+                + b[f"spread{i}"]
+                + torch.outer(shift, shift) * a[f"count{i}"] * share
+            )
+        return joined
+
+
+def _size_with(
+    spread: Float[Tensor, "u u"], count: Float[Tensor, " 1"], step: Float[Tensor, "m u"]
+) -> Float[Tensor, " m"]:
+    """The mean size of the covariances once a row, `step` from the mean, has joined."""
+    raised = spread + step[:, :, None] * step[:, None, :] * (count / (count + 1))
+    return raised.abs().mean((1, 2)) / (count + 1)
+
+
+# --- Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen (LSC, DSC, MDSC).
+#
+# J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
+# The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow bin that swallows everything
+# above the bound, and uses the bound 2000 for both kinds, which leaves DSC near 1/1000. Here the bounds are the least and
+# greatest leave-one-out surprise of training data unless given; what lies outside covers nothing and is counted apart.
+
+PATIENCE = 2048
+"""Rows that are compared with training data together: a product of matrices pays off."""
+
+
+def surprise_of(frame: Frame, selection: Selection, model: SurpriseModel) -> Float[Tensor, " m"]:
+    """Each row's surprise, computed once a frame."""
+    surprise: Tensor = frame.once(
+        (id(model), selection), lambda: model(frame.matrix(selection), frame.predicted)
+    )
+    return surprise
+
+
+@dataclass(frozen=True)
+class MeanSurprise:
+    """The mean surprise of the inputs. Not a ratio, not monotone: it says how far a suite is from training data."""
+
+    patience = PATIENCE
+    selection: Selection
+    model: SurpriseModel
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    def memory(self) -> Folded:
+        zero, none = (
+            torch.zeros(1, dtype=torch.float64),
+            torch.full((1,), torch.inf, dtype=torch.float64),
+        )
+        return Folded(
+            {"count": zero, "sum": zero, "low": none, "high": -none, "without": zero}, _gathered
+        )
+
+    def observe(self, frame: Frame, memory: Folded) -> None:
+        surprise = surprise_of(frame, self.selection, self.model).double()
+        known = surprise[surprise.isfinite()]
+        low, high = (
+            (known.amin(), known.amax())
+            if len(known)
+            else (known.new_tensor(torch.inf), known.new_tensor(-torch.inf))
+        )
+        parts = {
+            "count": len(known),
+            "sum": known.sum(),
+            "low": low,
+            "high": high,
+            "without": len(surprise) - len(known),
+        }
+        memory.add(
+            {
+                name: torch.as_tensor(value, dtype=torch.float64).reshape(1)
+                for name, value in parts.items()
+            }
+        )
+
+    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+        """By how much the row alone would change the mean."""
+        seen, surprise = memory.total(), surprise_of(frame, self.selection, self.model)
+        mean = (seen["sum"] / seen["count"].clamp_min(1)).to(frame.device)
+        change = (surprise.double() - mean) / (seen["count"].to(frame.device) + 1)
+        return change.where(surprise.isfinite(), 0).float()
+
+    def choose(self, count: int, rng: torch.Generator, memory: Folded) -> dict[str, Tensor]:
+        return {}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+        """Surprise itself: up."""
+        surprise = surprise_of(frame, self.selection, self.model)
+        return surprise.where(surprise.isfinite(), 0)
+
+    def tally(self, memory: Folded) -> Tally:
+        seen = {name: float(value) for name, value in memory.total().items()}
+        mean = seen["sum"] / max(seen["count"], 1)
+        known = {"least": seen["low"], "greatest": seen["high"]} if seen["count"] else {}
+        return Tally(
+            mean,
+            detail={
+                "inputs": int(seen["count"]),
+                "without surprise": int(seen["without"]),
+                **known,
+            },
+        )
+
+
+def _gathered(a: State, b: State) -> State:
+    sums = {name: a[name] + b[name] for name in ("count", "sum", "without")}
+    return {
+        **sums,
+        "low": torch.minimum(a["low"], b["low"]),
+        "high": torch.maximum(a["high"], b["high"]),
+    }
+
+
+@dataclass(frozen=True)
+class SurpriseBuckets:
+    """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise.
+
+    Buckets are right-open, the last one closed. `overflow` makes the last one hold everything above the others.
+    """
+
+    patience = PATIENCE
+    selection: Selection
+    model: SurpriseModel
+    lower: float
+    upper: float
+    n: int = 1000
+    overflow: bool = False
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        return (self.selection,)
+
+    def memory(self) -> Counted:
+        zero = torch.zeros(1, dtype=torch.int64)
+        return Counted(
+            Bits(1, self.n),
+            Folded({"inputs": zero, "below": zero, "above": zero, "without": zero}, summed),
+        )
+
+    def observe(self, frame: Frame, memory: Counted) -> None:
+        surprise = surprise_of(frame, self.selection, self.model)
+        memory.bits.mark(0, self.buckets(surprise)[None])
+        counts = {
+            "below": surprise < self.lower,
+            "above": surprise > self.upper,
+            "without": surprise.isnan(),
+        }
+        sums = {name: value.sum().reshape(1) for name, value in counts.items()}
+        memory.sums.add({"inputs": torch.tensor([len(frame)]), **sums})
+
+    def gain(self, frame: Frame, memory: Counted) -> Float[Tensor, " m"]:
+        cells = self.buckets(surprise_of(frame, self.selection, self.model))
+        return memory.bits.news(0, cells[None]).squeeze(0).float()
+
+    def choose(self, count: int, rng: torch.Generator, memory: Counted) -> dict[str, Tensor]:
+        return {"bucket": memory.bits.pick(count, rng)}
+
+    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Counted) -> Float[Tensor, " m"]:
+        """Toward the centre of the bucket, measured in widths of the whole range."""
+        surprise = surprise_of(frame, self.selection, self.model)
+        target = self.lower + (aim["bucket"] + 0.5) * self._width
+        score = -((surprise - target) / (self.upper - self.lower)).square()
+        return score.where(surprise.isfinite(), 0)
+
+    def tally(self, memory: Counted) -> Tally:
+        covered = memory.bits.count()
+        return Tally(
+            covered / self.n, covered, self.n, {k: int(v) for k, v in memory.sums.total().items()}
+        )
+
+    @property
+    def _width(self) -> float:
+        return (self.upper - self.lower) / (self.n - self.overflow)
+
+    def buckets(self, surprise: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
+        """The bucket of each value, from 1; 0 outside the bounds and for not-a-number."""
+        place = ((surprise.double() - self.lower) / self._width).floor()
+        place = place.where(surprise != self.upper, self.n - 1)
+        outside = (
+            (surprise < self.lower)
+            | surprise.isnan()
+            | ((surprise > self.upper) & (not self.overflow))
+        )
+        return place.masked_fill(outside, -1).clamp(-1, self.n - 1).long() + 1
+
+
+# --- Factories of the criteria that compare whole traces: options in, plan out.
+
+Given = Mapping[str, Any]
+Fit = Callable[[Traces, Given], SurpriseModel]
+
+
+def lsa(anatomy: Anatomy, given: Given) -> Plan:
+    return _mean_surprise(anatomy, given, _likelihood)
+
+
+def dsa(anatomy: Anatomy, given: Given) -> Plan:
+    return _mean_surprise(anatomy, given, _distance)
+
+
+def mdsa(anatomy: Anatomy, given: Given) -> Plan:
+    return _mean_surprise(anatomy, given, _mahalanobis)
+
+
+def lsc(anatomy: Anatomy, given: Given) -> Plan:
+    return _buckets(anatomy, given, _likelihood)
+
+
+def dsc(anatomy: Anatomy, given: Given) -> Plan:
+    return _buckets(anatomy, given, _distance)
+
+
+def mdsc(anatomy: Anatomy, given: Given) -> Plan:
+    return _buckets(anatomy, given, _mahalanobis)
+
+
+def neighbour(anatomy: Anatomy, given: Given) -> Plan:
+    selection = select(anatomy, given["layers"], given["mode"])
+    return Plan(selection, lambda _: Novelty(selection, given["threshold"]))
+
+
+def nlc(anatomy: Anatomy, given: Given) -> Plan:
+    selection = select(anatomy, given["layers"], given["mode"])
+    return Plan(selection, lambda _: Spread(selection))
+
+
+def lscd(anatomy: Anatomy, given: Given) -> Plan:
+    selection = select(anatomy, given["layers"], given["mode"])
+    return Plan(
+        selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
+    )
+
+
+def _mean_surprise(anatomy: Anatomy, given: Given, fit: Fit) -> Plan:
+    selection = select(anatomy, given["layers"], given["mode"])
+    distances = (selection,) if fit is _distance else ()
+    return Plan(
+        selection,
+        lambda profile: MeanSurprise(selection, _model(profile, selection, given, fit)),
+        traces=(selection,),
+        distances=distances,
+    )
+
+
+def _buckets(anatomy: Anatomy, given: Given, fit: Fit) -> Plan:
+    selection = select(anatomy, given["layers"], given["mode"])
+    if given["n"] < 1 + given["overflow"]:
+        raise Problem(f"surprise coverage with n={given['n']} has no bucket between its bounds.")
+
+    def make(profile: Profile | None) -> SurpriseBuckets:
+        model = _model(profile, selection, given, fit)
+        lower, upper = _bounds(model, given)
+        return SurpriseBuckets(selection, model, lower, upper, given["n"], given["overflow"])
+
+    return Plan(
+        selection, make, traces=(selection,), distances=(selection,) if fit is _distance else ()
+    )
+
+
+def _model(profile: Profile | None, selection: Selection, given: Given, fit: Fit) -> SurpriseModel:
+    assert profile is not None
+    options = tuple(
+        (key, given[key]) for key in ("per", "floor", "most", "search", "squared") if key in given
+    )
+    model: SurpriseModel = profile.once(
+        (fit, selection, options), lambda: fit(_traces(profile, selection), given)
+    )
+    return model
+
+
+def _bounds(model: SurpriseModel, given: Given) -> tuple[float, float]:
+    named = {key: given[key] for key in ("lower", "upper")}
+    if "train" in named.values():
+        seen = model.training()
+        seen = seen[seen.isfinite()]
+        if not len(seen):
+            raise Problem(
+                "the training traces have no surprise of their own, so bounds must be given.",
+                fix="lower=0,upper=...",
+            )
+        named = {
+            k: (float(seen.amin() if k == "lower" else seen.amax()) if v == "train" else v)
+            for k, v in named.items()
+        }
+    lower, upper = (_number(key, value) for key, value in named.items())
+    if not upper > lower:
+        raise Problem(
+            f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
+            fix="lower=0,upper=...",
+        )
+    return lower, upper
+
+
+def _number(key: str, value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError as error:
+        raise Problem(f"{key}={value} is neither a number nor 'train'.") from error
+
+
+def _likelihood(traces: Traces, given: Given) -> SurpriseModel:
+    return Likelihood.fit(
+        traces, floor=given["floor"], per_class=given["per"] == "class", most=given["most"]
+    )
+
+
+def _distance(traces: Traces, given: Given) -> SurpriseModel:
+    return Distance.fit(traces, search=given["search"])
+
+
+def _mahalanobis(traces: Traces, given: Given) -> SurpriseModel:
+    return Mahalanobis.fit(traces, per_class=given["per"] == "class", squared=given["squared"])
+
+
+def _traces(profile: Profile | None, selection: Selection) -> Traces:
+    assert profile is not None
+    return profile.trace(selection)

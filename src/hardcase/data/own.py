@@ -1,0 +1,539 @@
+"""A user's own images: class folders, NumPy files, Parquet files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.lib.npyio import NpzFile
+from pyarrow import parquet
+from torch import Tensor
+
+from hardcase.data.formats import Array, Bytes, Labels
+from hardcase.errors import Problem
+from hardcase.types import Images
+
+# --- What every reader returns, and the checks that all of them share.
+
+MOST_CLASSES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A labelled image set as it was read. `divided`: the source has its own train and test part, and this is one of them."""
+
+    x: Bytes
+    y: Labels
+    id: tuple[str, ...]
+    classes: tuple[str, ...]
+    divided: bool = False
+
+    def take(self, rows: Labels) -> Table:
+        ids = tuple(self.id[i] for i in rows.tolist())
+        return Table(
+            x=self.x[rows], y=self.y[rows], id=ids, classes=self.classes, divided=self.divided
+        )
+
+
+def to_images(table: Table, *, name: str, split: str) -> Images:
+    return Images(to_tensor(table.x), to_tensor(table.y), table.id, table.classes, name, split)
+
+
+def to_tensor(array: Bytes | Labels) -> Tensor:
+    """A tensor of its own: contiguous, and free to be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def numbered(prefix: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}/{i:05d}" for i in range(count))
+
+
+def natural(text: str) -> tuple[list[str | int], str]:
+    """A sorting key that puts ``2`` before ``10`` and ignores case."""
+    parts = re.split(r"(\d+)", text.lower())
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], text
+
+
+def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The given names, or as many numbers as the labels need."""
+    if given:
+        return tuple(given)
+    count = int(labels.max(initial=-1)) + 1
+    if count > MOST_CLASSES:
+        raise Problem(
+            f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are taken as meant.",
+            fix="count the classes from 0, without gaps",
+        )
+    return tuple(str(i) for i in range(count))
+
+
+def check(table: Table, where: str) -> None:
+    """The errors that any data can have: nothing in it, or labels that no class has."""
+    if not len(table.y):
+        raise Problem(
+            f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
+        )
+    wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
+    if len(wrong):
+        raise Problem(
+            f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)} classes; "
+            f"{table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
+            f"Labels count from 0 to {len(table.classes) - 1}.",
+            fix="correct the labels, or name all classes",
+        )
+
+
+def whole_numbers(labels: Array, where: str) -> Labels:
+    """Labels as int64, one an image; a column of them is taken as it is meant."""
+    flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if flat.ndim != 1 or flat.dtype.kind not in "iu":
+        raise Problem(
+            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image is needed.",
+            fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
+        )
+    return flat.astype(np.int64)
+
+
+# --- Images and labels in a NumPy ``.npz`` file.
+
+IMAGE_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
+
+
+def read_npz(path: Path, options: dict[str, str], split: str) -> Table:
+    """``images`` (or ``x``) and ``labels`` (or ``y``); with ``x_train, y_train, x_test, y_test`` the file's own split."""
+    with _opened(path) as arrays:
+        divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
+        parts = ["_train", "_test"] if divided else [""]
+        labels = {part: _pick(arrays, LABEL_KEYS, part, path) for part in parts}
+        named = [str(name) for name in np.ravel(arrays["classes"])] if "classes" in arrays else None
+        wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
+        images = [
+            to_nchw(to_uint8(_pick(arrays, IMAGE_KEYS, part, path), str(path)), str(path))
+            for part in wanted
+        ]
+    y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
+    for part, x in zip(wanted, images):
+        if len(x) != len(y[part]):
+            raise Problem(
+                f"{path}: {len(x)} images, but {len(y[part])} labels.",
+                fix="save one label for each image",
+            )
+    ids = [
+        name
+        for part, x in zip(wanted, images)
+        for name in numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
+    ]
+    return Table(
+        x=np.concatenate(images),
+        y=np.concatenate([y[part] for part in wanted]),
+        id=tuple(ids),
+        classes=class_names(np.concatenate(list(y.values())), named),
+        divided=divided,
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[NpzFile]:
+    """The arrays of a file, each read when it is asked for."""
+    try:
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            raise Problem(
+                f"{path} holds one bare array, no labels.",
+                fix="np.savez(path, images=..., labels=...)",
+            )
+        with opened as file:
+            yield file
+    except Problem:
+        raise
+    except Exception as error:  # damaged archives raise many kinds
+        raise Problem(
+            f"cannot read {path} as npz: {error}.",
+            "Arrays of Python objects need unpickling, which can run code, and are not read.",
+            fix="np.savez(path, images=..., labels=...)",
+        ) from error
+
+
+def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
+    found = next((f"{key}{part}" for key in keys if f"{key}{part}" in arrays), None)
+    if found is None:
+        raise Problem(
+            f"{path} has no array {' or '.join(keys)}; it has {', '.join(arrays) or 'none'}.",
+            fix="np.savez(path, images=..., labels=...)",
+        )
+    picked: Array = arrays[found]
+    return picked
+
+
+def to_uint8(images: Array, where: str) -> Bytes:
+    """8-bit images as they are, floats in [0, 1] rounded to 8 bits, anything else refused."""
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind != "f":
+        raise Problem(
+            f"{where}: images are {images.dtype}; 8-bit (uint8) or floats in 0..1 are needed.",
+            fix="images.astype(np.uint8), if the values lie in 0..255",
+        )
+    low, high = (float(images.min()), float(images.max())) if images.size else (0.0, 0.0)
+    if not (low >= 0 and high <= 1):
+        raise Problem(
+            f"{where}: float images range over {low:.4g}..{high:.4g}; 0..1 is needed.",
+            "Normalised images cannot be turned back into 8 bits here; normalisation belongs to the model.",
+            fix="divide by 255 if they range over 0..255, or undo the normalisation",
+        )
+    return np.rint(images.astype(np.float64) * 255).astype(np.uint8)
+
+
+def to_nchw(images: Bytes, where: str) -> Bytes:
+    """N x H x W, N x H x W x C or N x C x H x W, told apart by which axis has 1 or 3 entries."""
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim != 4:
+        raise Problem(
+            f"{where}: images have shape {images.shape}; 3 axes (grey) or 4 axes are needed."
+        )
+    first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
+    if first and last:
+        raise Problem(
+            f"{where}: in {images.shape} either axis 1 or axis 3 could be the channels.",
+            fix="save grey images without a channel axis, or images that are larger than 3 pixels",
+        )
+    if not first and not last:
+        raise Problem(
+            f"{where}: images have shape {images.shape}; neither axis 1 nor axis 3 has 1 or 3 channels.",
+            fix="drop a transparency channel, keep 1 (grey) or 3 (colour)",
+        )
+    return images if first else images.transpose(0, 3, 1, 2)
+
+
+# --- Encoded pictures (PNG, JPEG and the like) into one array of equal images.
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What is opened. Others, such as PostScript, are programs that an interpreter would run."""
+GREY = ("1", "L", "LA", "La")
+DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
+
+_Item = TypeVar("_Item")
+
+
+def decode(data: bytes, where: str) -> Bytes:
+    """One picture: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as picture:
+            mode = picture.mode
+            if mode not in DEEP:
+                return np.asarray(picture.convert("L" if mode in GREY else "RGB"))
+    except Exception as error:  # readers of pictures raise many kinds for damaged ones
+        why = (
+            "it is empty"
+            if not data
+            else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
+        )
+        raise Problem(
+            f"cannot read the image {where}: {why}.",
+            fix="remove the file or replace it by a whole one",
+        ) from error
+    raise Problem(
+        f"the image {where} has more than 8 bits a pixel (Pillow mode {mode}).",
+        "hardcase works on 8-bit images, and how to scale the others is a choice that it does not make.",
+        fix="save the images with 8 bits a channel",
+    )
+
+
+def decode_all(
+    items: Sequence[_Item], read: Callable[[_Item], bytes], names: Sequence[str]
+) -> Bytes:
+    """All pictures as N x C x H x W: one channel if every picture is grey, else three."""
+
+    def one(item: _Item, name: str) -> Bytes:
+        try:
+            data = read(item)
+        except OSError as error:
+            raise Problem(f"cannot read the image {name}: {error.strerror or error}.") from error
+        return decode(data, name)
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return stack(list(pool.map(one, items, names)), names)
+
+
+def stack(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+    if not pictures:
+        return np.zeros((0, 1, 1, 1), dtype=np.uint8)
+    sizes = [picture.shape[:2] for picture in pictures]
+    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    if other is not None:
+        raise Problem(
+            f"the images have different sizes: {_named(names[0], sizes[0])}, {_named(names[other], sizes[other])}.",
+            "A classifier is tested on images of one size.",
+            fix="resize them all to the size that the model takes",
+        )
+    if all(picture.ndim == 2 for picture in pictures):
+        return np.stack(pictures)[:, None]
+    return np.stack(
+        [picture if picture.ndim == 3 else np.stack([picture] * 3, -1) for picture in pictures]
+    ).transpose(0, 3, 1, 2)
+
+
+def _named(name: str, size: tuple[int, ...]) -> str:
+    return f"{name} is {size[1]}×{size[0]}"
+
+
+# --- Image files in class folders, or with the class number at the start of their names.
+
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pnm"}
+)
+
+
+def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
+    """All images below `path`; if it has folders ``train`` and ``test`` of its own, those of the split only."""
+    if not path.is_dir():
+        raise Problem(
+            f"{path} is not a folder.",
+            fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
+        )
+    parts = ("train", "test") if _has_own_split(path) else ("",)
+    found = [(part, file) for part in parts for file in picture_files(path / part)]
+    if not found:
+        raise Problem(
+            f"there are no images in {path}.",
+            f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
+        )
+    if options.get("labels") == "prefix":
+        labels = np.array([_prefix(file) for _, file in found], dtype=np.int64)
+        classes = class_names(labels, None)
+    else:
+        classes = _class_folders([path / part for part in parts])
+        labels = _labels_by_folder(path, found, classes)
+    rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
+    files = [found[i][1] for i in rows]
+    ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
+    x = decode_all(files, Path.read_bytes, [str(file) for file in files])
+    return Table(x=x, y=labels[rows], id=ids, classes=classes, divided=len(parts) > 1)
+
+
+def picture_files(root: Path) -> list[Path]:
+    """The image files below `root` in natural order, hidden ones left out."""
+    try:
+        found = [
+            (file.relative_to(root).as_posix(), file)
+            for file in root.rglob("*")
+            if file.suffix.lower() in SUFFIXES
+            and file.is_file()
+            and not _hidden(file.relative_to(root))
+        ]
+    except OSError as error:
+        raise Problem(f"cannot list the files in {root}: {error}.") from error
+    return [file for _, file in sorted(found, key=lambda pair: natural(pair[0]))]
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__")) for part in path.parts)
+
+
+def _has_own_split(path: Path) -> bool:
+    """Both ``train`` and ``test`` are there and hold folders: they are parts of the data, not classes."""
+    parts = [path / "train", path / "test"]
+    return all(part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in parts)
+
+
+def _class_folders(roots: list[Path]) -> tuple[str, ...]:
+    names = {
+        inner.name
+        for root in roots
+        for inner in root.iterdir()
+        if inner.is_dir() and not _hidden(Path(inner.name))
+    }
+    return tuple(sorted(names, key=natural))
+
+
+def _labels_by_folder(
+    path: Path, found: list[tuple[str, Path]], classes: tuple[str, ...]
+) -> Labels:
+    places = [file.relative_to(path / part).parts for part, file in found]
+    loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
+    if loose:
+        raise Problem(
+            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is {loose[0]}.",
+            "The folder that holds an image names its class.",
+            fix=f"move them into class folders, or for names such as 7_photo.png: folder:{path}?labels=prefix",
+        )
+    number = {name: i for i, name in enumerate(classes)}
+    return np.array([number[parts[0]] for parts in places], dtype=np.int64)
+
+
+def _prefix(file: Path) -> int:
+    match = re.match(r"(\d{1,6})_", file.name)
+    if match is None:
+        raise Problem(
+            f"the name of {file} does not start with a class number and _.",
+            "With ?labels=prefix every image is named like 7_photo.png; classes count from 0.",
+        )
+    return int(match[1])
+
+
+# --- Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
+
+IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels", "expected")
+
+
+def read_parquet(path: Path, options: dict[str, str], split: str) -> Table:
+    """One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the source's own split."""
+    files = (
+        sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
+        if path.is_dir()
+        else [path]
+    )
+    files = [file for file in files if not file.name.startswith(".")]
+    if not files:
+        raise Problem(f"there are no Parquet files in {path}.")
+    divided = all(any(file.name.startswith(part) for file in files) for part in ("train", "test"))
+    wanted = (
+        [file for file in files if file.name.startswith(split)]
+        if divided and split != "all"
+        else files
+    )
+    prefix = path.resolve().stem
+    return _read(wanted, files, f"{prefix}/{split}" if divided else prefix, path, divided=divided)
+
+
+def read_run(path: Path, options: dict[str, str], split: str) -> Table:
+    """Every finding of a run under its expected label. A run is not divided: both splits are all of it."""
+    files = sorted((path / "findings").glob("part-*.parquet"), key=lambda file: natural(file.name))
+    if not (path / "run.json").exists() and not files:
+        raise Problem(
+            f"{path} is not a run: it has neither run.json nor findings.",
+            fix="run:RUN with the --out folder",
+        )
+    if not files:
+        raise Problem(f"the run {path} has no findings yet.", fix=f"hardcase status {path}")
+    return _read(files, files, path.resolve().name, path, divided=True)
+
+
+def _read(
+    wanted: list[Path], every: list[Path], prefix: str, where: Path, *, divided: bool
+) -> Table:
+    """The images of the `wanted` files; `every` file counts for the number of classes."""
+    columns = _columns(every[0])
+    image, label = _column(columns, IMAGE_COLUMNS, where), _column(columns, LABEL_COLUMNS, where)
+    table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
+    if not table.num_rows:
+        raise Problem(
+            f"{where} holds no images.", f"Read {len(wanted)} Parquet files without rows."
+        )
+    ids = _ids(table, prefix)
+    x = decode_all(
+        _encoded(table.column(image), ids, where), bytes, [f"{name} in {where}" for name in ids]
+    )
+    names = _named_column(table, label) or _named_by_run(every[0].parent.parent)
+    used = _labels(table if names else _open(every, [label], where), label, where)
+    return Table(
+        x=x,
+        y=_labels(table, label, where),
+        id=ids,
+        classes=class_names(used, names),
+        divided=divided,
+    )
+
+
+def _labels(table: pa.Table, label: str, where: Path) -> Labels:
+    column = table.column(label)
+    if column.null_count:
+        raise Problem(
+            f"{where}: {column.null_count} of {len(column)} labels are missing in column {label}."
+        )
+    return whole_numbers(column.to_numpy(), f"{where}, column {label}")
+
+
+def _columns(file: Path) -> list[str]:
+    try:
+        return list(parquet.read_schema(file).names)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from error
+
+
+def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
+    """The columns of several files as one table with the description of the first."""
+    tables = []
+    for file in files:
+        missing = set(columns) - set(_columns(file))
+        if missing:
+            raise Problem(
+                f"{file} lacks column {', '.join(sorted(missing))}, which other files of {where} have."
+            )
+        try:
+            tables.append(parquet.ParquetFile(file).read(columns=columns))
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(file, error) from error
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise Problem(f"the Parquet files of {where} do not fit together: {error}.") from error
+
+
+def _unreadable(file: Path, error: Exception) -> Problem:
+    return Problem(f"cannot read {file} as Parquet: {(str(error).splitlines() or [''])[0]}.")
+
+
+def _column(columns: list[str], names: tuple[str, ...], where: Path) -> str:
+    found = next((name for name in names if name in columns), None)
+    if found is None:
+        raise Problem(
+            f"{where} has no column {' or '.join(names)}; it has {', '.join(columns)}.",
+            "An image set has a column of encoded images and a column of class numbers.",
+            fix="rename the columns to image and label",
+        )
+    return found
+
+
+def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
+    if "id" in table.column_names and pa.types.is_string(table.schema.field("id").type):
+        return tuple(f"{prefix}/{name}" for name in table.column("id").to_pylist())
+    return numbered(prefix, table.num_rows)
+
+
+def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list[bytes]:
+    """The encoded bytes of every image, from ``{bytes, path}`` or from a plain column of bytes."""
+    merged = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    if pa.types.is_struct(merged.type) and merged.type.get_field_index("bytes") >= 0:
+        merged = merged.field("bytes")
+    if not (pa.types.is_binary(merged.type) or pa.types.is_large_binary(merged.type)):
+        raise Problem(
+            f"{where}: images are stored as {merged.type}; encoded images (PNG, JPEG) are needed."
+        )
+    if merged.null_count:
+        first = ids[merged.is_null().to_pylist().index(True)]
+        raise Problem(f"{where}: {merged.null_count} images have no content, the first is {first}.")
+    return list(merged.to_pylist())
+
+
+def _named_column(table: pa.Table, label: str) -> list[str] | None:
+    """The class names in the file's ``huggingface`` metadata, if it has any."""
+    try:
+        described: dict[str, Any] = json.loads(
+            (table.schema.metadata or {}).get(b"huggingface", b"{}")
+        )
+        return [str(name) for name in described["info"]["features"][label]["names"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _named_by_run(folder: Path) -> list[str] | None:
+    """The class names in a run's record, if `folder` is a run."""
+    try:
+        return [str(name) for name in json.loads((folder / "run.json").read_text())["classes"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

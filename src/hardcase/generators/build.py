@@ -1,0 +1,238 @@
+"""Names become generators: fresh ones, trained ones, and ones read from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.errors import choice
+from hardcase.generators import gan, vae, vqvae
+from hardcase.generators.catalogue import GENERATORS, Generator
+from hardcase.generators.gan import train_gan
+from hardcase.generators.quality import draw_reconstructions, measure, measure_samples, yardstick
+from hardcase.generators.vqvae import train_jointly
+from hardcase.training import cards, loop
+from hardcase.training.loop import History, TrainingProgress, fit, geometry, own_randomness
+from hardcase.training.recipe import TrainingRecipe
+from hardcase.types import Images
+
+# --- How each family of generators is trained and measured.
+
+Judge = Callable[[Tensor], Tensor] | None
+Train = Callable[["Course"], History]
+Measure = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a lesson is given. `options` are the family's own, with every one present; `begun` gives this very network as the
+    family's usual options train it, from the cache if it is there; in the folder `kept` a training that is stopped is kept."""
+
+    net: nn.Module
+    images: Images
+    recipe: TrainingRecipe
+    options: Mapping[str, Any]
+    seed: int
+    name: str
+    device: torch.device | str
+    progress: Callable[[TrainingProgress], None] | None
+    begun: Callable[[], nn.Module]
+    kept: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """`options`: what may be set for this family, with its defaults. One that is None is not part of a configuration."""
+
+    train: Train
+    measure: Measure
+    options: Mapping[str, Any]
+
+
+def _train_vae(course: Course) -> History:
+    made = (
+        vae.reconstruct_hierarchical
+        if isinstance(course.net, vae.Hierarchical)
+        else vae.reconstruct
+    )
+    return _fit(course, made(course.images, beta=course.options["beta"]))
+
+
+def _train_vqvae(course: Course) -> History:
+    """Reconstruction; if a `mix` is given, the one that only reconstructs goes on, with ARGUS's discriminators at that share."""
+    net, mix = course.net, course.options["mix"]
+    assert isinstance(net, vqvae.VqVae)
+    if mix:
+        net.load_state_dict(course.begun().state_dict())
+        weights = (course.options["latent_weight"], course.options["image_weight"])
+        rounds = course.options["joint_epochs"]
+        recipe = course.recipe if rounds is None else replace(course.recipe, epochs=rounds, steps=0)
+        history = train_jointly(
+            net, course.images, recipe, mix=mix, weights=weights,
+            seed=course.seed, device=course.device, progress=course.progress, kept=course.kept,
+            seen=lambda: _draw(course),
+        )  # fmt: skip
+    else:
+        history = _fit(course, vqvae.reconstruct(course.images))
+    vqvae.healthy(net, course.images)
+    return history
+
+
+def _train_gan(course: Course) -> History:
+    assert isinstance(course.net, gan.Gan)
+    flips = bool(course.options["flips"])
+    return train_gan(
+        course.net, course.images, course.recipe,
+        seed=course.seed, device=course.device, flips=flips, progress=course.progress, kept=course.kept,
+    )  # fmt: skip
+
+
+def _draw(course: Course) -> None:
+    """What it gives back so far, beside what is kept of its training."""
+    course.net.eval()
+    draw_reconstructions(course.kept, course.net, course.images)
+    course.net.train()
+
+
+def _fit(course: Course, goal: Any) -> History:
+    return fit(
+        course.net, course.images, goal, course.recipe,
+        seed=course.seed, name=course.name, device=course.device, progress=course.progress, kept=course.kept,
+        seen=lambda: _draw(course),
+    )  # fmt: skip
+
+
+LESSONS = {
+    "vae": Lesson(_train_vae, measure, {"beta": 1.0}),
+    "vqvae": Lesson(
+        _train_vqvae,
+        measure,
+        {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01, "joint_epochs": None},
+    ),
+    "gan": Lesson(_train_gan, measure_samples, {"flips": False}),
+}
+
+
+# --- Names become generators: fresh ones, trained ones, and ones read from a folder.
+
+
+def build_generator(
+    family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0
+) -> nn.Module:
+    """A fresh generator for square images; the same seed gives the same weights."""
+    row = _row(family, kind)
+    module, _, function = row.where.partition(":")
+    factory: Callable[[int, int, int, int], nn.Module] = getattr(
+        import_module(f"hardcase.generators.{module}"), function
+    )
+    with own_randomness(seed, "generators", row.name):
+        return factory(channels, size, classes, latent)
+
+
+def trained_generator(
+    family: str,
+    images_train: Images,
+    images_test: Images,
+    *,
+    kind: str | None = None,
+    latent: int | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    judge: Callable[[Tensor], Tensor] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
+    device: torch.device | str = "cpu",
+    **options: Any,
+) -> tuple[nn.Module, cards.Card]:
+    """The generator trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
+
+    `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the label. `options` are the
+    family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`, `joint_epochs` of a VQ-VAE; `flips` of a GAN.
+    A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that differ in these options.
+    """
+    row = _row(family, kind)
+    lesson = LESSONS[family]
+    for key in options:
+        if key not in lesson.options:
+            raise choice(f"option of {family}", key, list(lesson.options))
+    channels, size, classes = geometry(images_train, images_test)
+    recipe = row.recipe_for(channels)
+    recipe = recipe if epochs is None else replace(recipe, epochs=epochs, steps=0)
+    recipe = recipe if batch is None else replace(recipe, batch=batch)
+    settings = {**lesson.options, **options}
+    shape = {
+        "family": family,
+        "kind": row.kind,
+        "channels": channels,
+        "size": size,
+        "classes": classes,
+    }
+    stated = {key: value for key, value in settings.items() if value is not None}
+    config = {
+        **shape,
+        "latent": latent or row.latent,
+        **stated,
+        "seed": seed,
+        "recipe": asdict(recipe),
+    }
+
+    def begun() -> nn.Module:
+        return trained_generator(
+            family, images_train, images_test, kind=kind, latent=latent, epochs=epochs, batch=batch,
+            seed=seed, judge=judge, progress=progress, device=device,
+        )[0]  # fmt: skip
+
+    kept = loop.beside(cards.folder_of(family, row.kind, config, images_train.hash))
+
+    def train(net: nn.Module) -> Mapping[str, Any]:
+        course = Course(
+            net=net, images=images_train, recipe=recipe, options=settings,
+            seed=seed, name=row.name, device=device, progress=progress, begun=begun, kept=kept,
+        )  # fmt: skip
+        return {"seed": seed, **asdict(lesson.train(course))}
+
+    net, card = cards.cached(
+        family,
+        row.kind,
+        config,
+        data=images_train.hash,
+        build=_from_config,
+        train=train,
+        measure=lambda net: lesson.measure(net.to(device), images_test, judge, device=device),
+        measured_on=yardstick(images_test, judge, device=device),
+    )
+    loop.forget(kept)
+    return net.to(device), card
+
+
+def load_generator(
+    folder: Path, family: str = "vae", *, data: str | None = None
+) -> tuple[nn.Module, cards.Card]:
+    """A trained generator read from its folder; with `data`, refused unless it was trained on images of that hash."""
+    return cards.load_card(folder, _from_config, kind=family, data=data)
+
+
+def _row(family: str, kind: str | None) -> Generator:
+    """The row of this kind, or the family's first."""
+    families = list(dict.fromkeys(row.family for row in GENERATORS.values()))
+    if family not in families:
+        raise choice("generator", family, families)
+    kinds = [row.kind for row in GENERATORS.values() if row.family == family]
+    if kind is not None and kind not in kinds:
+        raise choice(f"kind of {family}", kind, kinds)
+    return GENERATORS[f"{family}-{kind or kinds[0]}"]
+
+
+def _from_config(config: Mapping[str, Any]) -> nn.Module:
+    return build_generator(
+        **{
+            key: config[key]
+            for key in ("family", "kind", "channels", "size", "classes", "latent", "seed")
+        }
+    )

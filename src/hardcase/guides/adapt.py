@@ -1,0 +1,353 @@
+"""ADAPT's neuron selection: strategy vectors over unit features, learnt while fuzzing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.guides.units import Hits, Sight, Units, row_of, unseen
+from hardcase.types import Aim, Oracle, Probe, State, Tap
+
+# --- ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and how it was covered so far.
+#
+# S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive neuron-selection strategy",
+# ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search. A score is the sum of a strategy vector's entries at
+# the features that a unit has, so nothing of size units times 29 is ever built for a batch.
+
+FEATURES, CONSTANT = 29, 17
+KINDS = ("norm", "pool", "conv", "linear", "activation", "join", "other")
+
+
+def constant(
+    widths: Sequence[int],
+    kinds: Sequence[str],
+    weight: Float[Tensor, " u"],
+    *,
+    skip: Sequence[int] = (),
+) -> Float[Tensor, "u 17"]:
+    """The fixed features of the units of layers with these widths and kinds; `weight` is NaN where a layer has none.
+
+    0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network (first to fifth tenth, lower
+    half). 10-16: kind of layer. `skip` names features that are left at 0.
+    """
+    units, table = sum(widths), torch.zeros(sum(widths), CONSTANT)
+    number = torch.arange(units)
+    layer = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
+    table[number, (4 * layer // len(widths)).clamp_max(3)] = 1
+    heavy = (~weight.isnan()).nonzero().squeeze(1)
+    order = heavy[weight[heavy].argsort(descending=True, stable=True)]
+    tenth = (10 * torch.arange(len(order)) // max(1, len(order))).clamp_max(5)
+    table[order, 4 + tenth] = 1
+    kind = torch.tensor([KINDS.index(k) if k in KINDS else len(KINDS) - 1 for k in kinds])
+    table[number, 10 + kind[layer]] = 1
+    table[:, list(skip)] = 0
+    return table
+
+
+def score(
+    vector: Float[Tensor, "m 29"],
+    fixed: Float[Tensor, "u 17"],
+    failing: Bool[Tensor, "m u"],
+    hits: Int[Tensor, "m u"],
+) -> Float[Tensor, "m u"]:
+    """What each row's strategy vector thinks of each unit.
+
+    17: was active in a failing input. 18: never covered. 19-28: tenth of the hit count among covered units, most hit first.
+    """
+    base = vector[:, :CONSTANT] @ fixed.T
+    tenth = tenths(hits)
+    place = torch.where(tenth < 0, 18, 19 + tenth)
+    return base + failing * vector[:, 17:18] + vector.gather(1, place)
+
+
+def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
+    """In which tenth of the covered units each one is by its hits, the most hit in 0; -1 where it was never covered."""
+    order = hits.argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(hits.shape[1], device=hits.device).expand_as(order)
+    )
+    covered = (hits > 0).sum(1, keepdim=True)
+    return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
+
+
+# --- How ADAPT makes new strategy vectors from those that covered most together: greedy cover, crossover, mutation.
+#
+# All functions work on `g` groups at once: one group if seeds share their strategies, one for every seed otherwise.
+
+LIMIT = 5.0
+"""Entries of a strategy vector lie between minus and plus this."""
+
+
+def uniform(groups: int, count: int, genes: int, rng: torch.Generator) -> Float[Tensor, "g p f"]:
+    return (torch.rand(groups, count, genes, generator=rng, device=rng.device) * 2 - 1) * LIMIT
+
+
+def greedy_cover(
+    covered: Bool[Tensor, "g r u"], known: Bool[Tensor, "g r"], count: int
+) -> Int[Tensor, "g c"]:
+    """`count` records of each group: those that together cover most, taken greedily (ties to the earlier), then, once nothing
+    is left to add, those that cover most alone, in order; these may repeat."""
+    alone = covered.sum(2).masked_fill(~known, -1)
+    order = alone.argsort(dim=1, descending=True, stable=True)
+    left = covered & known[..., None]
+    filled = torch.zeros(len(covered), dtype=torch.int64, device=covered.device)
+    picks = []
+    for _ in range(count):
+        adds, best = _first_max(left.sum(2))
+        spare = order.gather(1, filled[:, None]).squeeze(1)
+        pick = torch.where(adds > 0, best, spare)
+        filled = (filled + (adds == 0).long()) % known.sum(1).clamp_min(1)
+        left = left & ~covered.gather(1, pick[:, None, None].expand(-1, 1, covered.shape[2]))
+        picks.append(pick)
+    return torch.stack(picks, 1)
+
+
+def breed(parents: Float[Tensor, "g c f"], rng: torch.Generator) -> Float[Tensor, "g p f"]:
+    """Two children of each pair of two random orders of the parents: each gene from either, plus normal noise, clipped."""
+    one, two = (_shuffled(parents, rng).repeat_interleave(2, 1) for _ in range(2))
+    mask = torch.rand(one.shape, generator=rng, device=rng.device).to(one.device) < 0.5
+    noise = torch.randn(one.shape, generator=rng, device=rng.device).to(one.device)
+    return (torch.where(mask, one, two) + noise).clamp(-LIMIT, LIMIT)
+
+
+def _shuffled(parents: Float[Tensor, "g c f"], rng: torch.Generator) -> Float[Tensor, "g c f"]:
+    order = (
+        torch.rand(parents.shape[:2], generator=rng, device=rng.device)
+        .to(parents.device)
+        .argsort(dim=1, stable=True)
+    )
+    return parents.gather(1, order[..., None].expand_as(parents))
+
+
+def _first_max(values: Int[Tensor, "g r"]) -> tuple[Int[Tensor, " g"], Int[Tensor, " g"]]:
+    """The greatest value and the first place that has it."""
+    most = values.amax(1)
+    return most, (values == most[:, None]).int().argmax(1)
+
+
+# --- Strategy vectors in use and what each of them covered, for one group of seeds or for every seed alone.
+
+
+class Pools:
+    """Hands out vectors. A group's pool is bred anew, from its last `memory` records, when it has been used up.
+
+    `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts from nothing.
+    """
+
+    def __init__(self, base: State, units: int, parents: int, memory: int, *, each: bool) -> None:
+        self.parents, self.memory, self.each, self.inherited = parents, memory, each, 0
+        genes = base["vector"].shape[1]
+        self.pool = torch.zeros(0, 2 * parents, genes)
+        self.used, self.written = (torch.zeros(0, dtype=torch.int64) for _ in range(2))
+        self.vectors = torch.zeros(0, memory, genes)
+        self.covers = torch.zeros(0, memory, units, dtype=torch.bool)
+        self.current, self.running = torch.zeros(0, genes), torch.zeros(0, units, dtype=torch.bool)
+        self.walking = torch.zeros(0, dtype=torch.bool)
+        if not each and len(base["vector"]):
+            self._grow(torch.zeros(1, dtype=torch.int64))
+            self._file(
+                torch.zeros(len(base["vector"]), dtype=torch.int64), base["vector"], base["cover"]
+            )
+            self.inherited = len(base["vector"])
+
+    def next(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Float[Tensor, "m f"]:
+        """The next vector for each of these seeds; what their last ones covered is recorded."""
+        self._grow(rows)
+        group, turn = self._groups(rows)
+        ended = self.walking[rows]
+        self._file(group[ended], self.current[rows][ended], self.running[rows][ended])
+        size, need = self.pool.shape[1], 1 if self.each else len(rows)
+        over = self.used + need > size
+        over[group] |= self.used[group] < 0
+        self._renew(
+            torch.zeros_like(over)
+            .index_fill_(0, group, True)
+            .logical_and(over)
+            .nonzero()
+            .squeeze(1),
+            rng,
+        )
+        vector = self.pool[group, (self.used[group] + turn) % size]
+        self.used = self.used.index_add(0, group, torch.ones_like(group))
+        self.current[rows], self.running[rows], self.walking[rows] = vector, False, True
+        return vector
+
+    def cover(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
+        """Note what the vectors that these seeds follow have covered."""
+        self._grow(rows)
+        self.running.index_put_((rows,), self.running[rows] | active)
+
+    def made(self) -> State:
+        """The records made here, oldest first, unfinished ones last."""
+        if not len(self.written):
+            return {"vector": self.vectors.new_zeros(0, self.vectors.shape[2]), "cover": self.covers.new_zeros(0, self.covers.shape[2])}  # fmt: skip
+        total = int(self.written[0])
+        fresh = min(total - self.inherited, self.memory)
+        place = torch.arange(total - fresh, total, device=self.vectors.device) % self.memory
+        vector = torch.cat([self.vectors[0, place], self.current[self.walking]])
+        cover = torch.cat([self.covers[0, place], self.running[self.walking]])
+        return {"vector": vector.cpu(), "cover": cover.cpu()}
+
+    def _groups(self, rows: Int[Tensor, " m"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        """The group of each seed, and its turn within the group."""
+        nothing = torch.zeros_like(rows)
+        return (
+            (rows, nothing) if self.each else (nothing, torch.arange(len(rows), device=rows.device))
+        )
+
+    def _renew(self, groups: Int[Tensor, " g"], rng: torch.Generator) -> None:
+        if not len(groups):
+            return
+        fresh = uniform(len(groups), self.pool.shape[1], self.pool.shape[2], rng).to(groups.device)
+        known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
+        if bool(known.any()):
+            best = greedy_cover(self.covers[groups], known, self.parents)
+            parents = self.vectors[groups].gather(1, best[..., None].expand(-1, -1, fresh.shape[2]))
+            fresh = torch.where(known.any(1)[:, None, None], breed(parents, rng), fresh)
+        self.pool[groups], self.used[groups] = fresh, 0
+
+    def _file(
+        self, group: Int[Tensor, " m"], vector: Float[Tensor, "m f"], cover: Bool[Tensor, "m u"]
+    ) -> None:
+        """Write records over the oldest ones of their groups; of more than a group can remember, the last."""
+        if not self.each:
+            group, vector, cover = (part[-self.memory :] for part in (group, vector, cover))
+        turn = (
+            torch.zeros_like(group) if self.each else torch.arange(len(group), device=group.device)
+        )
+        place = (self.written[group] + turn) % self.memory
+        self.vectors[group, place], self.covers[group, place] = (
+            vector.to(group.device),
+            cover.to(group.device),
+        )
+        self.written = self.written.index_add(0, group, torch.ones_like(group))
+
+    def _grow(self, rows: Int[Tensor, " m"]) -> None:
+        """Room for these seeds, and for their groups, on their device; a new pool counts as used up."""
+        seeds = 1 + int(rows.max()) if len(rows) else 0
+        groups = seeds if self.each else min(seeds, 1)
+        for name, size in (
+            *((name, groups) for name in ("pool", "used", "written", "vectors", "covers")),
+            *((name, seeds) for name in ("current", "running", "walking")),
+        ):
+            table: Tensor = getattr(self, name)
+            missing, fill = max(0, size - len(table)), -(2**40) if name == "used" else 0
+            more = torch.full(
+                (missing, *table.shape[1:]), fill, dtype=table.dtype, device=rows.device
+            )
+            setattr(
+                self,
+                name,
+                torch.cat([table.to(rows.device), more]) if missing else table.to(rows.device),
+            )
+
+
+# --- ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of them cover most.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`: every seed learns for itself;
+    otherwise the seeds of a shard share one pool and hand on what they learnt. Coverage is every seed's own either way, or
+    the shard's if `together`."""
+
+    parents: int = 50
+    memory: int = 300
+    alone: bool = False
+    together: bool = False
+
+
+class Adaptive:
+    """Picks, for each list, the `count` units that its strategy vector scores highest; a list that starts again takes the next
+    vector. What a vector covered from start to end of its list is its record."""
+
+    def __init__(
+        self,
+        name: str,
+        units: Units,
+        fixed: Float[Tensor, "u 17"],
+        oracle: Oracle,
+        count: int,
+        learning: Learning,
+        *,
+        hits: Hits | None = None,
+        failing: Hits | None = None,
+        records: State | None = None,
+    ) -> None:
+        self.name, self.units, self.fixed, self.oracle, self.learning = (
+            name,
+            units,
+            fixed,
+            oracle,
+            learning,
+        )
+        self.count, self.sight = min(count, units.count), Sight(units)
+        self.hits, self.failing = (
+            table or Hits(units.count, each=not learning.together) for table in (hits, failing)
+        )
+        self.base = records or {
+            "vector": torch.empty(0, FEATURES),
+            "cover": torch.empty(0, units.count, dtype=torch.bool),
+        }
+        self.pools = Pools(
+            self.base, units.count, learning.parents, learning.memory, each=learning.alone
+        )
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.units.taps
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        return self._aim(rows, self.pools.next(rows, rng))
+
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+        """A list that goes on keeps its vector, but what the vector likes best may have changed."""
+        return self._aim(rows, aim[f"{self.name}/vector"])
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        rows = row_of(probe)
+        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
+
+    def update(self, probe: Probe) -> None:
+        new = unseen(probe)
+        rows, active, failing = (
+            row_of(probe)[new],
+            self.sight.of(probe)[1][new],
+            self.oracle(probe)[new],
+        )
+        self.sight.forget()
+        self.hits.add(rows, active)
+        self.failing.add(rows, active & failing[:, None])
+        if "row" in probe.aim:
+            self.pools.cover(rows, active)
+
+    def fork(self) -> Adaptive:
+        parts = (self.name, self.units, self.fixed, self.oracle, self.count, self.learning)
+        return Adaptive(
+            *parts, hits=self.hits.fork(), failing=self.failing.fork(), records=self.base
+        )
+
+    def delta(self) -> State:
+        tables = {"hits": self.hits.delta()["hits"], "failing": self.failing.delta()["hits"]}
+        return tables if self.learning.alone else {**tables, **self.pools.made()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.hits.merge([{"hits": delta["hits"]} for delta in deltas])
+        self.failing.merge([{"hits": delta["failing"]} for delta in deltas])
+        if not self.learning.alone:
+            joined = {
+                key: torch.cat([self.base[key], *(delta[key] for delta in deltas)])
+                for key in self.base
+            }
+            self.base = {key: value[-self.learning.memory :] for key, value in joined.items()}
+
+    def _aim(self, rows: Int[Tensor, " m"], vector: Float[Tensor, "m 29"]) -> Aim:
+        scores = score(
+            vector, self.fixed.to(vector.device), self.failing.of(rows) > 0, self.hits.of(rows)
+        )
+        unit = scores.argsort(dim=1, descending=True, stable=True)[:, : self.count]
+        return {f"{self.name}/unit": unit, f"{self.name}/vector": vector}

@@ -1,0 +1,488 @@
+"""Guides that choose which units to push."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.errors import Problem, choice
+from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
+
+# --- How often each unit was covered, for all seeds together or for each of them alone.
+
+
+@runtime_checkable
+class Units(Protocol):
+    """The units of a network: their values scaled to [0, 1], and which of them a look covers."""
+
+    @property
+    def taps(self) -> Mapping[str, Tap]: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def scaled(self, probe: Probe) -> Float[Tensor, "m u"]: ...
+
+    def active(
+        self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
+    ) -> Bool[Tensor, "m u"]: ...
+
+
+class Sight:
+    """What a look covers, worked out once for a gain and the update that follows it."""
+
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self._last: tuple[Probe, Tensor, Tensor] | None = None
+
+    def of(self, probe: Probe) -> tuple[Float[Tensor, "m u"], Bool[Tensor, "m u"]]:
+        """The units' scaled values, and which of them are covered."""
+        if self._last is None or self._last[0] is not probe:
+            scaled = self.units.scaled(probe)
+            self._last = (probe, scaled, self.units.active(probe, scaled))
+        return self._last[1], self._last[2]
+
+    def forget(self) -> None:
+        self._last = None
+
+
+class Hits:
+    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a shard.
+
+    A shared table merges by addition. Tables of single seeds belong to their shard and are not handed on; their sums are.
+    """
+
+    def __init__(
+        self, units: int, *, each: bool = False, base: Int[Tensor, " u"] | None = None
+    ) -> None:
+        self.units, self.each = units, each
+        self.base = torch.zeros(units, dtype=torch.int64) if base is None else base
+        self.own = torch.zeros(1, units, dtype=torch.int64)
+
+    def of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m u"]:
+        """The counts that matter to these seeds."""
+        if not self.each:
+            return (self.base.to(rows.device) + self._table(rows, 1)[0]).expand(len(rows), -1)
+        return self._table(rows, 1 + int(rows.max()) if len(rows) else 1)[rows]
+
+    def add(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
+        if self.each and len(rows):
+            self._table(rows, 1 + int(rows.max())).index_add_(0, rows, active.long())
+        elif len(rows):
+            self._table(rows, 1)[0] += active.sum(0)
+
+    def fork(self) -> Hits:
+        return Hits(
+            self.units, each=self.each, base=self.base + self.own.sum(0).to(self.base.device)
+        )
+
+    def delta(self) -> State:
+        return {"hits": self.own.sum(0).cpu()}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.base = self.base + self.own.sum(0).to(self.base.device)
+        for delta in deltas:
+            self.base = self.base + delta["hits"].to(self.base.device)
+        self.own = torch.zeros(1, self.units, dtype=torch.int64)
+
+    def _table(self, rows: Tensor, size: int) -> Int[Tensor, "g u"]:
+        missing = max(0, size - len(self.own))
+        self.own = torch.nn.functional.pad(self.own.to(rows.device), (0, 0, 0, missing))
+        return self.own
+
+
+def row_of(probe: Probe) -> Int[Tensor, " m"]:
+    """The seeds' places in their shard as the search told them; the first one's where it did not."""
+    told = probe.aim.get("row")
+    return torch.zeros_like(probe.origin.y) if told is None else told
+
+
+def unseen(probe: Probe) -> Bool[Tensor, " m"]:
+    """Rows that are looked at for the first time, as far as the search tells."""
+    told = probe.aim.get("seen")
+    return torch.ones_like(probe.origin.y, dtype=torch.bool) if told is None else ~told
+
+
+# --- Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push them.
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What a pick may know: hit counts by row, units with large incoming weights, each row's last scaled values (NaN where
+    there are none), the threshold, and which units may be pushed across it."""
+
+    hits: Int[Tensor, "m u"]
+    heavy: Bool[Tensor, " u"]
+    values: Float[Tensor, "m u"]
+    threshold: float
+    crossing: Bool[Tensor, " u"]
+
+
+Pick = Callable[[Board, int, torch.Generator], Aim]
+
+
+def uncovered(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Units never covered, drawn evenly; any, where none is left."""
+    return _drawn((board.hits == 0).float(), count, rng)
+
+
+def anything(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Any units, drawn evenly: the control."""
+    return _drawn(torch.ones_like(board.values), count, rng)
+
+
+def often(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Units often covered (DLFuzz's strategy 1): drawn in proportion to their hits."""
+    return _drawn(board.hits.float(), count, rng)
+
+
+def rarely(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered one."""
+    return _drawn((board.hits.amax(1, keepdim=True) - board.hits).float(), count, rng)
+
+
+def heavy(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Units with large incoming weights (strategy 3), drawn evenly."""
+    return _drawn(board.heavy.float().expand_as(board.values), count, rng)
+
+
+def across(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Units near the threshold (strategy 4): those just above it are pushed down, those just below it up."""
+    return _near(board, count, down=-1)
+
+
+def apart(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down, away from the threshold."""
+    return _near(board, count, down=1)
+
+
+def most(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """The most covered units, without a draw (ADAPT's form of DLFuzz)."""
+    return _first(board.hits, count)
+
+
+def least(board: Board, count: int, rng: torch.Generator) -> Aim:
+    """The least covered units, without a draw (ADAPT's form of DLFuzz)."""
+    return _first(-board.hits, count)
+
+
+PICKS: dict[str, Pick] = {
+    f.__name__: f for f in (uncovered, anything, often, rarely, heavy, across, apart, most, least)
+}
+
+
+def _drawn(weight: Float[Tensor, "m u"], count: int, rng: torch.Generator) -> Aim:
+    """`count` different units a row, one after the other in proportion to the weights; those without weight come last."""
+    noise = torch.rand(weight.shape, generator=rng, device=rng.device).to(weight.device)
+    keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
+    unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
+    return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
+
+
+def _first(keys: Tensor, count: int) -> Aim:
+    """The units with the greatest keys, ties to the lower number."""
+    unit = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
+    return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
+
+
+def _near(board: Board, count: int, *, down: int) -> Aim:
+    """The first units within 0.25 above and 0.2 below the threshold, half each; `down` is the sign of those above."""
+    above, below = board.values - board.threshold, board.threshold - board.values
+    number = torch.arange(board.values.shape[1], device=board.values.device)
+    parts = []
+    for near, sign, some in (
+        ((above > 0) & (above < 0.25), down, count - count // 2),
+        ((below > 0) & (below < 0.2), -down, count // 2),
+    ):
+        near = near & board.crossing
+        unit = torch.where(near, -number, -number - len(number)).argsort(
+            dim=1, descending=True, stable=True
+        )[:, :some]
+        parts.append((unit, near.gather(1, unit) * float(sign)))
+    return {
+        "unit": torch.cat([u for u, _ in parts], 1),
+        "sign": torch.cat([s for _, s in parts], 1),
+    }
+
+
+# --- Small guides: one that draws the deviating model, and one that lets another learn from failing candidates only.
+
+
+def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
+    """Some rows of a probe."""
+    seen = {name: value[rows] for name, value in probe.activations.items()}
+    peers = tuple(peer[rows] for peer in probe.peers)
+    aim = {name: value[rows] for name, value in probe.aim.items()}
+    return Probe(
+        probe.z[rows], probe.x[rows], probe.logits[rows], probe.origin.take(rows), peers, seen, aim
+    )
+
+
+class Deviating:
+    """Draws, for each walk, which of `models` is to leave the others: 0 the subject, then the peers. It remembers nothing."""
+
+    name = "deviating"
+
+    def __init__(self, models: int) -> None:
+        self.models = models
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return {}
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        return {
+            "deviating": torch.randint(
+                self.models, (len(rows),), generator=rng, device=rng.device
+            ).to(rows.device)
+        }
+
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+        """A walk keeps its model to its end."""
+        return {"deviating": aim["deviating"]}
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.zeros(len(probe.logits), device=probe.logits.device)
+
+    def update(self, probe: Probe) -> None:
+        """Nothing is learnt."""
+
+    def fork(self) -> Deviating:
+        return self
+
+    def delta(self) -> State:
+        return {}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        """Nothing was learnt."""
+
+
+class FailingOnly:
+    """`guide`, learning from candidates that fail by `oracle` and from nothing else, as DeepXplore counts coverage."""
+
+    def __init__(self, guide: Guide, oracle: Oracle) -> None:
+        self.guide, self.oracle = guide, oracle
+
+    @property
+    def name(self) -> str:
+        return self.guide.name
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.guide.taps
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        return self.guide.choose(rows, rng)
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return self.guide.gain(probe)
+
+    def update(self, probe: Probe) -> None:
+        failing = self.oracle(probe).nonzero().squeeze(1)
+        if len(failing):
+            self.guide.update(take(probe, failing))
+
+    def fork(self) -> FailingOnly:
+        return FailingOnly(self.guide.fork(), self.oracle)
+
+    def delta(self) -> State:
+        return self.guide.delta()
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.guide.merge(deltas)
+
+
+# --- Which units to push, by fixed strategies: DLFuzz's four side by side, or one after the other as ADAPT runs them.
+#
+# J. Guo, Y. Jiang, Y. Zhao, Q. Chen, J. Sun, "DLFuzz: differential fuzzing testing of deep learning systems", ESEC/FSE 2018;
+# S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive neuron-selection strategy",
+# ISSTA 2020.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What strategies know of units from the start: which have large incoming weights, and which may cross a threshold."""
+
+    heavy: Bool[Tensor, " u"]
+    crossing: Bool[Tensor, " u"]
+    threshold: float = 0.5
+
+
+class Strategies:
+    """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed starts again; otherwise
+    `count` is shared out evenly between them. `each`: every seed counts its coverage for itself."""
+
+    def __init__(
+        self,
+        name: str,
+        units: Units,
+        facts: Facts,
+        strategies: Sequence[str],
+        count: int,
+        *,
+        cycle: bool = False,
+        each: bool = False,
+        hits: Hits | None = None,
+    ) -> None:
+        for strategy in strategies:
+            if strategy not in PICKS:
+                raise choice("neuron-selection strategy", strategy, list(PICKS))
+        if not strategies or count < (1 if cycle else len(strategies)):
+            raise Problem(
+                f"{count} units cannot be shared out between {len(strategies)} strategies."
+            )
+        self.name, self.units, self.facts, self.strategies = name, units, facts, tuple(strategies)
+        self.count, self.cycle, self.each = min(count, units.count), cycle, each
+        self.hits, self.sight = hits or Hits(units.count, each=each), Sight(units)
+        self.values, self.turns = torch.empty(0, units.count), torch.empty(0, dtype=torch.int64)
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.units.taps
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        if not self.cycle:
+            return self._named(self._shared_out(rows, rng))
+        turn = self._turn(rows)
+        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+        """A list that goes on stays with its strategy."""
+        if not self.cycle:
+            return self.choose(rows, rng)
+        turn = aim[f"{self.name}/turn"]
+        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        rows = row_of(probe)
+        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
+
+    def update(self, probe: Probe) -> None:
+        rows, new = row_of(probe), unseen(probe)
+        scaled, active = self.sight.of(probe)
+        self.sight.forget()
+        self.hits.add(rows[new], active[new])
+        if len(rows):
+            self.values = _grown(self.values, rows, torch.nan)
+            self.values[rows] = scaled
+
+    def fork(self) -> Strategies:
+        parts = (self.name, self.units, self.facts, self.strategies, self.count)
+        return Strategies(*parts, cycle=self.cycle, each=self.each, hits=self.hits.fork())
+
+    def delta(self) -> State:
+        return self.hits.delta()
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        self.hits.merge(deltas)
+
+    def _board(self, rows: Int[Tensor, " m"]) -> Board:
+        self.values = _grown(self.values, rows, torch.nan)
+        heavy, crossing = self.facts.heavy.to(rows.device), self.facts.crossing.to(rows.device)
+        return Board(self.hits.of(rows), heavy, self.values[rows], self.facts.threshold, crossing)
+
+    def _shared_out(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        board, each = self._board(rows), self.count // len(self.strategies)
+        picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
+        return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
+
+    def _in_turn(
+        self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: torch.Generator
+    ) -> Aim:
+        """Every strategy picks for every row, and each row takes the pick whose turn it is."""
+        board = self._board(rows)
+        picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
+        chosen = (turn % len(self.strategies))[None, :, None]
+        stacked = {key: torch.stack([pick[key] for pick in picks]) for key in ("unit", "sign")}
+        return {
+            k: v.gather(0, chosen.expand(1, *v.shape[1:])).squeeze(0) for k, v in stacked.items()
+        }
+
+    def _turn(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+        self.turns = _grown(self.turns, rows, 0)
+        turn = self.turns[rows].clone()
+        self.turns[rows] += 1
+        return turn
+
+    def _named(self, aim: Aim) -> Aim:
+        return {f"{self.name}/{key}": value for key, value in aim.items()}
+
+
+def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
+    """`table` on the rows' device, with a line for each of them."""
+    missing = max(0, (int(rows.max()) + 1 if len(rows) else 0) - len(table))
+    more = torch.full((missing, *table.shape[1:]), fill, dtype=table.dtype, device=rows.device)
+    return torch.cat([table.to(rows.device), more])
+
+
+# --- MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or layer by layer.
+
+
+class Strongest:
+    """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their number) that are strongest on
+    the seed. Groups of one unit each are One-MaXplore. It remembers the seeds of a shard and hands nothing on."""
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Probe], Float[Tensor, "m u"]],
+        taps: Mapping[str, Tap],
+        groups: Int[Tensor, "w 2"],
+        k: int,
+    ) -> None:
+        self.name, self.read, self.taps, self.groups = name, read, taps, groups
+        self.k = min(k, int(groups[:, 1].min()))
+        self.units = torch.zeros(0, len(groups), self.k, dtype=torch.int64)
+
+    @property
+    def walks(self) -> int:
+        return len(self.groups)
+
+    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+        """A group drawn at random, where no walk was named."""
+        walk = torch.randint(len(self.groups), (len(rows),), generator=rng, device=rng.device).to(
+            rows.device
+        )
+        return self.follow(rows, {"walk": walk}, rng)
+
+    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: torch.Generator) -> Aim:
+        if "walk" not in aim:
+            return {f"{self.name}/unit": aim[f"{self.name}/unit"]}
+        self._grow(rows)
+        return {f"{self.name}/unit": self.units[rows, aim["walk"]]}
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.zeros(len(probe.logits), device=probe.logits.device)
+
+    def update(self, probe: Probe) -> None:
+        """Note the strongest units of each group when a seed itself is looked at."""
+        if "row" not in probe.aim or f"{self.name}/unit" in probe.aim:
+            return
+        rows, values = probe.aim["row"], self.read(probe)
+        self._grow(rows)
+        start, size = (part.to(values.device)[:, None] for part in self.groups.t())
+        inside = torch.arange(int(size.max()), device=values.device)
+        shown = values[:, (start + inside).clamp_max(values.shape[1] - 1)]  # m w s
+        best = shown.masked_fill(inside >= size, -torch.inf).argsort(
+            dim=2, descending=True, stable=True
+        )
+        self.units[rows] = start + best[..., : self.k]
+
+    def fork(self) -> Strongest:
+        return Strongest(self.name, self.read, self.taps, self.groups, self.k)
+
+    def delta(self) -> State:
+        return {}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        """Seeds are looked at afresh in every shard."""
+
+    def _grow(self, rows: Int[Tensor, " m"]) -> None:
+        missing = max(0, (1 + int(rows.max()) if len(rows) else 0) - len(self.units))
+        more = torch.zeros(missing, *self.units.shape[1:], dtype=torch.int64, device=rows.device)
+        self.units = torch.cat([self.units.to(rows.device), more])

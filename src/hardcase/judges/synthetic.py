@@ -1,0 +1,405 @@
+"""Images made to teach and examine a judge: changed, blended and ruined ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
+
+# --- Small random drawings that the made images share. Every function follows the device of its images and of its generator.
+
+
+class Dice:
+    """Numbers between 0 and 1, one an image, shaped to broadcast over images."""
+
+    def __init__(self, count: int, rng: torch.Generator) -> None:
+        self.count, self.rng = count, rng
+
+    def __call__(self, low: float = 0.0, high: float = 1.0) -> Float[Tensor, "m 1 1 1"]:
+        return low + (high - low) * torch.rand(
+            self.count, 1, 1, 1, generator=self.rng, device=self.rng.device
+        )
+
+    def chance(self, share: float) -> Float[Tensor, "m 1 1 1"]:
+        """1 for about this share of the images, 0 for the others."""
+        return (self() < share).float()
+
+    def one_of(self, count: int) -> int:
+        """A number below `count`, the same for the whole batch."""
+        return int(torch.randint(count, (1,), generator=self.rng, device=self.rng.device))
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.rng, device=self.rng.device)
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.rand(*shape, generator=self.rng, device=self.rng.device)
+
+
+def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tensor, "m 1 h w"]:
+    """Smooth noise between 0 and 1: `cells` x `cells` random values, enlarged."""
+    coarse = dice.uniform(len(like), 1, cells, cells)
+    return functional.interpolate(
+        coarse, size=like.shape[2:], mode="bicubic", align_corners=False
+    ).clamp(0, 1)
+
+
+def blur(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+    """A 5x5 binomial blur."""
+    row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=x.device) / 16
+    kernel = (row[:, None] * row).expand(x.shape[1], 1, 5, 5)
+    return functional.conv2d(
+        functional.pad(x, (2, 2, 2, 2), mode="replicate"), kernel, groups=x.shape[1]
+    )
+
+
+def background(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c 1 1"]:
+    """The commonest shade of each channel, as its median."""
+    return x.flatten(2).median(2).values[:, :, None, None]
+
+
+def content(x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
+    """How much there is beside the background."""
+    return (x - background(x)).abs().flatten(1).sum(1)
+
+
+def with_shades_of(
+    x: Float[Tensor, "m c h w"], model: Float[Tensor, "m c h w"]
+) -> Float[Tensor, "m c h w"]:
+    """`x` with its pixels' order kept and their values taken from `model`: the same histogram, channel by channel."""
+    shades = model.flatten(2).sort(2).values
+    order = x.flatten(2).argsort(2)
+    return torch.empty_like(shades).scatter_(2, order, shades).reshape(x.shape)
+
+
+# --- Images between two others, and to what degree they still are the first one.
+
+
+@runtime_checkable
+class Codes(Protocol):
+    """A small generative model: codes of images, images of codes."""
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d"]: ...
+
+    def decode(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m c h w"]: ...
+
+
+def blend(
+    x: Float[Tensor, "m c h w"], other: Float[Tensor, "m c h w"], codes: Codes, rng: torch.Generator
+) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]:
+    """An image somewhere between `x` and `other`, and how much of it is `x` to the eye (0 to 1).
+
+    Half of them lie between the codes of a generative model (for grey images; a small model makes nothing of colour ones),
+    the others are mixed after a blur and given back the shades of an image (which makes whole strokes of them), joined
+    along a wavy line, or laid over each other.
+    """
+    dice = Dice(len(x), rng)
+    share = dice()
+    between = share.flatten()[:, None] * codes.encode(x) + (
+        1 - share.flatten()[:, None]
+    ) * codes.encode(other)
+    mixed = share * blur(x) + (1 - share) * blur(other)
+    crisp = with_shades_of(mixed, torch.where(share > 0.5, x, other))
+    wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
+    way = dice()
+    made = torch.where(way < (0.5 if x.shape[1] == 1 else 0.0), codes.decode(between), crisp)
+    made = torch.where(way > 0.8, wave * x + (1 - wave) * other, made)
+    made = torch.where(way > 0.9, share * x + (1 - share) * other, made)
+    return made.clamp(0, 1), towards(share.flatten())
+
+
+def towards(share: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
+    """What the eye makes of a mixture: the larger part counts for more than its share."""
+    return share.square() / (share.square() + (1 - share).square())
+
+
+# --- Changes after which people still see the same thing: turned, bent, blurred, dimmed, lit, noisy, partly covered.
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """How far images are turned (degrees), stretched and sheared (shares), moved and locally bent (shares of the side)."""
+
+    turn: float = 15.0
+    stretch: float = 0.15
+    shear: float = 0.2
+    move: float = 0.09
+    wave: float = 0.032
+    cells: int = 5
+
+
+USUAL = Bend()
+
+
+def bend(
+    x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
+) -> Float[Tensor, "m c h w"]:
+    """Every image under its own random affine map and smooth displacement; what comes in at the edges repeats them."""
+    dice, count = Dice(len(x), rng), len(x)
+    angle = math.radians(how.turn) * _both(dice)
+    scale = torch.exp(how.stretch * (2 * dice.uniform(count, 2, 1) - 1))
+    turned = torch.stack(
+        [angle.cos(), how.shear * _both(dice) - angle.sin(), angle.sin(), angle.cos()], 1
+    )
+    moved = 2 * how.move * (2 * dice.uniform(count, 2, 1) - 1)
+    maps = torch.cat([turned.reshape(count, 2, 2) * scale, moved], 2)
+    grid = functional.affine_grid(maps, list(x.shape), align_corners=False)
+    waves = 2 * how.wave * dice.normal(count, 2, how.cells, how.cells)
+    waves = functional.interpolate(waves, size=x.shape[2:], mode="bicubic", align_corners=False)
+    return functional.grid_sample(
+        x, grid + waves.permute(0, 2, 3, 1), padding_mode="border", align_corners=False
+    )
+
+
+def _both(dice: Dice) -> Float[Tensor, " m"]:
+    return 2 * dice().flatten() - 1
+
+
+def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """Every other image, by chance, from left to right; only for colour photographs, where it changes no label."""
+    return x if x.shape[1] == 1 else torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
+
+
+def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch, each for some of the images."""
+    dice = Dice(len(x), rng)
+    x = x + (blur(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
+    x = _thickness(x, dice)
+    contrast = 1 - dice.chance(0.5) * dice(0.0, 0.85)
+    x = x * contrast + (1 - contrast) * dice.chance(0.5) * dice()
+    x = x + contrast * dice.chance(0.2) * dice(-0.3, 0.3) * cloud(x, 4 + dice.one_of(8), dice)
+    x = x + contrast * dice.chance(0.4) * dice(0.0, 0.3) * dice.normal(*x.shape)
+    return _patch(x, dice).clamp(0, 1)
+
+
+def _thickness(x: Tensor, dice: Dice) -> Tensor:
+    """Bright parts grow in some images, dark parts in others."""
+    grown = functional.max_pool2d(x, 3, 1, 1)
+    shrunk = -functional.max_pool2d(-x, 3, 1, 1)
+    way, much = dice(), dice()
+    x = torch.where(way < 0.15, x + (grown - x) * much, x)
+    return torch.where(way > 0.85, x + 0.7 * (shrunk - x) * much, x)
+
+
+def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> Tensor:
+    """A small rectangle of noise or of one shade, anywhere."""
+    _, _, height, width = x.shape
+    down = torch.arange(height, device=x.device)[None, None, :, None] + 0.5
+    right = torch.arange(width, device=x.device)[None, None, None, :] + 0.5
+    inside = ((down - dice() * height).abs() < dice(0.02, largest / 2) * height) & (
+        (right - dice() * width).abs() < dice(0.02, largest / 2) * width
+    )
+    fill = torch.where(dice.chance(0.5) > 0, dice.uniform(*x.shape), dice().expand_as(x))
+    return torch.where(inside & (dice.chance(share) > 0), fill, x)
+
+
+# --- Images that no longer show anything of the data, made from images that do; `lost` says to what degree (0 to 1).
+
+Made = tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]
+Ruin = Callable[[Tensor, Codes, Dice], Made]
+
+
+def ruin(x: Float[Tensor, "m c h w"], codes: Codes, rng: torch.Generator, *, kind: str) -> Made:
+    return RUINS[kind](x, codes, Dice(len(x), rng))
+
+
+def _blank(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """One shade, or almost: a trace of noise and of the image."""
+    shade = dice() * dice.chance(0.5)
+    return _whole((shade + 0.02 * dice() * dice.normal(*x.shape) + dice(0.0, 0.06) * x).clamp(0, 1))
+
+
+def _noise(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Noise, coarse or fine, soft or in two shades."""
+    soft = cloud(x, 3 + dice.one_of(x.shape[2] - 2), dice).expand_as(x)
+    hard = torch.sigmoid(12 * (soft - dice(0.3, 0.8)))
+    return _whole(torch.where(dice.chance(0.5) > 0, hard, soft) * dice(0.3, 1.0))
+
+
+def _scribble(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Smooth noise in exactly the shades of the image: blobs and strokes that mean nothing."""
+    return _whole(
+        with_shades_of(
+            cloud(x, 4 + dice.one_of(7), dice).expand_as(x) + 0.01 * dice.uniform(*x.shape), x
+        )
+    )
+
+
+def _shuffle(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """The image cut into squares that changed places."""
+    count, channels, height, width = x.shape
+    parts = (2, 3, 4, 7)[dice.one_of(4)]
+    side, across = height // parts, width // parts
+    cut = x[:, :, : parts * side, : parts * across].reshape(
+        count, channels, parts, side, parts, across
+    )
+    squares = cut.permute(0, 2, 4, 1, 3, 5).reshape(count, parts**2, -1)
+    order = dice.uniform(count, parts**2).argsort(1)[:, :, None].expand_as(squares)
+    back = (
+        squares.gather(1, order)
+        .reshape(count, parts, parts, channels, side, across)
+        .permute(0, 3, 1, 4, 2, 5)
+    )
+    made = background(x).expand_as(x).clone()
+    made[:, :, : parts * side, : parts * across] = back.reshape(
+        count, channels, parts * side, parts * across
+    )
+    return made, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
+
+
+def _collage(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """The upper or the left half of one image and the other half of another one."""
+    down = torch.arange(x.shape[2], device=x.device)[:, None] < x.shape[2] / 2
+    right = torch.arange(x.shape[3], device=x.device)[None, :] < x.shape[3] / 2
+    half = torch.where(dice.chance(0.5) > 0, down, right)
+    return torch.where(half, x, x.roll(1, 0)), torch.full((len(x),), 0.4, device=x.device)
+
+
+def _overlay(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Two images on top of each other."""
+    return torch.maximum(x, x.roll(1, 0)), torch.full((len(x),), 0.5, device=x.device)
+
+
+def _invert(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    return _whole(1 - x)
+
+
+def _black(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """So much light taken away, unevenly, that only the brightest spots are left."""
+    darker = x * (1 - 0.6 * cloud(x, 3 + dice.one_of(10), dice)) - dice(0.3, 0.95)
+    left = (darker > 0.02).flatten(1).sum(1) / (x > 0.2).flatten(1).sum(1).clamp_min(1)
+    return (darker.clamp_min(0) * (1 + 2 * dice() * dice.chance(0.5))).clamp(0, 1), _falling(
+        left, 0.15, 0.5
+    )
+
+
+def _erase(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Large soft parts of the image become background."""
+    stays = torch.sigmoid(25 * (cloud(x, 3 + dice.one_of(6), dice) - dice(0.3, 0.8)))
+    made = stays * x + (1 - stays) * background(x)
+    return made, _falling(content(made) / content(x).clamp_min(1e-3), 0.25, 0.65)
+
+
+def _crumple(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Bent so far and so finely that shapes are lost."""
+    much = float(dice.uniform(1))
+    how = Bend(
+        turn=40, stretch=0.3, shear=0.4, move=0.1, wave=0.06 + 0.15 * much, cells=5 + dice.one_of(3)
+    )
+    return bend(x, dice.rng, how), torch.full(
+        (len(x),), min(1.0, 0.4 + 1.2 * much), device=x.device
+    )
+
+
+def _soften(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Reduced to a few pixels and enlarged again."""
+    cells = 2 + dice.one_of(4)
+    small = functional.adaptive_avg_pool2d(x, cells)
+    made = functional.interpolate(
+        small, size=x.shape[2:], mode="bicubic", align_corners=False
+    ).clamp(0, 1)
+    return made, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
+
+
+def _garble(x: Tensor, codes: Codes, dice: Dice) -> Made:
+    """Codes of four images shuffled together, place by place, and pushed outwards: what generators make far from data."""
+    z = codes.encode(x)
+    pick = torch.randint(4, z.shape, generator=dice.rng, device=z.device)
+    shuffled = torch.stack([z.roll(i, 0) for i in range(4)]).gather(0, pick[None])[0]
+    push = dice(1.5, 3.5).flatten()
+    return codes.decode(shuffled * push[:, None]), _falling(-push, -3.0, -1.0)
+
+
+def _whole(x: Tensor) -> Made:
+    return x, torch.ones(len(x), device=x.device)
+
+
+def _falling(left: Float[Tensor, " m"], low: float, high: float) -> Float[Tensor, " m"]:
+    """1 where no more than `low` is left, 0 from `high` on, a straight line between."""
+    return ((high - left) / (high - low)).clamp(0, 1)
+
+
+RUINS: dict[str, Ruin] = {
+    "blank": _blank,
+    "noise": _noise,
+    "scribble": _scribble,
+    "shuffle": _shuffle,
+    "collage": _collage,
+    "overlay": _overlay,
+    "inverted": _invert,
+    "near-black": _black,
+    "erased": _erase,
+    "crumpled": _crumple,
+    "blurred": _soften,
+    "garbled": _garble,
+}
+OFTEN = ("near-black", "erased")
+"""Drawn twice as often: the line between seen and not seen runs through them."""
+SHARED = ("collage", "overlay", "garbled")
+"""Made of an image and the one before it: what is left belongs to both."""
+
+
+# --- An examination for a panel: made images of which it is known whether they are valid and have kept their label.
+
+SURE = 0.85
+"""A blend or a ruin counts where it is at least so much one thing or the other; between, nobody can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Images, the class each should show, and the truth: 1 yes, 0 no, -1 not known."""
+
+    x: Float[Tensor, "m c h w"]
+    expected: Int[Tensor, " m"]
+    valid: Int[Tensor, " m"]
+    label_kept: Int[Tensor, " m"]
+
+
+@torch.no_grad()
+def examination(
+    images: Images, codes: Codes, rng: torch.Generator, device: torch.device | str = "cpu"
+) -> Examination:
+    """Each image four times: changed, blended with another one, and ruined twice."""
+    x, y = from_bytes(images.x.to(device)), images.y.to(device).long()
+    bent = [mirror(bend(x, rng), rng) for _ in range(4)]
+    between, share = blend(bent[1], bent[1].roll(1, 0), codes, rng)
+    differ = (y != y.roll(1, 0)).long()
+    spoiled, lost = zip(*(_ruined(one, codes, rng) for one in bent[2:]))
+    ones, gone = torch.ones_like(y), torch.cat(lost)
+    return Examination(
+        x=retouch(torch.cat([bent[0], between, *spoiled]), rng),
+        expected=torch.cat([y] * 4),
+        valid=torch.cat(
+            [ones, ones * _sure(share.where(share > 0.5, 1 - share)), _flip(_sure(gone))]
+        ),
+        label_kept=torch.cat(
+            [ones, torch.where(differ > 0, _sure(share), ones), _flip(_sure(gone))]
+        ),
+    )
+
+
+def _ruined(x: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Every kind of ruin on an equal part of the images."""
+    parts = [
+        ruin(part, codes, rng, kind=kind)
+        for kind, part in zip(RUINS, x.tensor_split(len(RUINS)))
+        if len(part)
+    ]
+    return torch.cat([made for made, _ in parts]), torch.cat([lost for _, lost in parts])
+
+
+def _sure(share: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
+    """1 where the share is large, 0 where it is small, -1 between."""
+    return torch.where(share >= SURE, 1, torch.where(share <= 1 - SURE, 0, -1))
+
+
+def _flip(truth: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
+    return torch.where(truth < 0, truth, 1 - truth)

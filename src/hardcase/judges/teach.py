@@ -1,0 +1,363 @@
+"""How a panel is taught: density, members, memory, and the rules it learns from made images."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.judges.judge import Judge, judge_of
+from hardcase.judges.panel import PANEL, WEAK, Density, Member, Panel, Seat, per_class, seats
+from hardcase.judges.rules import Rule, learned
+from hardcase.judges.synthetic import (
+    OFTEN,
+    RUINS,
+    SHARED,
+    Bend,
+    Codes,
+    bend,
+    blend,
+    examination,
+    mirror,
+    retouch,
+    ruin,
+)
+from hardcase.randomness import balanced_order, stream
+from hardcase.tensors import from_bytes, per_row
+from hardcase.training import cards
+from hardcase.training.loop import Goal, History, TrainingProgress, fit, geometry, own_randomness
+from hardcase.training.recipe import TrainingRecipe
+from hardcase.types import Images
+
+# --- What a member of the panel is taught: changed images, images between classes, and images of nothing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How much of a batch is blended and ruined; the rest is only changed. `kinds` of ruin are drawn for a batch."""
+
+    blended: float = 0.125
+    ruined: float = 0.25
+    kinds: int = 3
+
+
+def lesson(
+    x: Float[Tensor, "m c h w"],
+    y: Int[Tensor, " m"],
+    classes: int,
+    codes: Codes,
+    rng: torch.Generator,
+    shares: Shares,
+) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
+    """Made images and what should be said of each: shares of the classes, and of "nothing" in the last column."""
+    with torch.no_grad():
+        x = mirror(bend(x, rng), rng)
+        truth = functional.one_hot(y.long(), classes + 1).float()
+        cuts = _cuts(len(x), shares)
+        plain, between, *ruined = zip(x.tensor_split(cuts), truth.tensor_split(cuts), strict=True)
+        made = [
+            plain,
+            _between(*between, codes, rng),
+            *(_nothing(*part, codes, rng) for part in ruined),
+        ]
+        images, targets = zip(*made, strict=True)
+        return retouch(torch.cat(images), rng), torch.cat(targets)
+
+
+def _cuts(count: int, shares: Shares) -> list[int]:
+    """Where a batch is cut: after the images that are only changed, after the blended ones, between kinds of ruin."""
+    blended, ruined = (int(count * share) for share in (shares.blended, shares.ruined))
+    start = count - ruined
+    return [start - blended, *(start + ruined * i // shares.kinds for i in range(shares.kinds))]
+
+
+def _between(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    if not len(x):
+        return x, truth
+    made, share = blend(x, x.roll(1, 0), codes, rng)
+    return made, share[:, None] * truth + (1 - share[:, None]) * truth.roll(1, 0)
+
+
+def _nothing(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Ruined images; what is not lost still belongs to the class, shared with the image laid beside it."""
+    if not len(x):
+        return x, truth
+    kinds = (*RUINS, *OFTEN)
+    kind = kinds[int(torch.randint(len(kinds), (1,), generator=rng, device=rng.device))]
+    made, lost = ruin(x, codes, rng, kind=kind)
+    own = (truth + truth.roll(1, 0)) / 2 if kind in SHARED else truth
+    target = (1 - lost[:, None]) * own
+    target[:, -1] += lost
+    return made, target
+
+
+def attacked(
+    net: nn.Module,
+    x: Float[Tensor, "m c h w"],
+    target: Float[Tensor, "m k1"],
+    radius: float,
+    rng: torch.Generator,
+) -> Float[Tensor, "m c h w"]:
+    """`x` one step uphill in the loss, from a random start, within an L2 ball of `radius`.
+
+    E. Wong, L. Rice, J. Kolter, "Fast is better than free: revisiting adversarial training", ICLR 2020, in L2 instead of L∞.
+    """
+    start = torch.randn(x.shape, generator=rng, device=x.device)
+    shift = start * per_row(
+        radius * torch.rand(len(x), generator=rng, device=x.device) / _length(start), x
+    )
+    here = (x + shift).clamp(0, 1).requires_grad_()
+    (slope,) = torch.autograd.grad(functional.cross_entropy(net(here), target), here)
+    shift = here.detach() - x + slope * per_row(1.25 * radius / _length(slope), x)
+    return (x + shift * per_row((radius / _length(shift)).clamp_max(1), x)).clamp(0, 1)
+
+
+def _length(x: Tensor) -> Float[Tensor, " m"]:
+    return x.flatten(1).square().sum(1).sqrt().clamp_min(1e-12)
+
+
+# --- How a panel is taught: density, members, what it remembers, and the rules it learns from made images.
+
+VOTES = {
+    "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
+    "valid": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
+}
+"""How much each signal counts, in units of its spread over made images."""
+GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
+Tell = Callable[[TrainingProgress], None] | None
+_MEMBERS = TrainingRecipe(epochs=8, steps=760, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
+_DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schooling:
+    """How a panel is trained. `held_out` is the share of the training images that only the rules learn from."""
+
+    places: tuple[Seat, ...] = PANEL
+    members: TrainingRecipe = _MEMBERS
+    density: TrainingRecipe = _DENSITY
+    shares: Shares = field(default_factory=Shares)
+    held_out: float = 0.1
+
+
+USUAL = Schooling()
+
+
+def teach(
+    panel: Panel,
+    taught: Images,
+    held_out: Images,
+    schooling: Schooling,
+    *,
+    seed: int,
+    device: torch.device | str,
+    progress: Tell = None,
+) -> dict[str, Any]:
+    """Train density and members, remember real images, learn the rules; returns entries of the card."""
+
+    def learn(
+        net: nn.Module, goal: Goal, recipe: TrainingRecipe, number: int, name: str
+    ) -> History:
+        return fit(
+            net,
+            taught,
+            goal,
+            recipe,
+            seed=seed + number,
+            name=f"judge, {name}",
+            device=device,
+            progress=progress,
+        )
+
+    histories = [learn(panel.density, _likelihood(), schooling.density, 0, "density")]
+    for number, member in enumerate(panel.members, 1):
+        assert isinstance(member, Member)
+        name = f"member {number} of {len(panel.members)}"
+        histories.append(
+            learn(
+                member,
+                _lessons(panel, member.seat, schooling.shares),
+                schooling.members,
+                number,
+                name,
+            )
+        )
+    panel.eval()
+    _remember(panel, taught, held_out, device)
+    return {
+        "seed": seed,
+        "seconds": sum(history.seconds for history in histories),
+        "steps": sum(history.steps for history in histories),
+        "warnings": [warning for history in histories for warning in history.warnings],
+        "members": panel.hashes(),
+        "rules": {
+            name: rule.to_card()
+            for name, rule in made_rules(panel, held_out, seed=seed, device=device).items()
+        },
+    }
+
+
+def made_rules(
+    panel: Panel, held_out: Images, *, seed: int, device: torch.device | str
+) -> dict[str, Rule]:
+    """The rules that tell changed from blended and ruined images apart, on images that no member has seen."""
+    exam = examination(
+        held_out, panel.density, stream(seed, "judge", "examination", device=device), device
+    )
+    signals = panel.ask(exam.x, exam.expected)
+    rules = {}
+    for name, votes in VOTES.items():
+        truth: Tensor = getattr(exam, name)
+        known = truth >= 0
+        rules[name] = learned(votes, signals[known], truth[known] > 0)
+    return rules
+
+
+def _likelihood() -> Goal:
+    """The negative lower bound of images that are bent a little."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        assert isinstance(net, Density)
+        return net.bound(bend(x, noise, GENTLE), noise)
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        assert isinstance(net, Density)
+        return net.encode(x)
+
+    return Goal(loss, answer, math.inf)
+
+
+def _lessons(panel: Panel, seat: Seat, shares: Shares) -> Goal:
+    """Cross-entropy of made images against what should be said of each."""
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        made, target = lesson(x, y, panel.classes, panel.density, noise, shares)
+        made = attacked(net, made, target, seat.attack, noise) if seat.attack else made
+        return functional.cross_entropy(net(made), target)
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        logits: Tensor = net(x)
+        return logits
+
+    return Goal(loss, answer, math.log(panel.classes + 1))
+
+
+@torch.no_grad()
+def _remember(panel: Panel, taught: Images, held_out: Images, device: torch.device | str) -> None:
+    """Features of real images of every class in turn, their usual nearness and cost, and what was learned from."""
+    order, _ = balanced_order(taught.y, taught.id, seed=0)
+    sample = taught.take(order[: len(panel.references)])
+    features, held_out_features = (
+        panel.features(from_bytes(part.x.to(device))) for part in (sample, held_out)
+    )
+    panel.remember(features, sample.y.to(device), held_out_features)
+    panel.density.settle(from_bytes(held_out.x.to(device)))
+    panel.learned.copy_(fingerprints(torch.cat([taught.x, held_out.x])).sort().values)
+
+
+def fingerprints(x: Tensor) -> Int[Tensor, " n"]:
+    """A number for the content of every image, so that a judge can tell what it has learned from."""
+    rows = x.flatten(1).cpu().contiguous().numpy()
+    words = [
+        int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big", signed=True)
+        for row in rows
+    ]
+    return torch.tensor(words, dtype=torch.int64)
+
+
+def parts(train: Images, share: float) -> tuple[Images, Images]:
+    """What members learn from and what is held out, the classes balanced in the latter."""
+    order, _ = balanced_order(train.y, train.id, seed=0)
+    count = max(1, min(round(share * len(train)), 3000))
+    return train.take(order[count:].sort().values), train.take(order[:count])
+
+
+# --- A judge for any data set, from its training images alone; kept in the cache.
+
+KIND, NAME = "judge", "panel"
+_log = logging.getLogger(__name__)
+
+
+def trained(
+    train: Images,
+    test: Images,
+    *,
+    seed: int = 0,
+    schooling: Schooling = USUAL,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+) -> Judge:
+    """The judge of this data set, trained on `train` (which must not hold the seeds) or from the cache; `test` measures it."""
+    taught, held_out = parts(train, schooling.held_out)
+    config = _config(train, test, taught, schooling, seed)
+
+    def school(net: nn.Module) -> Mapping[str, Any]:
+        assert isinstance(net, Panel)
+        return teach(
+            net.to(device), taught, held_out, schooling, seed=seed, device=device, progress=progress
+        )
+
+    net, card = cards.cached(
+        KIND,
+        NAME,
+        config,
+        data=train.hash,
+        build=build,
+        train=school,
+        measure=lambda net: _measure(net.to(device), test, device),
+        measured_on=test.hash,
+    )
+    if card["accuracy"] < WEAK:
+        _log.warning(
+            "the judge of %s takes only %.1f %% of test images for what they are: it will deny or leave open the label of many good tests",
+            train.name, 100 * card["accuracy"],
+        )  # fmt: skip
+    return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))
+
+
+def folder(train: Images, test: Images, *, seed: int = 0, schooling: Schooling = USUAL) -> Path:
+    """Where the judge of this data is kept, if it was trained."""
+    taught, _ = parts(train, schooling.held_out)
+    return cards.folder_of(KIND, NAME, _config(train, test, taught, schooling, seed), train.hash)
+
+
+def made(card: Mapping[str, Any]) -> dict[str, Rule]:
+    """The rules of a card as they were before people were asked."""
+    return {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+
+
+def _config(
+    train: Images, test: Images, taught: Images, schooling: Schooling, seed: int
+) -> dict[str, Any]:
+    channels, size, classes = geometry(train, test)
+    references = int(taught.y.bincount(minlength=classes).clamp_max(per_class(classes)).sum())
+    return {
+        "channels": channels, "size": size, "classes": classes, "references": references, "learned": len(train),
+        "seed": seed, "schooling": asdict(schooling),
+    }  # fmt: skip
+
+
+def build(config: Mapping[str, Any]) -> Panel:
+    with own_randomness(config["seed"], "judges"):
+        return Panel(
+            seats(config["schooling"]["places"]),
+            **{
+                name: config[name]
+                for name in ("channels", "size", "classes", "references", "learned")
+            },
+        )
+
+
+def _measure(net: nn.Module, test: Images, device: torch.device | str) -> Mapping[str, Any]:
+    assert isinstance(net, Panel)
+    seen = net.ask(from_bytes(test.x.to(device)), test.y.to(device)).seen.cpu()
+    return {"accuracy": int((seen == test.y).sum()) / len(test), "measured_images": len(test)}

@@ -1,0 +1,206 @@
+"""Does a subject answer sensibly on these images?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.tensors import TILE, chunks, from_bytes
+from hardcase.types import Images, Model
+
+# --- `check`: does this subject answer sensibly on these images? What is wrong is said before any search starts.
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `check` found; `notes` are worth a user's eye but stop nothing."""
+
+    accuracy: float
+    images: int
+    outputs: int
+    classes: int
+    confidence: float
+    bitwise: bool
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence {self.confidence:.2f}",
+            f"{self.outputs} outputs, data has {self.classes} classes",
+            "answers do not depend on the batch"
+            if self.bitwise
+            else "answers depend on the batch in the last bits",
+        ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
+    """The subject's logits on all images, in batches (of 256, or fewer where images are large); memory that runs out halves
+    them, down to one tile."""
+    batch = batch or max(TILE, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
+    try:
+        with torch.inference_mode():
+            parts = [
+                subject(from_bytes(images.x[part].to(subject.device))).logits.cpu()
+                for part in chunks(len(images), batch)
+            ]
+        return torch.cat(parts).clone()
+    except (torch.OutOfMemoryError, MemoryError):
+        if batch <= TILE:
+            raise
+    return answers(subject, images, max(TILE, batch // 2))
+
+
+def check(
+    subject: Model, images: Images, *, allow_low_accuracy: bool = False, sample: int = 512
+) -> Health:
+    """Run the subject on up to `sample` images and raise a `Problem` that says what to fix, or return its `Health`."""
+    some = (
+        images.take(torch.linspace(0, len(images) - 1, min(sample, len(images))).long())
+        if len(images)
+        else images
+    )
+    if not len(some):
+        raise Problem(
+            "there are no images to check the model with.", fix="another --data or --split"
+        )
+    logits = _first_answers(subject, some)
+    _widths(logits, some)
+    _finite(logits)
+    _deterministic(subject, some, logits)
+    accuracy = (logits.argmax(1) == some.y).float().mean().item()
+    if not allow_low_accuracy:
+        _better_than_chance(logits, some, accuracy)
+    confidence = logits.softmax(1).amax(1).mean().item()
+    notes = (
+        *_notes(subject, logits, some),
+        *(["all images show one class"] if len(set(some.y.tolist())) == 1 else []),
+    )
+    bitwise = _batch_independent(subject, some, logits)
+    return Health(
+        accuracy, len(some), logits.shape[1], len(some.classes), confidence, bitwise, notes
+    )
+
+
+def looks_like_probabilities(logits: Float[Tensor, "n k"]) -> bool:
+    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
+    return bool((logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-3)
+
+
+def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
+    try:
+        return answers(subject, images)
+    except Problem:
+        raise
+    except Exception as error:
+        shape = " x ".join(map(str, images.x.shape[1:]))
+        raise Problem(
+            f"the model fails on an image of {shape} from {images.name}: {type(error).__name__}: {error}",
+            "Most often the image size or the number of channels differs from what the model was built for.",
+            fix="data of the model's own size, or a factory that resizes inside the model",
+        ) from error
+
+
+def _widths(logits: Tensor, images: Images) -> None:
+    if int(images.y.min()) < 0 or int(images.y.max()) >= len(images.classes):
+        raise Problem(
+            f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name} names {len(images.classes)} classes."
+        )
+    if logits.shape[1] < len(images.classes):
+        raise Problem(
+            f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)} classes.",
+            "Seeds of the missing classes could never be classified rightly.",
+            fix="the data the model was trained for",
+        )
+
+
+def _finite(logits: Tensor) -> None:
+    bad = int((~logits.isfinite()).any(1).sum())
+    if bad == len(logits):
+        raise Problem(
+            f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
+            "Nothing can be searched on such answers.",
+            fix="look at the weights, and at the normalisation: --set subject.mean=... subject.std=...",
+        )
+
+
+def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
+    again = answers(subject, images.take(torch.arange(min(64, len(images)))))
+    if not torch.equal(again.nan_to_num(), logits[: len(again)].nan_to_num()):
+        worst = (again - logits[: len(again)]).abs().max().item()
+        raise Problem(
+            f"the model changes its answer: the same images gave logits that differ by up to {worst:.2g}.",
+            "A finding could not be repeated. Most often dropout or noise is active in evaluation mode.",
+            fix="remove the randomness from the model's forward pass",
+        )
+
+
+def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None:
+    chance = 1 / len(images.classes)
+    present = len(set(images.y.tolist()))
+    if accuracy > 2 * chance or (present == 1 and accuracy > 0):
+        return
+    share = logits.argmax(1).bincount().max().item() / len(images)
+    hint = (
+        f"It answers class {int(logits.argmax(1).mode().values)} for {100 * share:.0f} % of them."
+        if share > 0.9
+        else ""
+    )
+    low, high = images.x.min().item() / 255, images.x.max().item() / 255
+    seen = f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {len(images.classes)} classes. {hint}"
+    order = _permuted(logits, images)
+    raise Problem(
+        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is {100 * chance:.0f} %.",
+        f"Most often normalisation is missing or the class order differs. {seen.strip()}",
+        *([f"Here {order}."] if order else []),
+        fix="--set subject.mean=... subject.std=...      continue anyway: --allow-low-accuracy",
+    )
+
+
+def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
+    """Whether rows asked alone, or in an odd batch, answer with the same bits as in the full batch."""
+    alone = [
+        answers(subject, images.take(torch.tensor([i])))
+        for i in range(0, len(images), max(1, len(images) // 4))
+    ]
+    expected = logits[:: max(1, len(images) // 4)]
+    odd = answers(subject, images, batch=37)
+    return torch.equal(torch.cat(alone), expected) and torch.equal(odd, logits)
+
+
+def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
+    notes = []
+    if getattr(subject, "outputs", "") == "probabilities" or looks_like_probabilities(logits):
+        notes.append("the model returns probabilities; their logarithm is used as logits")
+    if logits.shape[1] > len(images.classes):
+        notes.append(
+            f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has classes"
+        )
+    bad = int((~logits.isfinite()).any(1).sum())
+    if bad:
+        notes.append(
+            f"NaN or infinity on {bad} of {len(images)} images; they are left out as seeds"
+        )
+    order = _permuted(logits, images)
+    if order:
+        notes.append(order)
+    return notes
+
+
+def _permuted(logits: Tensor, images: Images) -> str:
+    """A sentence if relabelling the outputs would clearly raise accuracy: the class order differs."""
+    k = len(images.classes)
+    confusion = torch.zeros(k, logits.shape[1]).index_put_(
+        (images.y, logits.argmax(1)), torch.ones(len(images)), accumulate=True
+    )
+    best, own = (
+        confusion.amax(1).sum().item() / len(images),
+        confusion[:, :k].diagonal().sum().item() / len(images),
+    )
+    if best > own + 0.3 and len(set(confusion.argmax(1).tolist())) == k:
+        return f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check the order of the classes"
+    return ""

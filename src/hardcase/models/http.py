@@ -1,0 +1,515 @@
+"""Models behind an address that speaks the Open Inference Protocol v2."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import re
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.models.onnx import Array, PixelLayout, to_logits
+from hardcase.models.wrappers import Unanswered
+from hardcase.randomness import stream
+from hardcase.tensors import chunks, digest
+from hardcase.types import Answer, Offer, Tap
+
+# --- A small HTTP client: connections kept open, retries with back-off, a rate limit, a deadline for every call.
+
+TOKEN = "HARDCASE_TOKEN"
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers after which the same request may succeed."""
+LARGEST = 256 * 2**20
+"""Bytes after which an answer is not read on."""
+LONGEST = 60.0
+"""Seconds that are waited before another try, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manners:
+    """How a server is asked: images a request, requests at a time and a second, seconds for an answer, tries after the first."""
+
+    batch: int = 32
+    concurrency: int = 4
+    rate: float | None = None
+    timeout: float = 30.0
+    retries: int = 5
+
+
+class Refused(Exception):  # noqa: N818 - what happened
+    """The server answered with an error that trying again does not cure."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(f"{status} {http.client.responses.get(status, '')}: {words}".strip())
+        self.status = status
+
+
+class Client:
+    """Asks one server. Each thread has a connection of its own. TLS certificates are always verified."""
+
+    def __init__(self, url: str, manners: Manners, tally: Counter[str]) -> None:
+        self.place, self.manners, self.tally = checked_url(url), manners, tally
+        self.token = _token(self.place)
+        self.local, self.lock, self.next = threading.local(), threading.Lock(), 0.0
+        self.jitter, self.hurried = random.Random(0), False
+
+    def ask(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers (names in small letters) and body of a good answer.
+
+        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain (an answer that does not come in
+        time is waited for twice only). `hurried`: no second try.
+        """
+        why, late_before, tries = "", False, 1 if self.hurried else self.manners.retries + 1
+        for attempt in range(tries):
+            self._turn()
+            self._count("calls")
+            try:
+                status, answered, content = self._once(method, path, headers, body)
+            except (OSError, http.client.HTTPException) as error:
+                self._close()
+                late = isinstance(error, TimeoutError)
+                self._count("timeouts" if late else "dropped")
+                why = (
+                    f"no answer within {self.manners.timeout:g} s"
+                    if late
+                    else self._safe(f"{type(error).__name__}: {error}")
+                )
+                wait = None
+                if late and late_before:
+                    break
+                late_before = late
+            else:
+                if status == 200:
+                    return answered, content
+                why = str(Refused(status, self._safe(content[:300].decode(errors="replace"))))
+                if status not in AGAIN:
+                    raise Refused(status, self._safe(content[:300].decode(errors="replace")))
+                wait = answered.get("retry-after")
+            if attempt + 1 < tries:
+                self._count("retries")
+                sleep(self._pause(attempt, wait))
+        raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
+
+    def _once(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        late = monotonic() + self.manners.timeout
+        link = self._connection()
+        link.timeout = self.manners.timeout
+        if link.sock is not None:
+            link.sock.settimeout(self.manners.timeout)
+        secret = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        link.request(method, path, body or None, {"User-Agent": "hardcase", **headers, **secret})
+        answer = link.getresponse()
+        content = bytearray()
+        while block := answer.read1(1 << 20):
+            content += block
+            if len(content) > LARGEST or monotonic() > late:
+                self._close()
+                raise (
+                    TimeoutError if monotonic() > late else http.client.IncompleteRead(b"", LARGEST)
+                )
+        answer.read()  # nothing is left; only now the connection is free for the next request
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            bytes(content),
+        )
+
+    def _connection(self) -> http.client.HTTPConnection:
+        link: http.client.HTTPConnection | None = getattr(self.local, "link", None)
+        if link is None:
+            host, port, wait = self.place.hostname or "", self.place.port, self.manners.timeout
+            if self.place.scheme == "https":
+                link = http.client.HTTPSConnection(
+                    host, port, timeout=wait, context=ssl.create_default_context()
+                )
+            else:
+                link = http.client.HTTPConnection(host, port, timeout=wait)
+            self.local.link = link
+        return link
+
+    def _close(self) -> None:
+        link = getattr(self.local, "link", None)
+        if link is not None:
+            link.close()
+        self.local.link = None
+
+    def _turn(self) -> None:
+        """Wait until the rate allows another request."""
+        if self.manners.rate is None:
+            return
+        with self.lock:
+            now = monotonic()
+            mine = max(self.next, now)
+            self.next = mine + 1 / self.manners.rate
+        sleep(mine - now)
+
+    def _pause(self, attempt: int, asked: str | None) -> float:
+        """Twice as long each time, never all at the same moment, and as long as the server asks for."""
+        own = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
+        wanted = float(asked) if asked and re.fullmatch(r"\d{1,6}(\.\d+)?", asked.strip()) else 0.0
+        return min(max(own, wanted), LONGEST)
+
+    def _count(self, what: str) -> None:
+        with self.lock:
+            self.tally[what] += 1
+
+    def _safe(self, text: str) -> str:
+        """What a server says, on one line, without the secret it may repeat."""
+        words = text.replace(self.token, "***") if self.token else text
+        return " ".join("".join(c if c.isprintable() else " " for c in words).split())
+
+
+def checked_url(url: str) -> SplitResult:
+    """The parts of a model's address. Secrets have no place in it: it is stored with the run."""
+    try:
+        place = urlsplit(url)
+        good = (
+            place.scheme in ("http", "https")
+            and bool(place.hostname)
+            and (place.port is None or place.port > 0)
+        )
+    except ValueError:
+        good = False
+    if not good or not re.fullmatch(
+        r"[!-~]*/v2/models/[!-.0-~]+(/versions/[!-.0-~]+)?/infer", place.path
+    ):
+        raise Problem(
+            f"{_without_secrets(url)} is not the address of a model.",
+            fix="http://HOST:PORT/v2/models/NAME/infer",
+        )
+    if place.username or place.password or place.query or place.fragment:
+        raise Problem(
+            "the address of the model holds a user name, a password or a query.",
+            "It would be stored with the run, where others read it.",
+            fix=f"the address alone, and the bearer token in the environment variable {TOKEN}",
+        )
+    return place
+
+
+def is_here(place: SplitResult) -> bool:
+    """Whether a server runs on this machine."""
+    host = place.hostname or ""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def _token(place: SplitResult) -> str:
+    token = os.environ.get(TOKEN, "").strip()
+    if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise Problem(f"the token in {TOKEN} holds spaces or signs that no header can carry.")
+    if token and place.scheme == "http" and not is_here(place):
+        raise Problem(
+            f"the token in {TOKEN} would travel to {place.hostname} unencrypted.",
+            fix="https://..., or unset the variable",
+        )
+    return token
+
+
+def _without_secrets(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//...@", url).partition("?")[0][:200]
+
+
+# --- The Open Inference Protocol v2 as pure functions: a request into bytes, bytes into an answer, JSON or binary tensors.
+#
+# https://github.com/kserve/open-inference-protocol; the binary form is Triton's extension of it.
+
+KINDS = {
+    "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "UINT8": "|u1", "INT8": "|i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
+    "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
+}  # fmt: skip
+LARGEST_BATCH = 65_536
+"""Images that a model may demand at once; a request is filled up to that number."""
+LENGTH = "inference-header-content-length"
+
+
+class Garbled(ValueError):  # noqa: N818 - what happened
+    """An answer that is not one of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One tensor of a model: its name, its type, its shape with the batch axis first (None: any size)."""
+
+    name: str
+    kind: str
+    shape: tuple[int | None, ...]
+
+
+def encode(
+    array: Array, given: Spec, wanted: Spec, *, binary: bool
+) -> tuple[dict[str, str], bytes]:
+    """Headers and body of the request for `array`."""
+    one: dict[str, Any] = {"name": given.name, "shape": list(array.shape), "datatype": given.kind}
+    if not binary:
+        body = json.dumps(
+            {"inputs": [{**one, "data": []}], "outputs": [{"name": wanted.name}]}
+        ).encode()
+        head, tail = body.split(b'"data": []', 1)
+        return {"Content-Type": "application/json"}, head + b'"data": [' + _numbers(
+            array
+        ) + b"]" + tail
+    data = array.astype(KINDS[given.kind], copy=False).tobytes()
+    asked = {"name": wanted.name, "parameters": {"binary_data": True}}
+    header = json.dumps(
+        {"inputs": [{**one, "parameters": {"binary_data_size": len(data)}}], "outputs": [asked]}
+    ).encode()
+    return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
+
+
+def decode(headers: Mapping[str, str], body: bytes, wanted: Spec) -> Array:
+    """The tensor that an answer holds; anything else than a whole and well-formed one is `Garbled`."""
+    size = headers.get(LENGTH)
+    try:
+        cut = len(body) if size is None else int(size)
+        said = json.loads(body[:cut])
+        outputs = said["outputs"]
+        one = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
+        shape, kind = (
+            tuple(int(length) for length in one["shape"]),
+            np.dtype(KINDS[one["datatype"]]),
+        )
+        before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(one)])
+        flat = _values(one, body[cut + before :], kind)
+        return flat.reshape(shape)
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise Garbled(
+            f"an answer that cannot be read ({type(error).__name__}: {str(error)[:100]})"
+        ) from error
+
+
+def specs(body: bytes) -> tuple[Spec, Spec, str]:
+    """Input, output and identity (name, versions, platform) from a model's metadata."""
+    try:
+        said = json.loads(body)
+        (given,) = said["inputs"]
+        wanted = said["outputs"][0]
+        identity = json.dumps([said["name"], said.get("versions"), said.get("platform")])
+        return _spec(given), _spec(wanted), identity
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise Garbled(
+            f"metadata that cannot be used ({type(error).__name__}: {str(error)[:100]})"
+        ) from error
+
+
+def _spec(said: Mapping[str, Any]) -> Spec:
+    kind = str(said["datatype"])
+    if kind not in KINDS:
+        raise ValueError(f"tensors of {kind[:20]}")
+    shape = tuple(None if int(size) < 1 else int(size) for size in said["shape"])
+    if shape and (shape[0] or 1) > LARGEST_BATCH:
+        raise ValueError(f"{shape[0]} images at once")
+    return Spec(str(said["name"]), kind, shape)
+
+
+def _values(one: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array:
+    size = _binary_size(one)
+    if size is None:
+        return (
+            np.asarray(one["data"], dtype=np.float64 if kind.kind == "f" else np.int64)
+            .ravel()
+            .astype(kind)
+        )
+    if not 0 <= size <= len(binary):
+        raise ValueError(f"{len(binary)} bytes follow instead of {size}")
+    return np.frombuffer(binary[:size], kind)
+
+
+def _binary_size(one: Mapping[str, Any]) -> int | None:
+    size = (one.get("parameters") or {}).get("binary_data_size")
+    return None if size is None else int(size)
+
+
+def _numbers(array: Array) -> bytes:
+    """The numbers of an array, each in the fewest digits that give it back; images have few different ones."""
+    different, where = np.unique(array, return_inverse=True)
+    words = np.array([str(value) for value in different], dtype=object)
+    return ",".join(words[where.ravel()]).encode()
+
+
+# --- Models behind an address that speaks the Open Inference Protocol v2: KServe, Triton, MLServer, TorchServe.
+
+GARBLED = 2
+"""How often an answer that cannot be read is asked for again."""
+
+
+@dataclass
+class Http:
+    """A model that is asked over a network. Which form its server understands (binary or JSON) is found out once."""
+
+    url: str
+    classes: int
+    image: tuple[int, int, int]
+    name: str = "http"
+    pixels: PixelLayout = field(default_factory=PixelLayout)
+    outputs: str = "logits"
+    manners: Manners = field(default_factory=Manners)
+    hash: str = ""
+
+    def __post_init__(self) -> None:
+        self.tally: Counter[str] = Counter()
+        self._begin()
+        self.given, self.wanted, identity = self._metadata()
+        self.binary = self._understands_binary()
+        self.hash = digest([identity, repr(self.pixels), self.outputs, self._fingerprint()])
+        self.tally.clear()
+
+    @property
+    def hurried(self) -> bool:
+        """Whether a request that fails is not tried again."""
+        return self.client.hurried
+
+    @hurried.setter
+    def hurried(self, value: bool) -> None:
+        self.client.hurried = value
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def offers(self) -> Offer:
+        return "scores" if np.dtype(KINDS[self.wanted.kind]).kind == "f" else "label"
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        if taps:
+            raise Problem(f"{self.name} shows no layers; a server offers {self.offers} only.")
+        self.tally["rows"] += len(x)
+        size = min(self.manners.batch, self.given.shape[0] or self.manners.batch)
+        parts = [x[part] for part in chunks(len(x), size)]
+        if len(parts) == 1:
+            return Answer(self._ask(parts[0]))
+        return Answer(torch.cat(list(self.pool.map(self._ask, parts))))
+
+    def _ask(self, x: Tensor, *, binary: bool | None = None) -> Float[Tensor, "m k"]:
+        """One request; an answer that makes no sense is asked for again a few times."""
+        binary = self.binary if binary is None else binary
+        array = self._array(x)
+        headers, body = encode(array, self.given, self.wanted, binary=binary)
+        why = ""
+        for _ in range(GARBLED + 1):
+            try:
+                answered, content = self.client.ask("POST", self.client.place.path, headers, body)
+                answer = decode(answered, content, self.wanted)
+                return to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)[
+                    : len(x)
+                ]
+            except ValueError as error:
+                why = str(error)
+            except Refused as error:
+                if error.status == 413:
+                    raise Unanswered(str(error)) from error
+                raise self._refused(error) from error
+        raise Problem(
+            f"{self.name} gives {why}.",
+            f"Its metadata promise {self.wanted.kind} of shape {self.wanted.shape}.",
+        )
+
+    def _array(self, x: Tensor) -> Array:
+        """The images as the server wants them; a server with a fixed batch gets its number of rows."""
+        array = self.pixels.array(x, self.given.shape, np.dtype(KINDS[self.given.kind]))
+        missing = (self.given.shape[0] or len(array)) - len(array)
+        return (
+            np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
+            if missing > 0
+            else array
+        )
+
+    def _metadata(self) -> tuple[Spec, Spec, str]:
+        path = self.client.place.path.removesuffix("/infer")
+        try:
+            return specs(self.client.ask("GET", path, {}, b"")[1])
+        except Garbled as error:
+            raise Problem(f"{self.url} describes its model with {error}.") from error
+        except Refused as error:
+            raise self._refused(error) from error
+        except Unanswered as error:
+            raise Problem(
+                f"{self.url} does not answer: {error}",
+                fix="is the server running, and reachable from here?",
+            ) from error
+
+    def _understands_binary(self) -> bool:
+        """Try one image in the binary form; a server that errs is asked in JSON from then on."""
+        quick = Client(self.url, Manners(timeout=self.manners.timeout, retries=0), self.tally)
+        headers, body = encode(
+            self._array(self._pictures()[:1]), self.given, self.wanted, binary=True
+        )
+        try:
+            answered, content = quick.ask("POST", quick.place.path, headers, body)
+            decode(answered, content, self.wanted)
+        except (Refused, Unanswered, ValueError):
+            return False
+        return True
+
+    def _fingerprint(self) -> str:
+        """What the model says of four fixed pictures, rounded: another model behind the same name says something else."""
+        try:
+            logits = torch.cat([self._ask(picture[None]) for picture in self._pictures()])
+        except Unanswered as error:
+            raise Problem(f"{self.url} does not answer: {error}") from error
+        return str([[round(value, 2) for value in row] for row in logits.softmax(1).tolist()])
+
+    def _pictures(self) -> Float[Tensor, "m c h w"]:
+        return (torch.rand(4, *self.image, generator=stream(0, "fingerprint")) * 255).round() / 255
+
+    def _refused(self, error: Refused) -> Problem:
+        hints = {
+            401: "a bearer token in the environment variable HARDCASE_TOKEN",
+            403: "a bearer token in the environment variable HARDCASE_TOKEN",
+            404: "the model's name: http://HOST:PORT/v2/models/NAME/infer",
+        }
+        return Problem(f"{self.url} refuses the request: {error}", fix=hints.get(error.status, ""))
+
+    def _begin(self) -> None:
+        self.client = Client(self.url, self.manners, self.tally)
+        self.pool = ThreadPoolExecutor(self.manners.concurrency, thread_name_prefix="hardcase-http")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Connections and the token stay behind: another process takes the token from its own environment."""
+        return {
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("client", "pool", "tally")
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.tally = Counter()
+        self._begin()

@@ -1,0 +1,260 @@
+"""Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files; addresses of servers."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hardcase.cache import named_path
+from hardcase.errors import Problem
+from hardcase.models.health import answers, looks_like_probabilities
+from hardcase.models.http import Http, Manners, checked_url, is_here
+from hardcase.models.onnx import Onnx, PixelLayout
+from hardcase.models.subject import Subject
+from hardcase.models.wrappers import Cached, LabelOnly, Patient
+from hardcase.models.zoo import trained_classifier
+from hardcase.training.loop import TrainingProgress
+from hardcase.types import Images, Model
+
+# --- Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files; addresses of servers.
+
+FORMS = (
+    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME, onnx:FILE.onnx, "
+    "http://HOST/v2/models/NAME/infer"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSettings:
+    """How a model is asked that may be slow, far away or dear; `timeout` of None: 30 s for servers, none for others."""
+
+    batch: int = 32
+    concurrency: int = 4
+    rate: float | None = None
+    timeout: float | None = None
+    retries: int = 5
+    cache: int = 100_000
+    label_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How a model is loaded: where it goes, how its input is normalised, whom it trusts, what a zoo model learns from."""
+
+    train: Images
+    test: Images
+    device: str = "cpu"
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    outputs: str = "auto"
+    trust_pickle: bool = False
+    seed: int = 0
+    progress: Callable[[TrainingProgress], None] | None = None
+    offline: bool = False
+    asking: AskSettings = field(default_factory=AskSettings)
+
+
+def load_model(spec: str, how: Loading) -> Model:
+    """The subject that `spec` names, in the wrappings that `how` asks for."""
+    model = _load(spec, how)
+    if how.asking.timeout is not None and not spec.startswith(("http:", "https:")):
+        model = Patient(model, how.asking.timeout)
+    return LabelOnly(model) if how.asking.label_only else model
+
+
+def network(model: Model) -> Subject:
+    """`model`, if it is one whose layers can be seen."""
+    if not isinstance(model, Subject):
+        raise Problem(
+            f'this needs the layers of a network; subject "{model.name}" offers {model.offers} only.',
+            fix="a model of the zoo, of a Python file or of torchvision",
+        )
+    return model
+
+
+def _load(spec: str, how: Loading) -> Model:
+    form, _, name = spec.partition(":")
+    if form == "onnx":
+        return _black_box(
+            partial(Onnx, named_path(name), len(how.test.classes), spec, _pixels(how)), how
+        )
+    if form in ("http", "https"):
+        return _server(spec, how)
+    if form == "zoo":
+        net, _ = trained_classifier(
+            name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
+        )
+        return _subject(net, spec, how)
+    if form == "torchvision":
+        return _subject(_torchvision(name, offline=how.offline), spec, how)
+    weights, _, code = spec.rpartition("@")
+    path, _, factory = code.rpartition(":")
+    if not path or not factory.isidentifier():
+        raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
+    net = from_file(named_path(path), factory)
+    if weights:
+        _load_weights(net, named_path(weights), trust=how.trust_pickle)
+    return net if isinstance(net, Subject) else _subject(net, spec, how)
+
+
+def _pixels(how: Loading) -> PixelLayout:
+    return PixelLayout(mean=tuple(how.mean), std=tuple(how.std))
+
+
+def _server(spec: str, how: Loading) -> Model:
+    """A server's model, which is asked patiently and never twice for the same image."""
+    if how.offline and not is_here(checked_url(spec)):
+        raise Problem(
+            f"{spec} is on another machine, and --offline forbids to ask it.",
+            fix="leave out --offline",
+        )
+    ask = how.asking
+    manners = Manners(
+        batch=ask.batch,
+        concurrency=ask.concurrency,
+        rate=ask.rate,
+        timeout=ask.timeout or 30.0,
+        retries=ask.retries,
+    )
+    channels, height, width = how.test.x.shape[1:]
+
+    def make(outputs: str) -> Model:
+        return Http(
+            spec,
+            len(how.test.classes),
+            (channels, height, width),
+            spec,
+            _pixels(how),
+            outputs,
+            manners,
+        )
+
+    patient = Patient(_black_box(make, how), piece=ask.batch)
+    return Cached(patient, ask.cache) if ask.cache else patient
+
+
+def _black_box(make: Callable[[str], Model], how: Loading) -> Model:
+    """A model with its kind of output found out on a few images, unless it was said."""
+    if how.outputs != "auto" or not len(how.test):
+        return make("logits" if how.outputs == "auto" else how.outputs)
+    plain = make("logits")
+    try:
+        some = answers(plain, how.test.take(torch.arange(min(32, len(how.test)))))
+    except Exception:  # wrong sizes and the like are told in full by `health.check`
+        return plain
+    return make("probabilities") if looks_like_probabilities(some) else plain
+
+
+def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
+    """A subject with its kind of output found out on a few images, unless it was said."""
+
+    def make(outputs: str) -> Subject:
+        return Subject(
+            net,
+            mean=how.mean,
+            std=how.std,
+            classes=how.test.classes,
+            name=spec,
+            outputs=outputs,
+            device=how.device,
+        )
+
+    made = _black_box(make, how)
+    assert isinstance(made, Subject)
+    return made
+
+
+def from_file(path: Path, factory: str) -> nn.Module:
+    """The module that a function in a Python file makes."""
+    if not path.is_file():
+        raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
+    spec = importlib.util.spec_from_file_location(f"hardcase_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise Problem(f"{path} is not a Python file.", f"known forms of a model: {FORMS}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise Problem(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    make = getattr(module, factory, None)
+    if not callable(make):
+        names = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        ]
+        raise Problem(
+            f"{path} has no function {factory!r}.",
+            f"callable there: {', '.join(names) or 'nothing'}",
+        )
+    try:
+        net = make()
+    except Problem:
+        raise
+    except Exception as error:
+        raise Problem(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
+    if not isinstance(net, nn.Module):
+        raise Problem(
+            f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module."
+        )
+    return net
+
+
+def _load_weights(net: nn.Module, path: Path, *, trust: bool) -> None:
+    if not path.is_file():
+        raise Problem(f"there is no weights file {path}.")
+    try:
+        state = _read_weights(path, trust=trust)
+        net.load_state_dict(state)
+    except Problem:
+        raise
+    except Exception as error:  # damaged files raise many kinds
+        why = " ".join(line.strip() for line in str(error).splitlines()[:4])
+        raise Problem(f"{path} does not fit the model: {why[:400]}") from error
+
+
+def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
+    from pickle import UnpicklingError
+
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return dict(load_file(path))
+        except SafetensorError as error:
+            raise Problem(f"{path} is not a safetensors file: {error}") from error
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=not trust))
+    except UnpicklingError as error:
+        raise Problem(
+            f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or safetensors, or pass --trust-pickle."
+        ) from error
+
+
+def _torchvision(name: str, *, offline: bool) -> nn.Module:
+    try:
+        from torchvision import models
+    except Exception as error:  # a mismatched build raises RuntimeError at import
+        raise Problem(
+            f"torchvision cannot be imported: {error}", fix="pip install 'hardcase[torchvision]'"
+        ) from error
+    if name not in models.list_models():
+        from hardcase.errors import choice
+
+        raise choice("torchvision model", name, models.list_models())
+    url = str(models.get_model_weights(name).DEFAULT.url)
+    kept = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    if offline and not kept.is_file():
+        raise Problem(
+            f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
+            f"Looked for {kept}.",
+        )
+    net: nn.Module = models.get_model(name, weights="DEFAULT")
+    return net

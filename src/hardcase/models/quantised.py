@@ -1,0 +1,311 @@
+"""Lower-precision copies of a network: by rounding, and in whole numbers by torch's FX quantisation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.fx
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem, choice
+from hardcase.tensors import chunks, digest
+
+# --- Lower-precision copies of a network, by rounding: what it would answer in float16, bfloat16 or 8-bit integers.
+#
+# The copies are static: ranges come from calibration images once, never from the batch, so a row's answer does not depend on
+# its neighbours (dynamic quantisation does). Gradients pass straight through the rounding. Sums are still taken in float32, as
+# most hardware does, so a copy differs from a real kernel in the order of sums, not in what is stored between layers.
+
+PRECISIONS = ("float16", "bfloat16", "int8")
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def float16(model: Network) -> Network:
+    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to float16."""
+    return _rounded(model, "float16", torch.float16)
+
+
+def bfloat16(model: Network) -> Network:
+    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to bfloat16."""
+    return _rounded(model, "bfloat16", torch.bfloat16)
+
+
+def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> Network:
+    """A copy with 8-bit weights (symmetric, a scale for each output channel) in its convolutions and dense layers, and 8-bit
+    inputs to them (one range for each layer, the one that `images` span). Biases and other layers stay as they are."""
+    if not len(images) or not 2 <= bits <= 16:
+        raise Problem(
+            f"{bits} bits calibrated on {len(images)} images give no copy.",
+            fix="2 to 16 bits, some images",
+        )
+    small = copy.deepcopy(model)
+    layers = {name: module for name, module in small.named_modules() if _weighted(module)}
+    if not layers:
+        raise Problem(
+            "the model has no convolution or dense layer, so there is nothing to quantise."
+        )
+    ranges = _ranges(small, layers, images)
+    for name, module in layers.items():
+        module.weight = nn.Parameter(_weights(module.weight, bits), requires_grad=False)
+        if name in ranges:
+            module.register_forward_pre_hook(_Quantise.spanning(*ranges[name], bits))
+    return _renamed(small, model, f"int{bits}", repr(sorted(ranges.items())))
+
+
+def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) -> Network:
+    """The copy that `precision` names; `images` calibrate the one that needs ranges."""
+    if precision not in PRECISIONS:
+        raise choice("precision", precision, PRECISIONS)
+    return (
+        int8(model, images)
+        if precision == "int8"
+        else {"float16": float16, "bfloat16": bfloat16}[precision](model)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Rounds what goes into a layer and what comes out."""
+
+    dtype: torch.dtype
+
+    def __call__(self, module: nn.Module, given: Any, output: Any = None) -> Any:
+        return _tensors(given, self.round) if output is None else _tensors(output, self.round)
+
+    def round(self, x: Tensor) -> Tensor:
+        return _straight(x, x.detach().to(self.dtype).to(x.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantise:
+    """Rounds what goes into a layer to whole steps of `scale`, `zero` steps of them below 0, `top` in all."""
+
+    scale: float
+    zero: int
+    top: int
+
+    @staticmethod
+    def spanning(low: float, high: float, bits: int) -> _Quantise:
+        low, high, top = min(low, 0.0), max(high, 0.0), 2**bits - 1
+        scale = (high - low) / top or 1.0
+        return _Quantise(scale, round(-low / scale), top)
+
+    def __call__(self, module: nn.Module, given: Any) -> Any:
+        return _tensors(given, self.round)
+
+    def round(self, x: Tensor) -> Tensor:
+        steps = (x.detach() / self.scale).round().add(self.zero).clamp(0, self.top)
+        return _straight(x, (steps - self.zero) * self.scale)
+
+
+@dataclass(slots=True)
+class _Span:
+    """Notes the least and the greatest number that goes into a layer."""
+
+    low: float = float("inf")
+    high: float = -float("inf")
+
+    def __call__(self, module: nn.Module, given: Any) -> None:
+        _tensors(given, self.note)
+
+    def note(self, x: Tensor) -> Tensor:
+        numbers = x[x.isfinite()]
+        if len(numbers):
+            self.low, self.high = (
+                min(self.low, float(numbers.min())),
+                max(self.high, float(numbers.max())),
+            )
+        return x
+
+
+def _rounded(model: Network, name: str, dtype: torch.dtype) -> Network:
+    small = copy.deepcopy(model)
+    rounding = _Round(dtype)
+    for value in small.state_dict().values():
+        if value.is_floating_point():
+            value.copy_(rounding.round(value))
+    for module in small.modules():
+        if not list(module.children()):
+            module.register_forward_pre_hook(rounding)
+            module.register_forward_hook(rounding)
+    return _renamed(small, model, name)
+
+
+def _ranges(
+    model: nn.Module, layers: dict[str, nn.Module], images: Tensor
+) -> dict[str, tuple[float, float]]:
+    spans = {name: _Span() for name in layers}
+    handles = [module.register_forward_pre_hook(spans[name]) for name, module in layers.items()]
+    device = next((value.device for value in model.state_dict().values()), torch.device("cpu"))
+    try:
+        for part in chunks(len(images), 64):
+            with torch.no_grad():
+                model(images[part].to(device))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: (span.low, span.high) for name, span in spans.items() if span.low <= span.high}
+
+
+def _weights(weight: Tensor, bits: int) -> Tensor:
+    most = 2 ** (bits - 1) - 1
+    scale = (
+        weight.abs().flatten(1).amax(1).clamp_min(1e-12).reshape(-1, *[1] * (weight.ndim - 1))
+        / most
+    )
+    rounded: Tensor = (weight / scale).round().clamp(-most, most) * scale
+    return rounded
+
+
+def _weighted(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
+
+
+def _tensors(value: Any, change: Any) -> Any:
+    """`value` with every floating-point tensor in it changed."""
+    if isinstance(value, Tensor):
+        return change(value) if value.is_floating_point() else value
+    return tuple(_tensors(part, change) for part in value) if isinstance(value, tuple) else value
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The rounded value, to the last bit, with the gradient of the value itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rounded: Tensor) -> Tensor:
+        return rounded.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        return slopes[0], None
+
+
+def _straight(x: Tensor, rounded: Tensor) -> Tensor:
+    passed: Tensor = _StraightThrough.apply(x, rounded) if x.requires_grad else rounded  # type: ignore[no-untyped-call]
+    return passed
+
+
+def _renamed(small: Network, model: nn.Module, precision: str, details: str = "") -> Network:
+    """A copy that says what it is, where networks have names and hashes."""
+    if hasattr(model, "name") and hasattr(model, "hash"):
+        own: Any = small
+        own.name, own.hash = (
+            f"{model.name}@{precision}",
+            digest([str(model.hash), precision, details]),
+        )
+    return small
+
+
+# --- An 8-bit copy that computes in whole numbers: torch's own FX quantisation, on a CPU.
+#
+# The copy of `precision.int8` rounds what layers store and sums in float32; this one runs torch's int8 kernels, with layers fused
+# and outputs rounded as well. Its ranges come from calibration images once, so a row's answer does not depend on its neighbours.
+
+ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
+"""Torch's int8 engines, the preferred one first."""
+
+
+def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
+    """A copy whose layers are torch's int8 kernels, calibrated on `images`; it has no gradients and stays on the CPU.
+
+    Where `model` holds its network as ``net`` (a subject, which normalises first), that network is quantised.
+    """
+    _on_cpu(model)
+    if not len(images):
+        raise Problem("an 8-bit copy needs images to learn its ranges from, and there are none.")
+    small: Any = copy.deepcopy(model)
+    inner = small.net if isinstance(getattr(small, "net", None), nn.Module) else small
+    with _engine() as engine:
+        prepared = _prepared(inner, images[:1], engine)
+        whole = _with(small, inner, prepared)
+        for part in chunks(len(images), 64):
+            with torch.no_grad():
+                whole(images[part])
+        whole = _with(small, inner, _converted(prepared))
+    if hasattr(model, "name") and hasattr(model, "hash"):
+        said = digest([repr(whole(images[:16]).logits.tolist())])
+        whole.name, whole.hash = (
+            f"{model.name}@fx-int8",
+            digest([str(model.hash), "fx-int8", engine, said]),
+        )
+        whole.offers = "scores"
+    made: Network = whole
+    return made
+
+
+def _on_cpu(model: nn.Module) -> None:
+    places = {
+        value.device.type for value in model.state_dict().values() if isinstance(value, Tensor)
+    } - {"cpu"}
+    if places:
+        raise Problem(
+            f"torch's int8 kernels run on a CPU; the model is on {places.pop()}.",
+            fix="--device cpu, or leave out int8=fx: our own rounding runs anywhere",
+        )
+
+
+@contextmanager
+def _engine() -> Iterator[str]:
+    """The best engine there is, chosen for as long as this lasts: torch keeps the choice in a global setting."""
+    known = torch.backends.quantized.supported_engines
+    names = [name for name in ENGINES if name in known]
+    if not names:
+        raise Problem(
+            f"torch {torch.__version__} has no int8 engine on this machine (it knows: {', '.join(known)})."
+        )
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = names[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # torch says that these functions will move to another package
+            yield names[0]
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def _prepared(net: nn.Module, image: Tensor, engine: str) -> torch.fx.GraphModule:
+    try:
+        from torch.ao.quantization import get_default_qconfig_mapping
+        from torch.ao.quantization.quantize_fx import prepare_fx
+    except ImportError as error:
+        raise Problem(
+            f"torch {torch.__version__} has no FX quantisation any more: {error}"
+        ) from error
+    try:
+        prepared: torch.fx.GraphModule = prepare_fx(
+            net.eval(), get_default_qconfig_mapping(engine), (image,)
+        )
+    except Exception as error:  # tracing runs the model's own code
+        raise Problem(
+            f"torch cannot quantise this model: {error}", fix="leave out int8=fx"
+        ) from error
+    return prepared
+
+
+def _converted(prepared: torch.fx.GraphModule) -> nn.Module:
+    from torch.ao.quantization.quantize_fx import convert_fx
+
+    try:
+        net: nn.Module = convert_fx(prepared)
+    except Exception as error:  # an engine may lack a kernel
+        raise Problem(
+            f"torch cannot quantise this model: {error}", fix="leave out int8=fx"
+        ) from error
+    return net
+
+
+def _with(whole: Any, inner: nn.Module, net: nn.Module) -> Any:
+    """`whole` with `net` in the place of its network, or `net` itself."""
+    if whole is inner:
+        return net
+    whole.net = net
+    return whole

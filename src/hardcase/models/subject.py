@@ -1,0 +1,162 @@
+"""The network under test: a frozen copy with its normalisation inside, taps on its layers, and a check of its answers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.tensors import TILE, digest, digest_tensors, pad_rows
+from hardcase.types import Answer, Offer, Tap
+
+# --- The network under test: a frozen copy with its normalisation inside, taps on its layers, and a check of its health.
+
+
+class Subject(nn.Module):
+    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy in evaluation mode.
+
+    `mean` and `std` are per channel and applied here, so that everything outside works on images in [0, 1].
+    `outputs="probabilities"` says that the network ends in a softmax; its logarithm then stands for the logits.
+    """
+
+    offers: Offer = "gradients"
+    tile = TILE
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        classes: Sequence[str] = (),
+        name: str = "model",
+        outputs: str = "logits",
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if len(mean) != len(std) or min(std) <= 0:
+            raise Problem(
+                f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and std above 0."
+            )
+        if outputs not in ("logits", "probabilities"):
+            raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
+        self.net = _frozen(net)
+        self.name, self.outputs, self.class_names = name, outputs, tuple(classes)
+        self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
+        self.to(device if device is not None else _device_of(net))
+        self.train(False)
+        self._writes_over = False  # whether a layer was seen to write over the output of another
+        self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs])
+
+    @property
+    def device(self) -> torch.device:
+        return self.mean.device
+
+    def train(self, mode: bool = True) -> Subject:
+        """A subject stays in evaluation mode, whatever surrounds it."""
+        return super().train(False)
+
+    def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
+        with self._tapped(taps or {}) as seen:
+            batch = pad_rows(x, self.tile)
+            logits = self.net((batch - self.mean) / self.std)
+        if any(kept.changed for kept in seen.values()):
+            self._writes_over = True
+            return self.forward(x, taps)
+        if not isinstance(logits, Tensor):
+            raise Problem(
+                f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
+            )
+        if logits.ndim != 2 or len(logits) < len(x):
+            raise Problem(
+                f"the model returns shape {tuple(logits.shape)} for {len(batch)} images; it must be (images, classes)."
+            )
+        logits = logits[: len(x)]
+        if self.outputs == "probabilities":
+            logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
+        return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
+
+    def layers(self) -> dict[str, nn.Module]:
+        """The layers that can be tapped, by name: every module without children."""
+        return {
+            name: module
+            for name, module in self.net.named_modules()
+            if name and not list(module.children())
+        }
+
+    @contextmanager
+    def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, _Kept]]:
+        modules, seen = dict(self.net.named_modules()), dict[str, _Kept]()
+        missing = [name for name in taps if name.split("#")[0] not in modules]
+        if missing:
+            raise Problem(
+                f"the model has no layer {missing[0]!r}.",
+                f"layers: {', '.join(self.layers())}",
+                fix="hardcase layers --model ...",
+            )
+        copied = self._writes_over
+        handles = [
+            _tap(modules[name], name, tap, seen, copied)
+            for name, tap in taps.items()
+            if "#" not in name
+        ]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
+        silent = [name for name in taps if name not in seen]
+        if silent:
+            raise Problem(
+                f"layer {silent[0]!r} did not run when the model was called, so it cannot be tapped."
+            )
+
+
+class _Kept:
+    """What a tap kept. It may be the layer's own memory, and a later layer may write over that; torch counts such writes."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value, self._counted = value, not value.is_inference()
+        self._version = value._version if self._counted else 0
+
+    @property
+    def changed(self) -> bool:
+        return self._counted and self.value._version != self._version
+
+
+def _tap(
+    module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
+) -> torch.utils.hooks.RemovableHandle:
+    """Keep what `tap` makes of the module's output, or of a copy; a module that runs again is kept as ``name#2``, ``name#3``."""
+    calls = 0
+
+    def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        output = output.clone() if copied or output.is_inference() else output
+        seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
+
+    return module.register_forward_hook(hook)
+
+
+def _frozen(net: nn.Module) -> nn.Module:
+    try:
+        net = copy.deepcopy(net)
+    except Exception as error:  # a module that cannot be copied (open handles, compiled code) cannot be frozen either
+        raise Problem(
+            f"the model could not be copied: {error}",
+            "hardcase tests a frozen copy, so that yours stays untouched.",
+        ) from error
+    return net.eval().requires_grad_(False)
+
+
+def _device_of(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))

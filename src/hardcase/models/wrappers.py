@@ -1,0 +1,190 @@
+"""What can be put around any model: a memory of its answers, patience, labels alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from types import FrameType
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.models.onnx import SURE
+from hardcase.tensors import chunks
+from hardcase.types import Answer, Model, Offer, Tap
+
+# --- What can be put around any model: a memory of its answers, patience with inputs it does not answer, labels alone.
+
+
+class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
+    """A model did not answer a call: too late, or not at all."""
+
+
+class _Around:
+    """A model around another one. `tally` counts what it takes to get answers; all layers share one."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.name, self.hash = model, model.name, model.hash
+        shared = getattr(model, "tally", None)
+        self.tally: Counter[str] = shared if isinstance(shared, Counter) else Counter()
+
+    @property
+    def offers(self) -> Offer:
+        return self.model.offers
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        raise AssertionError("a layer answers itself")
+
+
+class Cached(_Around):
+    """Remembers the answers to the last `size` different images; repeated ones are not asked again, and counted apart."""
+
+    def __init__(self, model: Model, size: int) -> None:
+        super().__init__(model)
+        self.size = size
+        self.known: dict[bytes, Tensor] = {}
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        if taps or x.requires_grad or not len(x):
+            return self.model(x, taps)
+        keys = [blake2b(row.tobytes(), digest_size=16).digest() for row in x.cpu().numpy()]
+        new = {key: row for row, key in enumerate(keys) if key not in self.known}
+        fresh = self.model(x[list(new.values())]).logits if new else x.new_empty(0, 0)
+        answers = {
+            **{key: self.known[key] for key in keys if key in self.known},
+            **dict(zip(new, fresh)),
+        }
+        self.tally["cached"] += len(keys) - len(new)
+        self.known.update({key: answers[key] for key in new if bool(answers[key].isfinite().all())})
+        for key in list(self.known)[: max(0, len(self.known) - self.size)]:
+            del self.known[key]
+        return Answer(torch.stack([answers[key] for key in keys]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "known": {}}
+
+
+class LabelOnly(_Around):
+    """Forgets all but the label, as if the model said no more."""
+
+    @property
+    def offers(self) -> Offer:
+        return "label"
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        logits = self.model(x).logits
+        one = SURE * torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
+        return Answer(torch.where(logits.isfinite().all(1, keepdim=True), one, torch.nan))
+
+
+class Patient(_Around):
+    """Finds out which inputs of a call are not answered, and answers NaN for them, so that the others go on.
+
+    If an image that was answered before is not answered any more either, the model is gone, and the search stops.
+    `timeout`: seconds after which a call in this process is broken off (models that are asked elsewhere do so themselves).
+    `piece`: rows that are asked for together when a call has failed, before they are halved.
+    """
+
+    def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
+        super().__init__(model)
+        self.timeout, self.piece = timeout, piece
+        self.good: Tensor | None = None
+        self.outputs = 0
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        try:
+            return self._ask(x, taps)
+        except Unanswered as reason:
+            if taps or x.requires_grad:
+                raise _silent(self.name, str(reason)) from reason
+            with self._hurry():
+                return Answer(self._apart(x, reason))
+
+    def _ask(self, x: Tensor, taps: Mapping[str, Tap] | None = None) -> Answer:
+        with _within(self.timeout):
+            answer = self.model(x, taps)
+        if self.good is None and len(x):
+            self.good, self.outputs = x[:1].detach().clone(), answer.logits.shape[1]
+        return answer
+
+    def _apart(self, x: Tensor, reason: Unanswered) -> Tensor:
+        """Ask for smaller and smaller parts until it is known which rows are to blame."""
+        if len(x) > 1:
+            size = self.piece if len(x) > self.piece else (len(x) + 1) // 2
+            return torch.cat([self._part(x[part]) for part in chunks(len(x), size)])
+        if self.good is None:
+            raise _silent(self.name, str(reason)) from reason
+        try:
+            self._ask(self.good)
+        except Unanswered:
+            raise _silent(self.name, str(reason)) from reason
+        self.tally["unanswered"] += 1
+        return torch.full((1, self.outputs), torch.nan)
+
+    def _part(self, x: Tensor) -> Tensor:
+        try:
+            return self._ask(x).logits
+        except Unanswered as reason:
+            return self._apart(x, reason)
+
+    @contextmanager
+    def _hurry(self) -> Iterator[None]:
+        """A model that tries again by itself does so less while the culprits are sought."""
+        if not hasattr(self.model, "hurried"):
+            yield
+            return
+        self.model.hurried = True
+        try:
+            yield
+        finally:
+            self.model.hurried = False
+
+
+def _silent(name: str, why: str) -> Problem:
+    return Problem(
+        f"the subject {name} does not answer any more: {why}",
+        "Shards that were finished are stored.",
+        fix="see to the model, then go on",
+    )
+
+
+@contextmanager
+def _within(seconds: float | None) -> Iterator[None]:
+    """Break off what takes longer than so many seconds, where the system can (the main thread of a POSIX process)."""
+    if (
+        seconds is None
+        or threading.current_thread() is not threading.main_thread()
+        or not hasattr(signal, "setitimer")
+    ):
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise Unanswered(f"no answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

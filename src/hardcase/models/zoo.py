@@ -1,0 +1,410 @@
+"""The networks that `zoo:NAME` can name, and how they are trained."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.errors import Problem, choice
+from hardcase.models.catalogue import MODELS, Model
+from hardcase.tensors import per_row
+from hardcase.training import cards
+from hardcase.training.loop import (
+    Perturb,
+    TrainingProgress,
+    classify,
+    fit,
+    geometry,
+    own_randomness,
+    pick,
+    predict,
+)
+from hardcase.types import Images
+
+# --- Projected gradient ascent inside the training loop, for networks that are to withstand small perturbations.
+#
+# A. Madry, A. Makelov, L. Schmidt, D. Tsipras, A. Vladu, "Towards deep learning models resistant to adversarial attacks",
+# ICLR 2018. Differences: 5 steps in place of 40 (their MNIST) or 7 (their CIFAR-10), a stride of 2.5 radii over all steps.
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """A norm's steepest direction of length one, and the nearest point inside a radius."""
+
+    direction: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor, float], Tensor]
+
+
+def _length(x: Tensor) -> Tensor:
+    return per_row(x.flatten(1).norm(dim=1).clamp_min(1e-12), x)
+
+
+BALLS = {
+    "linf": Ball(torch.sign, lambda shift, radius: shift.clamp(-radius, radius)),
+    "l2": Ball(
+        lambda g: g / _length(g),
+        lambda shift, radius: shift * (radius / _length(shift)).clamp_max(1.0),
+    ),
+}
+
+
+def attack(text: str, *, steps: int = 5) -> Perturb:
+    """The attack that ``"linf:0.1"`` or ``"l2:1.5"`` names: a norm and a radius in units of [0, 1]."""
+    name, _, number = text.partition(":")
+    ball = pick("norm", name, BALLS)
+    try:
+        radius = float(number)
+    except ValueError:
+        radius = -1.0
+    if not 0 < radius < float("inf"):
+        raise Problem(
+            f"adversarial={text!r} names no radius above 0.",
+            fix="adversarial='linf:0.1' or 'l2:1.5'",
+        )
+
+    def perturb(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        start = torch.rand(x.shape, generator=noise, device=x.device) * 2 - 1
+        shift = ball.project(start * radius, radius)
+        for _ in range(steps):
+            here = (x + shift).clamp(0, 1).requires_grad_()
+            (slope,) = torch.autograd.grad(
+                functional.cross_entropy(net(here), y, reduction="sum"), here
+            )
+            shift = ball.project(
+                here.detach() - x + ball.direction(slope) * (2.5 * radius / steps), radius
+            )
+        return (x + shift).clamp(0, 1)
+
+    return perturb
+
+
+# --- Names become networks: fresh ones, trained ones, and ones read from a folder.
+
+KIND = "classifier"
+
+
+def build_classifier(
+    name: str, *, channels: int, size: int, classes: int, seed: int = 0
+) -> nn.Module:
+    """A fresh network for square images; the same seed gives the same weights. Input in [0, 1], output logits."""
+    module, _, function = _row(name).where.partition(":")
+    factory: Callable[[int, int, int], nn.Module] = getattr(
+        import_module(f"hardcase.models.{module}"), function
+    )
+    with own_randomness(seed, "zoo", name):
+        return factory(channels, size, classes)
+
+
+def trained_classifier(
+    name: str,
+    images_train: Images,
+    images_test: Images,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    adversarial: str | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[nn.Module, cards.Card]:
+    """The network trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
+
+    `adversarial` (``"linf:0.1"``, ``"l2:1.5"``) trains it on images attacked within that radius.
+    """
+    recipe = (
+        _row(name).recipe if epochs is None else replace(_row(name).recipe, epochs=epochs, steps=0)
+    )
+    channels, size, classes = geometry(images_train, images_test)
+    shape = {"name": name, "channels": channels, "size": size, "classes": classes}
+    config = {**shape, "seed": seed, "recipe": asdict(recipe), "adversarial": adversarial}
+    goal = classify(classes, perturb=None if adversarial is None else attack(adversarial))
+
+    def train(net: nn.Module) -> Mapping[str, Any]:
+        history = fit(
+            net, images_train, goal, recipe, seed=seed, name=name, device=device, progress=progress
+        )
+        return {"seed": seed, **asdict(history)}
+
+    net, card = cards.cached(
+        KIND,
+        name,
+        config,
+        data=images_train.hash,
+        build=_from_config,
+        train=train,
+        measure=lambda net: _measure(net.to(device), images_test, device),
+        measured_on=images_test.hash,
+    )
+    return net.to(device), card
+
+
+def load_classifier(folder: Path, *, data: str | None = None) -> tuple[nn.Module, cards.Card]:
+    """A trained network read from its folder; with `data`, refused unless it was trained on images of that hash."""
+    return cards.load_card(folder, _from_config, kind=KIND, data=data)
+
+
+def _row(name: str) -> Model:
+    if name not in MODELS:
+        raise choice("model", name, list(MODELS))
+    return MODELS[name]
+
+
+def _from_config(config: Mapping[str, Any]) -> nn.Module:
+    return build_classifier(
+        **{key: config[key] for key in ("name", "channels", "size", "classes", "seed")}
+    )
+
+
+def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapping[str, Any]:
+    predicted = predict(net, images, device=device)
+    if bool((predicted == predicted[0]).all()) and not bool((images.y == images.y[0]).all()):
+        raise Problem(
+            f"the network says {images.classes[int(predicted[0])]!r} of all {len(images)} images it is measured on.",
+            "It has learned nothing that tells them apart; nothing was kept.",
+            fix="more epochs, or a look at the images and labels it was trained on",
+        )
+    return {
+        "accuracy": int((predicted == images.y).sum()) / len(images),
+        "measured_images": len(images),
+    }
+
+
+# --- LeNet-1, -4 and -5 as the testing literature uses them.
+#
+# Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE, 1998;
+# in the form of K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore", SOSP 2017: 5x5 convolutions that keep the size, ReLU, 2x2
+# max-pooling, images in [0, 1].
+#
+# `lenet4_lecun` and `lenet5_lecun` are nearer to the article, as ARGUS (B. Duan, M. Dwyer, G. Yang, 2025) cites it: tanh units,
+# means in place of maxima, convolutions that keep no margin after the first. Differences: sub-sampling has no weights of its own,
+# every map of the second convolution sees all of the first, and the last layer gives logits.
+#
+# One channel or dense unit is one neuron, pooling and softmax counted: 52, 148 and 268 of DeepXplore's for ten classes. The
+# softmax is not part of the module; `logits` is its last layer.
+
+
+def lenet1(channels: int, size: int, classes: int) -> nn.Sequential:
+    return _lenet(channels, size, classes, convolutions=(4, 12), dense=())
+
+
+def lenet4(channels: int, size: int, classes: int) -> nn.Sequential:
+    return _lenet(channels, size, classes, convolutions=(6, 16), dense=(84,))
+
+
+def lenet5(channels: int, size: int, classes: int) -> nn.Sequential:
+    return _lenet(channels, size, classes, convolutions=(6, 16), dense=(120, 84))
+
+
+def lenet4_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
+    return _lecun(channels, size, classes, convolutions=(4, 16), dense=(120,))
+
+
+def lenet5_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
+    return _lecun(channels, size, classes, convolutions=(6, 16), dense=(120, 84))
+
+
+def _lecun(
+    channels: int, size: int, classes: int, *, convolutions: tuple[int, int], dense: Sequence[int]
+) -> nn.Sequential:
+    if size < 12:
+        raise Problem(
+            f"LeCun's LeNets need images of 12x12 pixels or more; these have {size}x{size}."
+        )
+    first, second = convolutions
+    net = nn.Sequential()
+    net.add_module("conv1", nn.Conv2d(channels, first, 5, padding=2))
+    net.add_module("tanh1", nn.Tanh())
+    net.add_module("pool1", nn.AvgPool2d(2))
+    net.add_module("conv2", nn.Conv2d(first, second, 5))
+    net.add_module("tanh2", nn.Tanh())
+    net.add_module("pool2", nn.AvgPool2d(2))
+    net.add_module("flatten", nn.Flatten())
+    before = second * ((size // 2 - 4) // 2) ** 2
+    for number, width in enumerate(dense, 1):
+        net.add_module(f"dense{number}", nn.Linear(before, width))
+        net.add_module(f"tanh{number + 2}", nn.Tanh())
+        before = width
+    net.add_module("logits", nn.Linear(before, classes))
+    return net
+
+
+def _lenet(
+    channels: int, size: int, classes: int, *, convolutions: Sequence[int], dense: Sequence[int]
+) -> nn.Sequential:
+    if size < 4:
+        raise Problem(
+            f"a LeNet halves its images twice; {size}x{size} pixels are too few (4x4 or more)."
+        )
+    net = nn.Sequential()
+    for number, (before, width) in enumerate(
+        zip((channels, *convolutions), convolutions, strict=False), 1
+    ):
+        net.add_module(f"conv{number}", nn.Conv2d(before, width, 5, padding=2))
+        net.add_module(f"relu{number}", nn.ReLU())
+        net.add_module(f"pool{number}", nn.MaxPool2d(2))
+    net.add_module("flatten", nn.Flatten())
+    inputs = convolutions[-1] * (size // 4) ** 2
+    for number, (before, width) in enumerate(zip((inputs, *dense), dense, strict=False), 1):
+        net.add_module(f"dense{number}", nn.Linear(before, width))
+        net.add_module(f"relu{number + len(convolutions)}", nn.ReLU())
+    net.add_module("logits", nn.Linear(dense[-1] if dense else inputs, classes))
+    return net
+
+
+# --- Convolutional classifiers without shortcuts: SINVAD's, an AlexNet and a VGG-16 for small images.
+
+
+def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
+    """The six-layer classifier of S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike: search-based test
+    input generation for DNNs using variational autoencoders", TOSEM 2024 (SINVAD).
+
+    3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout is not in our
+    sources: a quarter before and a half after the dense layer.
+    """
+    _at_least("SINVAD's classifier", size, 4)
+    layers = OrderedDict[str, nn.Module]()
+    before = channels
+    for number, width in enumerate((32, 32, 64, 64), 1):
+        layers[f"conv{number}"] = nn.Conv2d(before, width, 3, padding=1)
+        layers[f"relu{number}"] = nn.ReLU()
+        if number % 2 == 0:
+            layers[f"pool{number // 2}"] = nn.MaxPool2d(2)
+        before = width
+    layers["flatten"] = nn.Flatten()
+    layers["dropout1"] = nn.Dropout(0.25)
+    layers["dense1"] = nn.Linear(64 * (size // 4) ** 2, 512)
+    layers["relu5"] = nn.ReLU()
+    layers["dropout2"] = nn.Dropout(0.5)
+    layers["logits"] = nn.Linear(512, classes)
+    return nn.Sequential(layers)
+
+
+def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
+    """Five convolutions and three dense layers in the manner of A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet
+    classification with deep convolutional neural networks", NeurIPS 2012, for images of about 32x32.
+
+    Differences: 3x3 and 5x5 kernels of stride 1, dense layers of 1024, batch normalisation in place of local response
+    normalisation.
+    """
+    _at_least("this AlexNet", size, 8)
+    layers = OrderedDict[str, nn.Module]()
+    before = channels
+    for number, (width, kernel, pool) in enumerate(
+        ((64, 5, 1), (192, 5, 2), (384, 3, 0), (256, 3, 0), (256, 3, 3)), 1
+    ):
+        _convolution(layers, str(number), before, width, kernel)
+        if pool:
+            layers[f"pool{pool}"] = nn.MaxPool2d(2)
+        before = width
+    layers["flatten"] = nn.Flatten()
+    before *= (size // 8) ** 2
+    for number in (1, 2):
+        layers[f"dropout{number}"] = nn.Dropout(0.5)
+        layers[f"dense{number}"] = nn.Linear(before, 1024)
+        layers[f"relu{number + 5}"] = nn.ReLU()
+        before = 1024
+    layers["logits"] = nn.Linear(before, classes)
+    return nn.Sequential(layers)
+
+
+def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
+    """Configuration D of K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale image recognition",
+    ICLR 2015, as it is used for 32x32: 13 convolutions with batch normalisation, then one dense layer of 8 x `width`.
+
+    Differences: one dense layer in place of two of 4096; a pool is left out where the picture is already one pixel.
+    """
+    _at_least("a VGG-16", size, 2)
+    layers = OrderedDict[str, nn.Module]()
+    before, side = channels, size
+    for stage, (count, factor) in enumerate(((2, 1), (2, 2), (3, 4), (3, 8), (3, 8)), 1):
+        for number in range(1, count + 1):
+            _convolution(layers, f"{stage}_{number}", before, width * factor, 3)
+            before = width * factor
+        if side > 1:
+            layers[f"pool{stage}"] = nn.MaxPool2d(2)
+            side //= 2
+    layers["flatten"] = nn.Flatten()
+    layers["dense1"] = nn.Linear(before * side**2, 8 * width)
+    layers["relu6"] = nn.ReLU()
+    layers["dropout1"] = nn.Dropout(0.5)
+    layers["logits"] = nn.Linear(8 * width, classes)
+    return nn.Sequential(layers)
+
+
+def vgg16_small(channels: int, size: int, classes: int) -> nn.Sequential:
+    """`vgg16` at a quarter of its width."""
+    return vgg16(channels, size, classes, width=16)
+
+
+def _convolution(
+    layers: OrderedDict[str, nn.Module], name: str, before: int, width: int, kernel: int
+) -> None:
+    layers[f"conv{name}"] = nn.Conv2d(before, width, kernel, padding=kernel // 2, bias=False)
+    layers[f"norm{name}"] = nn.BatchNorm2d(width)
+    layers[f"relu{name}"] = nn.ReLU()
+
+
+def _at_least(what: str, size: int, least: int) -> None:
+    if size < least:
+        raise Problem(
+            f"{what} needs images of {least}x{least} pixels or more; given are {size}x{size}."
+        )
+
+
+# --- ResNet-18 for small images.
+#
+# K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016. Differences, as usual for
+# 32x32: a 3x3 first convolution of stride 1 and no pooling after it.
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut; every layer is its own module and fires once."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.relu1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or before != width:
+            self.shortcut.add_module("conv", nn.Conv2d(before, width, 1, stride, bias=False))
+            self.shortcut.add_module("norm", nn.BatchNorm2d(width))
+        self.relu2 = nn.ReLU()
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
+        inner = self.norm2(self.conv2(self.relu1(self.norm1(self.conv1(x)))))
+        out: Tensor = self.relu2(inner + self.shortcut(x))
+        return out
+
+
+def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
+    """Four stages of two blocks, `width` to 8 x `width` channels. Any `size`: the last layer averages over the picture."""
+    layers = OrderedDict[str, nn.Module]()
+    layers["conv1"] = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+    layers["norm1"] = nn.BatchNorm2d(width)
+    layers["relu1"] = nn.ReLU()
+    before = width
+    for stage in range(1, 5):
+        after = width * 2 ** (stage - 1)
+        layers[f"block{stage}_1"] = Block(before, after, 1 if stage == 1 else 2)
+        layers[f"block{stage}_2"] = Block(after, after, 1)
+        before = after
+    layers["pool1"] = nn.AdaptiveAvgPool2d(1)
+    layers["flatten"] = nn.Flatten()
+    layers["logits"] = nn.Linear(before, classes)
+    return nn.Sequential(layers)
+
+
+def resnet18_small(channels: int, size: int, classes: int) -> nn.Sequential:
+    """`resnet18` at a quarter of its width."""
+    return resnet18(channels, size, classes, width=16)

@@ -1,0 +1,69 @@
+"""The report: one page that needs nothing but itself, and the same numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hardcase.cache import write_atomically
+from hardcase.errors import Problem
+from hardcase.report import charts, pictures, words
+from hardcase.report.content import plain, report_content
+from hardcase.runs.results import Run
+
+# --- The report: one page that needs nothing but itself, and the same numbers as JSON.
+
+HERE = Path(__file__).parent
+
+
+def write(runs: Sequence[Run], folder: Path) -> Path:
+    """Write ``index.html`` and ``report.json`` about one run or several into `folder`; returns the page."""
+    if not runs:
+        raise Problem("there is no run to report on.", fix="hardcase report RUN")
+    report = report_content(runs)
+    large, small = pictures.triples(runs, report["runs"]), pictures.thumbnails(runs, report["runs"])
+    report["reduced_to"] = {"triples": large.width, "gallery": small.width}
+    page = _render(plain(report), large, small)
+    write_atomically(
+        folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()
+    )
+    return write_atomically(folder / "index.html", page.encode())
+
+
+def _render(report: dict[str, Any], large: pictures.Pictures, small: pictures.Pictures) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        name: getattr(words, name)
+        for name in (
+            "share",
+            "percent",
+            "number",
+            "decimal",
+            "duration",
+            "plural",
+            "lines",
+            "moment",
+        )
+    }
+    own = {
+        name: Markup((HERE / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js")
+    }  # ours, not input
+    return environment.get_template("page.html").render(
+        report=report,
+        large=large.uris,
+        small=small.uris,
+        charts=charts,
+        style=own["style.css"],
+        script=own["page.js"],
+    )

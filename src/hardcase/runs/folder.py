@@ -1,0 +1,281 @@
+"""One run folder: how it begins, what is put into it, and how it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from hardcase.cache import is_temporary, make_folder, unwritable, write_atomically
+from hardcase.errors import Problem
+from hardcase.runs import tables
+from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_record
+from hardcase.tensors import digest_tensors
+from hardcase.types import State
+
+# --- What the guides of a shard have learned, as safetensors with a checksum inside; no pickle.
+
+
+def pack_deltas(deltas: Mapping[str, State]) -> bytes:
+    named = {
+        f"{guide}/{name}": value.cpu().contiguous()
+        for guide, state in deltas.items()
+        for name, value in state.items()
+    }
+    return bytes(save(named, metadata={"check": digest_tensors(named)})) if named else b""
+
+
+def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str, State]:
+    """The deltas in `data`; a content that is not the one that was packed is a problem that names `where`."""
+    if not data:
+        return {}
+    try:
+        tensors = load(data)
+        size = int.from_bytes(data[:8], "little")
+        check = json.loads(data[8 : 8 + size])["__metadata__"]["check"]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Problem(f"{where} is damaged: {error}") from error
+    if check != digest_tensors(tensors):
+        raise Problem(f"{where} is damaged: its content is not the one that was stored")
+    deltas: dict[str, State] = {}
+    for name, value in tensors.items():
+        guide, _, key = name.partition("/")
+        deltas.setdefault(guide, {})[key] = value
+    return deltas
+
+
+# --- One writer a run folder: the lock goes with the process, however that ends.
+
+NAME = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only writer of `folder`, or say who is. The operating system frees the lock of a process that died."""
+    make_folder(folder)
+    try:
+        handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise unwritable(folder / NAME, error) from error
+    try:
+        if not _take(handle):
+            who = os.read(handle, 200).decode(errors="replace").strip()
+            raise Problem(
+                f"another process is writing to {folder}: {who or 'unknown'}.",
+                "Two writers would search the same shards twice.",
+                fix=f"wait for it, or stop it; hardcase status {folder} shows where it stands",
+            )
+        with suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int) -> bool:
+    """False if someone else has it. Where the platform or the file system knows no locks, users take care themselves."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return True
+    return True
+
+
+# --- One run folder: how it begins, what is put into it, and how it is read.
+
+SCHEMA = 1
+_PART = re.compile(r"part-(\d+)\.parquet")
+FOLDERS = ("findings", "verdicts", "state")
+_BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The files of one finished shard, as bytes: small enough to travel from a worker, written by the owner of the folder."""
+
+    part: bytes
+    seeds: bytes
+    deltas: bytes
+
+    def files(self, number: int) -> dict[str, bytes]:
+        """What is written under which name, in this order: the part's presence means that the shard is done."""
+        deltas = {f"state/deltas-{number:05d}.safetensors": self.deltas} if self.deltas else {}
+        return {
+            **deltas,
+            f"state/seeds-{number:05d}.parquet": self.seeds,
+            f"findings/part-{number:05d}.parquet": self.part,
+        }
+
+
+class Store:
+    """One run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ledger = folder, Ledger(folder)
+
+    @classmethod
+    def create(cls, folder: Path, record: Mapping[str, Any], config: str, seeds: pa.Table) -> Store:
+        """A new run folder. A folder with anything in it is refused: nothing that was found is ever overwritten."""
+        refuse_used(folder)
+        store = cls(folder)
+        for name in FOLDERS:
+            make_folder(folder / name)
+        store.write("config.toml", config.encode())
+        store.write_seeds(seeds)
+        store.write("state/begun.json", _sealed({"record": record, "config": config}))
+        store.write_record(record)
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        if (folder / "run.json").is_file() or cls(folder).begun() is not None:
+            return cls(folder)
+        if _only_begun(folder):
+            raise Problem(
+                f"{folder} was left before its search began; there is nothing to go on with.",
+                fix=f"hardcase run {folder / 'config.toml'} --out {folder}, or the first command once more",
+            )
+        raise Problem(
+            f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
+        )
+
+    def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
+        write_atomically(self.folder / name, data, flush=flush)
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        self.write("run.json", json.dumps(record, indent=2).encode())
+
+    def write_seeds(self, seeds: pa.Table) -> None:
+        """The table of all seeds, and its checksum: with it, going on need not read the whole table."""
+        data = tables.to_parquet(seeds)
+        self.write("seeds.parquet", data)
+        self.ledger.add(SEEDS, Entry.of({"seeds.parquet": data}, {}))
+
+    def record(self) -> dict[str, Any]:
+        path = self.folder / "run.json"
+        try:
+            record = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(path, str(error)) from error
+        wrong = wrong_record(record)
+        if wrong:
+            raise self._damaged(path, wrong)
+        return dict(record)
+
+    def begun(self) -> dict[str, Any] | None:
+        """`record` and `config` as they were when the run began; None if that is not known any more."""
+        try:
+            body, _, check = (
+                (self.folder / "state/begun.json").read_bytes().rstrip().rpartition(b"\n")
+            )
+            said: Any = json.loads(body) if check == f"{crc32(body):08x}".encode() else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        return said if sound_beginning(said) else None
+
+    def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
+        """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means "done", then its ledger line."""
+        files = packed.files(number)
+        for name, data in files.items():
+            self.write(name, data, flush=False)
+        self.ledger.add(number, Entry.of(files, summary or {}))
+
+    def done(self) -> set[int]:
+        """The numbers of the shards whose part is there."""
+        names = (_PART.fullmatch(name) for name in os.listdir(self.folder / "findings"))
+        return {int(name[1]) for name in names if name}
+
+    def deltas(self, number: int) -> dict[str, State]:
+        """What the guides of a finished shard have learned."""
+        path = self.folder / f"state/deltas-{number:05d}.safetensors"
+        return unpack_deltas(path.read_bytes(), where=str(path)) if path.exists() else {}
+
+    def findings(self) -> pa.Table:
+        """All findings stored so far, in shard order."""
+        parts = [
+            tables.read(self.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS)
+            for number in sorted(self.done())
+        ]
+        return (
+            pa.concat_tables(parts)
+            if parts
+            else tables.table({name: [] for name in tables.FINDINGS}, tables.FINDINGS)
+        )
+
+    def seeds(self) -> pa.Table:
+        """Every seed's row; those of finished shards with what was spent on them."""
+        base = tables.read(self.folder / "seeds.parquet", tables.SEEDS)
+        return (
+            self._with_spent(base) if pc.any(pc.equal(base["status"], "waiting")).as_py() else base
+        )
+
+    def settle(self) -> None:
+        """Write what is known of the seeds into `seeds.parquet`, and make all that was stored outlive a power cut."""
+        self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet", tables.SEEDS)))
+        self.ledger.flush()
+
+    def _with_spent(self, base: pa.Table) -> pa.Table:
+        spent = [
+            tables.read(
+                self.folder / f"state/seeds-{number:05d}.parquet", tables.SPENT, list(tables.SPENT)
+            )
+            for number in sorted(self.done())
+        ]
+        return tables.overlay(base, pa.concat_tables(spent)) if spent else base
+
+    def _damaged(self, path: Path, why: str) -> Problem:
+        return Problem(
+            f"{path} is damaged: {why}.",
+            "The findings beside it are still readable as Parquet.",
+            fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
+        )
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise if there is anything in `folder` that a new run would mix with."""
+    if not folder.exists() or (
+        folder.is_dir() and (not any(folder.iterdir()) or _only_begun(folder))
+    ):
+        return
+    again = (
+        f", or go on with it: hardcase resume {folder}" if (folder / "run.json").is_file() else ""
+    )
+    raise Problem(
+        f"{folder} exists and is not empty.",
+        "A run never writes over anything.",
+        fix=f"another --out{again}",
+    )
+
+
+def _only_begun(folder: Path) -> bool:
+    """Whether a run was killed here before its folder was complete: nothing was searched, nothing would be lost."""
+    if not (folder / NAME).is_file():
+        return False
+    inside = {path.name for path in folder.iterdir() if not is_temporary(path)}
+    return (
+        inside <= _BEGINNING
+        and not any((folder / "findings").glob("*"))
+        and not any((folder / "verdicts").glob("*"))
+    )
+
+
+def _sealed(content: Mapping[str, Any]) -> bytes:
+    body = json.dumps(content, indent=2).encode()
+    return body + f"\n{crc32(body):08x}\n".encode()

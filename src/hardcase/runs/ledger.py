@@ -1,0 +1,213 @@
+"""The ledger: one line for every stored shard, with the size and checksum of its files and the counts they add."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from zlib import crc32
+
+from hardcase import cache
+from hardcase.cache import flush_files, unwritable
+
+# --- What is read from a run folder is checked before anybody uses it: whoever can write there can write anything.
+
+_NUMBER = (int, float)
+RECORD: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("schema", "seed", "seeds", "threads"), (int,)),
+    **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), (str,)),
+    **dict.fromkeys(("complete", "bitwise", "deterministic"), (bool,)),
+    **dict.fromkeys(("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"), (dict,)),
+    **dict.fromkeys(("accuracy", "judge", "service", "shrink", "generator"), (dict, type(None))),
+    **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
+    "finished": (str, type(None)),
+    "coverage": (list, type(None)),
+    "elapsed": _NUMBER,
+}  # fmt: skip
+"""What the entries of run.json are, where they are there."""
+_ITEMS = {"argv": str, "classes": str, "notes": str, "citations": str, "image": int}
+
+
+def wrong_record(record: Any) -> str:
+    """What is wrong with the content of run.json; nothing, if that is sound."""
+    if not isinstance(record, dict):
+        return "it is not an object"
+    for key, kinds in RECORD.items():
+        if key in record and not _is(record[key], kinds):
+            return f"{key} is {str(record[key])[:40]!r}"
+    for key, kind in _ITEMS.items():
+        if not all(_is(item, (kind,)) for item in record.get(key, ())):
+            return f"{key} holds something else than it should"
+    return ""
+
+
+def sound_beginning(said: Any) -> bool:
+    """Whether this is what a run keeps of its beginning."""
+    return (
+        isinstance(said, dict)
+        and isinstance(said.get("config"), str)
+        and isinstance(said.get("record"), dict)
+        and not wrong_record(said["record"])
+    )
+
+
+def sound_line(said: Any) -> bool:
+    """Whether this is a line of the ledger: a shard's number, its files' sizes and checksums, its counts."""
+    if not (isinstance(said, dict) and type(said.get("shard")) is int):
+        return False
+    files, summary = said.get("files"), said.get("summary")
+    if not (isinstance(files, dict) and isinstance(summary, dict)):
+        return False
+    return all(_whole(pair, 2) for pair in files.values()) and _sound_summary(summary)
+
+
+def _sound_summary(summary: Mapping[str, Any]) -> bool:
+    confusions, service, kinds = (
+        summary.get(name) or {} for name in ("confusions", "service", "kinds")
+    )
+    return (
+        all(
+            type(summary.get(name, 0)) is int
+            for name in ("seeds", "queries", "gradients", "failing", "findings")
+        )
+        and (
+            not confusions
+            or (isinstance(confusions, list) and all(_whole(row, 3) for row in confusions))
+        )
+        and all(
+            isinstance(counts, dict) and _whole(list(counts.values()), len(counts))
+            for counts in (service, kinds)
+        )
+    )
+
+
+def _whole(row: Any, length: int) -> bool:
+    return (
+        isinstance(row, list) and len(row) == length and (not row or set(map(type, row)) == {int})
+    )
+
+
+def _is(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Like isinstance, but true and false are no numbers."""
+    return isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+
+
+# --- The ledger: one line for every stored shard, with the size and checksum of its files and the counts they add up to.
+#
+# It is what makes going on quick: nothing else has to be read. It can be lost without loss: a shard that it does not
+# know is examined in full and entered again.
+
+OFTEN = 10.0
+"""Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
+
+
+SEEDS = -1
+"""The line that speaks of ``seeds.parquet`` instead of a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`files`: size and checksum of each file of a shard by its name in the run folder; `summary`: its counts."""
+
+    files: Mapping[str, tuple[int, int]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(files: Mapping[str, bytes], summary: Mapping[str, Any]) -> Entry:
+        return Entry({name: (len(data), crc32(data)) for name, data in files.items()}, summary)
+
+
+class Ledger:
+    """The file ``state/ledger.jsonl`` of a run folder. `torn`: its last line may be half a line, so a new one is begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "state" / "ledger.jsonl"
+        self.pending: set[Path] = set()
+        self.flushed = monotonic()
+        self.known: dict[int, Entry] | None = None
+        self.torn = True
+
+    def read(self) -> dict[int, Entry]:
+        """Every entry that is whole; the last one of a shard counts. The file is read once: a folder has one writer."""
+        if self.known is None:
+            try:
+                lines = self.path.read_bytes().split(b"\n")
+            except FileNotFoundError:
+                lines = []
+            with _uncollected():
+                said = _read_all([body for line in lines if (body := _body(line)) is not None])
+                self.known = {one["shard"]: _entry(one) for one in said if sound_line(one)}
+        return self.known
+
+    def add(self, number: int, entry: Entry) -> None:
+        """Enter a stored shard."""
+        self.read()[number] = entry
+        body = json.dumps(
+            {"shard": number, "files": entry.files, "summary": entry.summary}, separators=(",", ":")
+        )
+        line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
+        try:
+            with open(self.path, "ab") as file:
+                cache.step("begin", self.path)
+                file.write(b"\n" + line[:20] if self.torn else line[:20])
+                file.flush()
+                cache.step("half", self.path)
+                file.write(line[20:])
+            self.torn = False
+            cache.step("written", self.path)
+        except OSError as error:
+            self.torn = True
+            raise unwritable(self.path, error) from error
+        self.pending |= {self.path, *(self.folder / name for name in entry.files)}
+        if monotonic() - self.flushed >= OFTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything that was entered outlive a power cut; files first, then the lines that speak of them."""
+        flush_files(self.pending - {self.path})
+        flush_files(self.pending & {self.path})
+        self.pending, self.flushed = set(), monotonic()
+
+
+def _body(line: bytes) -> bytes | None:
+    """What a line says, if its checksum is right."""
+    body, tab, check = line.rpartition(b"\t")
+    return body if tab and check == b"%08x" % crc32(body) else None
+
+
+def _read_all(bodies: list[bytes]) -> list[Any]:
+    """What the lines say: all in one go, which is quick; one by one, if any of them is not JSON."""
+    try:
+        return list(json.loads(b"[" + b",".join(bodies) + b"]"))
+    except (ValueError, RecursionError):
+        return [one for body in bodies if (one := _read_one(body)) is not None]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage: many small objects are made that all stay, and looking through them takes longer."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read_one(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _entry(said: Mapping[str, Any]) -> Entry:
+    return Entry(
+        {name: (size, crc) for name, (size, crc) in said["files"].items()}, said["summary"]
+    )

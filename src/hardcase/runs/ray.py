@@ -1,0 +1,210 @@
+"""A Ray cluster: one that runs already, or one made on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import torch
+
+from hardcase.campaign.record import Campaign, Counts
+from hardcase.environment import VERSION
+from hardcase.errors import INTERNAL, Problem
+from hardcase.runs.workers import OFTEN, Lost, Outcome, Task, run_task
+from hardcase.types import Guide
+
+# --- A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine (``local:N``).
+
+RETRIES = 3
+"""How often the cluster itself runs a shard again whose worker or machine is gone."""
+STORE = 200 * 2**20
+"""Bytes of shared memory of a cluster made here: a campaign, its guides and what shards bring home."""
+STRICT = {"MKL_CBWR": "AUTO,STRICT"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+class Cluster:
+    """Ray tasks over shards. The campaign is put into the cluster once; each machine fetches it once."""
+
+    def __init__(self, where: str, campaign: Campaign) -> None:
+        self.ray = _ray()
+        self.own = not self.ray.is_initialized()
+        if self.own:
+            _connect(self.ray, where)
+        self.campaign, self.guides = self.ray.put(campaign), self.ray.put(())
+        self.gpus = 1 if campaign.subject.device.type == "cuda" else 0
+        self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
+        self.work = self.ray.remote(_work).options(
+            num_cpus=1, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": STRICT}
+        )
+        self.latest: dict[int, Counts] = {}
+        self.asked: Any = None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self.own:
+            self.ray.shutdown()
+
+    @property
+    def slots(self) -> int:
+        """One shard for every free place there is now: machines may come and go."""
+        there = self.ray.cluster_resources()
+        return max(1, int(there.get("GPU", 0) if self.gpus else there.get("CPU", 1)))
+
+    def begin(self, guides: Sequence[Guide]) -> None:
+        self.guides = self.ray.put(tuple(guides))
+
+    def submit(self, task: Task) -> Any:
+        left = None if task.deadline is None else task.deadline - monotonic()
+        return self.work.remote(
+            replace(task, deadline=left), [self.campaign, self.guides], self.board, _versions()
+        )
+
+    def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
+        done, _ = self.ray.wait(list(handles), num_returns=1, timeout=seconds)
+        return list(done)
+
+    def result(self, handle: Any) -> Outcome:
+        errors = self.ray.exceptions
+        try:
+            outcome: Outcome = self.ray.get(handle)
+        except errors.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Problem) else _told(error.cause) from error
+        except (
+            errors.RaySystemError,
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.ObjectLostError,
+        ) as error:
+            raise Lost(str(error).splitlines()[0]) from error
+        except errors.RayError as error:
+            if isinstance(error, errors.OutOfMemoryError):
+                raise Lost("A machine of the cluster ran out of memory.") from error
+            raise
+        self.latest.pop(outcome.number, None)
+        return outcome
+
+    def pulses(self) -> Mapping[int, Counts]:
+        """Ask the board without waiting for it; what it says comes with the next call."""
+        if self.asked is None:
+            self.asked = self.board.read.remote()
+        elif self.ray.wait([self.asked], timeout=0)[0]:
+            try:
+                self.latest.update(self.ray.get(self.asked))
+            except (
+                self.ray.exceptions.RayError
+            ):  # the machine it was on is gone: nothing but the live counts is lost
+                self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
+            self.asked = None
+        return self.latest
+
+
+def _told(error: BaseException) -> Problem:
+    """Something went wrong in a worker before or after the search itself."""
+    words = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
+    return Problem(
+        f"a worker of the cluster failed: {type(error).__name__}: {words[-1].strip()}",
+        "Every machine needs the same packages, and the modules that the model and the method come from.",
+        code=INTERNAL,
+    )
+
+
+class _Board:
+    """Where workers leave their latest counts."""
+
+    def __init__(self) -> None:
+        self.latest: dict[int, Counts] = {}
+
+    def tell(self, number: int, counts: Counts) -> None:
+        self.latest[number] = counts
+
+    def read(self) -> dict[int, Counts]:
+        now, self.latest = self.latest, {}
+        return now
+
+
+def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, str]) -> Outcome:
+    """In a worker: `sent` are references to the campaign and to the guides of the round."""
+    if versions != _versions():
+        raise Problem(
+            f"a machine of the cluster has other versions: {_versions()}, here {dict(versions)}.",
+            "Findings would depend on where a shard was searched.",
+            fix="the same hardcase and torch on every machine",
+        )
+    torch.set_num_threads(1)
+    campaign, guides = (_unpacked(place, reference) for place, reference in enumerate(sent))
+    told = monotonic()
+
+    def pulse(counts: Counts) -> None:
+        nonlocal told
+        if monotonic() - told >= 2 * OFTEN:
+            told = monotonic()
+            board.tell.remote(task.number, counts)
+
+    deadline = None if task.deadline is None else monotonic() + task.deadline
+    return run_task(campaign, replace(task, deadline=deadline), guides, pulse)
+
+
+_kept: dict[int, tuple[str, Any]] = {}
+
+
+def _unpacked(place: int, reference: Any) -> Any:
+    """What a reference stands for, unpacked once in a worker process; the latest of each place is kept."""
+    if _kept.get(place, ("",))[0] != reference.hex():
+        _kept[place] = (reference.hex(), _ray().get(reference))
+    return _kept[place][1]
+
+
+def _versions() -> dict[str, str]:
+    return {"hardcase": VERSION, "torch": str(torch.__version__)}
+
+
+def _ray() -> Any:
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise Problem(
+            "a cluster needs Ray, which is not installed.", fix="pip install 'hardcase[ray]'"
+        ) from error
+    return ray
+
+
+def check_place(where: str) -> None:
+    """Raise if `where` does not name a cluster, or if Ray is missing; said before anything is searched."""
+    if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|(?!local:)[^:/]+:\d+", where):
+        raise Problem(
+            f"cluster is {where!r}; it is auto, ray://HOST:PORT or local:N.",
+            fix="--cluster local:2",
+        )
+    _ray()
+
+
+def _connect(ray: Any, where: str) -> None:
+    """Join the cluster that `where` names, or make one."""
+    check_place(where)
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+    place: dict[str, Any] = {"address": where}
+    if where.startswith("local:"):
+        cores = int(where.removeprefix("local:"))
+        place = {
+            "address": "local",
+            "num_cpus": cores,
+            "include_dashboard": False,
+            "object_store_memory": STORE,
+        }
+    try:
+        ray.init(**place, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise Problem(
+            f"the cluster {where!r} cannot be reached: {(str(error).splitlines() or [''])[0]}",
+            fix="ray start --head on one machine, or --cluster local:2",
+        ) from error

@@ -1,0 +1,154 @@
+"""A run that was stored, as a value: its record, its findings, its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from hardcase import statistics, tensors
+from hardcase.errors import Problem
+from hardcase.runs.folder import Store
+from hardcase.runs.tables import VERDICTS, read
+
+# --- A run that was stored, as a value: its record, its findings, its summary.
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One stored test beside its seed."""
+
+    row: dict[str, Any]
+    seed: dict[str, Any]
+    classes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        expected, predicted = self._named("expected"), self._named("predicted")
+        return f"{self.row['id']}: {expected} → {predicted} ({self.row['confidence']:.2f}), L2 {self.row['l2']:.2f}"
+
+    def show(self) -> Any:
+        """Seed, test and difference as one picture (a matplotlib figure)."""
+        from matplotlib.figure import Figure
+
+        seed, test = (
+            tensors.decode(row["image"]["bytes"]).float() / 255 for row in (self.seed, self.row)
+        )
+        figure = Figure(figsize=(6, 2.3))
+        for axis, image, title in zip(
+            figure.subplots(1, 3), (seed, test, (test - seed) / 2 + 0.5),
+            (self._named("expected"), self._named("predicted"), "difference"),
+        ):  # fmt: skip
+            axis.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
+            axis.set(title=title, xticks=[], yticks=[])
+        return figure
+
+    def _named(self, column: str) -> str:
+        """A class by its name, or by its number where the model has more outputs than the data has classes."""
+        number = int(self.row[column])
+        return self.classes[number] if 0 <= number < len(self.classes) else str(number)
+
+
+class Run:
+    """A run folder, readable also while it is unfinished."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.store = Store.open(self.folder)
+        self.record = self.store.record()
+
+    @cached_property
+    def findings(self) -> pa.Table:
+        return self.store.findings()
+
+    @cached_property
+    def seeds(self) -> pa.Table:
+        return self.store.seeds()
+
+    @cached_property
+    def verdicts(self) -> dict[str, dict[str, Any]] | None:
+        """What the judge said, by finding; None if nobody judged."""
+        parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
+        if not parts:
+            return None
+        tables = [read(part, VERDICTS).to_pylist() for part in parts]
+        return {row["id"]: row for rows in tables for row in rows}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        if "classes" not in self.record:
+            raise Problem(f"{self.folder / 'run.json'} is damaged: it names no classes.")
+        return tuple(self.record["classes"])
+
+    def counts(self) -> dict[str, dict[str, int | None]]:
+        """`funnel`, `skipped` and `findings` as they stand now."""
+        seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
+        findings = self.findings.select(["id", "seed", "kind"]).to_pylist()
+        return statistics.count(seeds, findings, self.verdicts)
+
+    def summary(self) -> str:
+        """The funnel in words, each count with its denominator and 95 % interval."""
+        counts = self.counts()["funnel"]
+        attempted = counts["attempted"] or 0
+        lines = [
+            f"{counts['seeds']} seeds, {counts['usable']} usable (classified rightly), {attempted} attempted"
+        ]
+        for step in ("failing", "valid", "label_kept", "confirmed"):
+            lines.append(f"{step.replace('_', ' '):>11}: {_share(counts[step], attempted)}")
+        lines.append(
+            f"   distinct: {'not judged' if counts['distinct'] is None else counts['distinct']}"
+        )
+        return "\n".join(lines)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The findings as a pandas frame (needs `pip install hardcase[frame]`)."""
+        try:
+            return self.findings.to_pandas()
+        except ModuleNotFoundError as error:
+            raise Problem(
+                "a frame needs pandas, which is not installed.", fix="pip install 'hardcase[frame]'"
+            ) from error
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the HTML report and its JSON twin; returns the page."""
+        from hardcase.report.page import write
+
+        return write([self], Path(out) if out else self.folder / "report")
+
+    def export(self, to: str, out: str | Path) -> Path:
+        """The found tests as a data set: ``imagefolder``, ``hf`` or ``npz``."""
+        from hardcase.suite.export import export
+
+        return export(self, to, Path(out))
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __getitem__(self, index: int) -> Finding:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"finding {index} of {len(self)}")
+        row = self.findings.slice(index % len(self), 1).to_pylist()[0]
+        if row["seed"] not in self._seed_rows:
+            raise Problem(f"{self.folder} is damaged: its table of seeds lacks {row['seed']!r}.")
+        return Finding(row, self._seed_rows[row["seed"]], self.classes)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return (self[i] for i in range(len(self)))
+
+    @cached_property
+    def _seed_rows(self) -> dict[str, dict[str, Any]]:
+        return {row["id"]: row for row in self.seeds.to_pylist()}
+
+
+def _share(hits: int | None, total: int) -> str:
+    if hits is None:
+        return "not judged"
+    low, high = statistics.interval(hits, total)
+    share = f"{100 * hits / max(total, 1):.1f} %"
+    return f"{hits} of {total} = {share} (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)"

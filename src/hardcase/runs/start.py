@@ -1,0 +1,363 @@
+"""A campaign from its first check to its last file: select seeds, search, count, and go on after a stop."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pyarrow as pa
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from hardcase import tensors
+from hardcase.campaign.loop import enter
+from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
+from hardcase.environment import VERSION
+from hardcase.errors import NO_SEEDS, Problem
+from hardcase.models.health import Health, answers, check
+from hardcase.randomness import stream
+from hardcase.report.words import Sheet, gallery
+from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
+from hardcase.runs.progress import Logbook, diary, logged
+from hardcase.runs.ray import check_place
+from hardcase.runs.repair import Mended, mend_papers, mend_shards, seeds_are_whole, set_aside
+from hardcase.runs.results import Run
+from hardcase.runs.tables import PATHS, SEEDS, read, seeds_table, table, to_parquet
+from hardcase.runs.workers import Progress, Source, Tasks, execute
+from hardcase.tensors import chunks, to_bytes
+from hardcase.types import Budget, Images, Method, Seeds
+
+# --- Pictures on the way from a seed to its test, painted once, after the search: where a test is a perturbation of a generator's
+# activations, with part of it; where a test is a mixture of two codes, with none of the partner and with nothing else.
+
+SHARES = (0.25, 0.5, 0.75)
+"""Of the perturbation; none of it is the seed, all of it the test."""
+TESTS, PIXELS = 240, 20_000_000
+"""Tests whose way is painted: the smallest changes of every pair of classes; and how much at most."""
+
+
+def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
+    """Write ``state/paths.parquet``: pictures on the way to the tests that a report may show."""
+    space, findings, shares = campaign.method.space, run.findings, _shares(campaign.method)
+    if not shares or not len(findings):
+        return
+    rows = gallery(Sheet.of(run), max(1, min(TESTS, PIXELS // (len(shares) * images.x[0].numel()))))
+    if not rows:
+        return
+    chosen = findings.take(pa.array(rows, pa.int64()))
+    place = {name: i for i, name in enumerate(images.id)}
+    own = torch.tensor([place[name] for name in chosen["seed"].to_pylist()])
+    stored = torch.tensor(chosen["code"].to_pylist(), device=campaign.subject.device)
+    seeds = enter(
+        campaign,
+        images.take(own),
+        0,
+        stream(campaign.seed, "paths", device=campaign.subject.device),
+    )
+    start, change = _line(campaign.method, seeds, stored)
+
+    def painted(share: float) -> UInt8[Tensor, "t c h w"]:
+        with torch.no_grad():
+            parts = [
+                space.decode(
+                    start[part] + share * change[part],
+                    seeds.take(torch.arange(len(own), device=stored.device)[part]),
+                )
+                for part in chunks(len(own), campaign.batch)
+            ]
+        return torch.cat([to_bytes(part).cpu() for part in parts])
+
+    ids = chosen["id"].to_pylist()
+    pictures = [picture for share in shares for picture in tensors.encode_all(painted(share))]
+    columns = {
+        "id": ids * len(shares),
+        "share": [share for share in shares for _ in ids],
+        "image": [{"bytes": picture, "path": None} for picture in pictures],
+    }
+    run.store.write("state/paths.parquet", to_parquet(table(columns, PATHS)))
+
+
+def _shares(method: Method) -> tuple[float, ...]:
+    """At which shares of the change there is something to see. A mixture of which `mix` is the partner's is the seed at 0 and
+    the partner at 1 / `mix`; what is there of either is what the generator makes of it."""
+    if method.details.get("places"):
+        return SHARES
+    return (0.0, 1 / method.details["mix"]) if "mix" in method.details else ()
+
+
+def _line(method: Method, seeds: Seeds, stored: Float[Tensor, "t d"]) -> tuple[Tensor, Tensor]:
+    """Codes of the seeds, and what leads from them to the tests. Perturbations of activations are kept as changes."""
+    if "mix" not in method.details:
+        return torch.zeros_like(stored), stored
+    return seeds.z, stored.reshape_as(seeds.z) - seeds.z
+
+
+# --- What run.json says of a campaign before it starts.
+
+
+def first_record(
+    campaign: Campaign, images: Images, budget: Budget, health: Health, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    method, subject = campaign.method, campaign.subject
+    card = method.details.get("generator")
+    return {
+        "schema": SCHEMA,
+        "hardcase": VERSION,
+        "versions": _versions(),
+        "argv": sys.argv,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": None,
+        "complete": False,
+        "elapsed": 0.0,
+        "method": method.name,
+        "model": subject.name,
+        "data": images.name,
+        "split": images.split,
+        "classes": list(images.classes),
+        "image": list(images.x.shape[1:]),
+        "seed": campaign.seed,
+        "seeds": len(images),
+        "budget": {name: value for name, value in asdict(budget).items() if value is not None},
+        "device": str(subject.device),
+        "threads": torch.get_num_threads(),
+        "bitwise": health.bitwise and strict_arithmetic(),
+        "deterministic": budget.time is None,
+        "hashes": {
+            "subject": subject.hash,
+            "peers": [peer.hash for peer in campaign.peers],
+            "generator": card["weights"] if card else None,
+            "guides": {},
+            "data": images.hash,
+        },
+        "generator": card,
+        "places": method.details.get("places"),
+        "accuracy": {"value": health.accuracy, "images": health.images},
+        "totals": {"queries": 0, "gradients": 0, "peer_queries": 0},
+        "notes": list(health.notes),
+        "citations": [method.details["cite"]] if "cite" in method.details else [],
+        **about,
+    }
+
+
+def strict_arithmetic() -> bool:
+    """Whether the CPU library was told, before it computed anything, to give the same bits in every batch."""
+    return os.environ.get("MKL_CBWR", "").endswith("STRICT")
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("torch", "numpy", "pyarrow")},
+    }
+
+
+# --- Which seeds a run starts from: asked of the subject once, then read from the run folder.
+
+UNUSABLE = ("skipped: misclassified", "skipped: non-finite")
+
+
+def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
+    """The table of seeds at the beginning of a run: only rightly classified ones wait to be searched from."""
+    probabilities = logits.softmax(1)
+    zeros = [0] * len(images)
+    columns = {
+        "id": list(images.id),
+        "label": images.y.tolist(),
+        "predicted": probabilities.argmax(1).tolist(),
+        "confidence": probabilities.amax(1).tolist(),
+        "status": _status(images, logits),
+        **dict.fromkeys(("looked", "failing", "queries", "gradients", "peer_queries"), zeros),
+    }
+    return seeds_table(columns, images.x)
+
+
+def usable(rows: pa.Table) -> Int[Tensor, " u"]:
+    """The positions of the seeds that are searched from."""
+    waiting = [status not in UNUSABLE for status in rows["status"].to_pylist()]
+    return torch.tensor(waiting, dtype=torch.bool).nonzero().squeeze(1)
+
+
+def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Table, list[str]]:
+    """The seeds' names and states as they are stored; if they are damaged, the subject is asked again. Also notes."""
+    path = store.folder / "seeds.parquet"
+    try:
+        rows = read(path, SEEDS, ["id", "status"] if seeds_are_whole(store) else None)
+        if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
+            return rows, []
+    except Problem:
+        pass
+    place = set_aside(path)
+    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch))
+    store.write_seeds(rows)
+    why = f"was damaged and is set aside as {place.name}" if place else "was missing"
+    return rows, [f"seeds.parquet {why}; the subject was asked again"]
+
+
+def _status(images: Images, logits: Float[Tensor, "n k"]) -> list[Any]:
+    finite = logits.isfinite().all(1).tolist()
+    right = (logits.argmax(1) == images.y).tolist()
+    return [
+        "skipped: non-finite" if not good else "waiting" if hit else "skipped: misclassified"
+        for good, hit in zip(finite, right)
+    ]
+
+
+# --- A campaign from its first check to its last file: select seeds, search, count, and go on after a stop.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a run needs. `source` builds the campaign, also in another process; `config` re-creates the plan.
+
+    `workers` processes search side by side, or the `cluster` that is named. `metrics`: a file for a monitoring system.
+    """
+
+    source: Source
+    images: Images
+    budget: Budget = field(default_factory=Budget)
+    shard: int = 32
+    rounds: int = 8
+    workers: int = 1
+    cluster: str | None = None
+    metrics: Path | None = None
+    allow_low_accuracy: bool = False
+    config: str = ""
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+class Watcher:
+    """What a front end may do during a run; this one does nothing."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line: what is being checked, trained or skipped."""
+
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        """The folder exists and the search begins from so many seeds."""
+
+    def pulse(self, counts: Counts) -> None:
+        """Steps were made; the counts are those of the shards being searched."""
+
+    def shard(self, progress: Progress) -> None:
+        """Where the whole run stands: told once before the first shard (a resumed run has some), then after every one."""
+
+    def stopped(self) -> bool:
+        """Whether to stop after the current shard."""
+        return False
+
+
+def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
+    """Check the subject, select the seeds, run the campaign into a new folder `out`."""
+    watcher = watcher or Watcher()
+    refuse_used(out)
+    if plan.cluster is not None:
+        check_place(plan.cluster)
+    campaign = plan.source()
+    health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+    for note in health.notes:
+        watcher.say(note)
+    rows = seed_rows(plan.images, answers(campaign.subject, plan.images, campaign.batch))
+    _, budget = _tasks(plan, campaign, rows)
+    record = first_record(campaign, plan.images, budget, health, plan.about)
+    with locked(out):
+        store = Store.create(out, record, plan.config, rows)
+        return _go(plan, campaign, store, rows, record, watcher)
+
+
+def reopen(out: Path) -> Mended:
+    """Put the papers of a run folder right before they are read: its record, and in words what was damaged."""
+    Store.open(out)
+    with locked(out):
+        return mend_papers(out)
+
+
+def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
+    """Go on with the shards that `out` does not have yet. The model and the data must be the ones it began with.
+
+    What is damaged is said, set aside, and made again.
+    """
+    watcher, store = watcher or Watcher(), Store.open(out)
+    with locked(out):
+        record, notes = mend_papers(out)
+        campaign = plan.source()
+        _same_campaign(record, campaign, plan.images)
+        rows, more = stored_rows(store, campaign, plan.images)
+        guided = bool(campaign.method.guides or campaign.criteria)
+        damaged = mend_shards(store, lambda name: guided and name.endswith(".safetensors"))
+        for note in (*notes, *more, *map(_again, damaged)):
+            watcher.say(note)
+        return _go(plan, campaign, store, rows, record, watcher)
+
+
+def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -> None:
+    for what, now in {"subject": campaign.subject.hash, "data": images.hash}.items():
+        if record["hashes"][what] != now:
+            raise Problem(
+                f"the {what} is not the one this run began with (hash {now}, then {record['hashes'][what]}).",
+                "Findings of two different campaigns would be mixed.", fix="a new --out",
+            )  # fmt: skip
+
+
+def _go(
+    plan: Plan,
+    campaign: Campaign,
+    store: Store,
+    rows: pa.Table,
+    record: dict[str, Any],
+    watcher: Watcher,
+) -> Run:
+    todo, budget = _tasks(plan, campaign, rows)
+    with logged(store.folder):
+        watcher.begin(record, len(todo.rows))
+        while _round_trip(plan, campaign, store, todo, budget, record, watcher):
+            pass
+    run = Run(store.folder)
+    paint_paths(run, campaign, plan.images)
+    return run
+
+
+def _round_trip(
+    plan: Plan, campaign: Campaign, store: Store, todo: Tasks, budget: Budget, record: dict[str, Any], watcher: Watcher
+) -> bool:  # fmt: skip
+    """Search what is missing and close the books; whether shards turned out to be damaged then and are missing again."""
+    book, limit = Logbook(store, record, len(todo), watcher, plan.metrics), seconds(budget.time)
+    book.open()
+    try:
+        execute(
+            plan.source, todo, store, campaign=campaign, rounds=plan.rounds, workers=plan.workers, cluster=plan.cluster,
+            findings=budget.findings, deadline=None if limit is None else monotonic() + limit - book.before,
+            watch=book.shard, pulse=watcher.pulse, stopped=watcher.stopped,
+        )  # fmt: skip
+    except Exception:
+        diary.exception("the search ended early")
+        raise
+    finally:
+        damaged = book.close()
+        for number in damaged:
+            book.say(_again(number))
+    return bool(damaged) and not watcher.stopped()
+
+
+def _again(number: int) -> str:
+    return f"shard {number} was damaged; it is set aside and searched again"
+
+
+def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:
+    """The shards of the usable seeds, and the budget they share; what is wrong with either is said before any folder is made."""
+    chosen = usable(rows)
+    if not len(chosen):
+        raise Problem(
+            f"none of the {len(plan.images)} seeds is classified rightly, so there is nothing to search from.",
+            fix="more --seeds, another --split, or a better model", code=NO_SEEDS,
+        )  # fmt: skip
+    budget = overlay(plan.budget, campaign.method.budget)
+    seconds(budget.time)
+    return Tasks(plan.images, chosen, limits(budget, len(chosen)), plan.shard), budget

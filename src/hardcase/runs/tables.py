@@ -1,0 +1,254 @@
+"""The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as pictures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from hardcase import tensors
+from hardcase.errors import Problem
+from hardcase.tensors import from_bytes
+from hardcase.types import KINDS, Findings
+
+# --- The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as pictures.
+
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+FINDINGS: dict[str, pa.DataType] = {
+    "id": pa.string(),
+    "seed": pa.string(),
+    "kind": pa.string(),
+    "image": _IMAGE,
+    "expected": pa.int32(),
+    "predicted": pa.int32(),
+    "confidence": pa.float32(),
+    "score": pa.float32(),
+    "queries": pa.int64(),
+    "method": pa.string(),
+    "oracle": pa.string(),
+    "peer_predicted": pa.list_(pa.int32()),
+    "distance": pa.float32(),
+    "l2": pa.float32(),
+    "linf": pa.float32(),
+    "code": pa.list_(pa.float32()),
+}
+SPENT: dict[str, pa.DataType] = {
+    "id": pa.string(),
+    "status": pa.string(),
+    "looked": pa.int64(),
+    "failing": pa.int64(),
+    "queries": pa.int64(),
+    "gradients": pa.int64(),
+    "peer_queries": pa.int64(),
+}
+"""What a finished shard says of its seeds."""
+SEEDS: dict[str, pa.DataType] = {
+    "id": pa.string(),
+    "image": _IMAGE,
+    "label": pa.int32(),
+    "predicted": pa.int32(),
+    "confidence": pa.float32(),
+    **{name: kind for name, kind in SPENT.items() if name != "id"},
+}
+VERDICTS: dict[str, pa.DataType] = {
+    "id": pa.string(),
+    "valid": pa.bool_(),
+    "label_kept": pa.bool_(),
+}
+"""What a judge says at least."""
+PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
+"""Pictures on the way to some of the findings."""
+_GAPS = ("code", "valid", "label_kept")
+"""Columns in which nothing may stand."""
+_REPEATED = ["seed", "kind", "method", "oracle", "status"]
+"""Columns of few different values."""
+
+
+def findings_table(
+    findings: Findings,
+    seeds: UInt8[Tensor, "t c h w"],
+    ids: Sequence[str],
+    *,
+    method: str,
+    oracle: str,
+) -> pa.Table:
+    """Findings as a table. `seeds` and `ids` are the image and the name of the seed of each finding."""
+    images = tensors.encode_all(findings.x.cpu())
+    change = (from_bytes(findings.x.cpu()) - from_bytes(seeds)).flatten(1)
+    kinds = [KINDS[kind] for kind in findings.kind.tolist()]
+    columns: dict[str, Any] = {
+        "id": [_content_hash(name, kind, image) for name, kind, image in zip(ids, kinds, images)],
+        "seed": list(ids),
+        "kind": kinds,
+        "image": _pictures(images),
+        "method": [method] * len(images),
+        "oracle": [oracle] * len(images),
+        "peer_predicted": _lists(findings.peer_predicted),
+        "l2": change.norm(dim=1),
+        "linf": change.abs().amax(1) if len(change) else change.sum(1),
+        "code": _lists(findings.code) if findings.code.shape[1] else [None] * len(images),
+        **{
+            name: getattr(findings, name)
+            for name in ("expected", "predicted", "confidence", "score", "queries", "distance")
+        },
+    }
+    return table(columns, FINDINGS)
+
+
+def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) -> pa.Table:
+    """Seeds' rows as a table; `columns` lacks only the image."""
+    return table({**columns, "image": _pictures(tensors.encode_all(images))}, SEEDS)
+
+
+def spent_table(columns: Mapping[str, Any]) -> pa.Table:
+    """What became of the seeds of a shard; their images are in the run's own table."""
+    return table(columns, SPENT)
+
+
+def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Columns (lists, arrays or tensors) as a table with the description that shows its images as pictures."""
+    schema = _schema(tuple(types.items()))
+    return pa.Table.from_arrays(
+        [_array(columns[name], kind) for name, kind in types.items()], schema=schema
+    )
+
+
+@cache
+def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
+    features = {"info": {"features": {name: _feature(kind) for name, kind in types}}}
+    return pa.schema(list(types), metadata={"huggingface": json.dumps(features)})
+
+
+def to_parquet(rows: pa.Table) -> bytes:
+    """A table as one Parquet file. An empty one has no row group: readers stumble over a group of no rows."""
+    buffer = pa.BufferOutputStream()
+    names = rows.column_names
+    repeated = [name for name in _REPEATED if name in names]
+    with pq.ParquetWriter(
+        buffer, rows.schema, compression="snappy", write_page_checksum=True, write_statistics=False, use_dictionary=repeated
+    ) as writer:  # fmt: skip
+        if len(rows):
+            writer.write_table(rows)
+    return bytes(buffer.getvalue().to_pybytes())
+
+
+def read(
+    path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """A table with its checksums verified and its columns (those of `types`, or some of them) checked; a damaged one is
+    named."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return _checked(
+                file.read(columns, use_threads=False),
+                {name: types[name] for name in columns or types},
+            )
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise Problem(
+            f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
+            fix=f"hardcase resume {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it aside and redoes it",
+        ) from error
+
+
+def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """`rows`, if every column is there, of its type, without gaps where none may be, and made of valid text."""
+    for name, kind in types.items():
+        column = rows.column(name)
+        if column.type != kind or (column.null_count and name not in _GAPS):
+            raise ValueError(
+                f"column {name} holds {column.type} with {column.null_count} gaps instead of {kind}"
+            )
+    rows.validate(full=True)
+    return rows
+
+
+def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
+    """The table of all seeds with what finished shards say of theirs."""
+    where = pc.index_in(seeds["id"], value_set=spent["id"].combine_chunks())
+    for name in SPENT:
+        if name != "id":
+            place = seeds.column_names.index(name)
+            new = pc.coalesce(spent[name].take(where), seeds[name])
+            seeds = seeds.set_column(place, seeds.schema.field(name), new)
+    return seeds
+
+
+def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
+    """The counts of a shard: seeds, costs, findings by kind, and which labels were mistaken for which."""
+    kinds, seeds = findings["kind"].to_pylist(), findings["seed"].to_pylist()
+    pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))
+    return {
+        "seeds": len(spent),
+        **{name: sum(spent[name].to_pylist()) for name in ("queries", "gradients", "peer_queries")},
+        "failing": len({seed for seed, kind in zip(seeds, kinds) if kind == KINDS[0]}),
+        "findings": len(findings),
+        "kinds": dict(Counter(kinds)),
+        "confusions": [[*pair, times] for pair, times in sorted(pairs.items())],
+    }
+
+
+def read_images(column: pa.ChunkedArray) -> UInt8[Tensor, "n c h w"]:
+    """The pictures of an image column as one tensor."""
+    pictures = [tensors.decode(item["bytes"].as_py()) for item in column]
+    if len({picture.shape for picture in pictures}) > 1:
+        raise Problem("the stored images have different sizes; they are damaged.")
+    return torch.stack(pictures) if pictures else torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
+
+
+def _content_hash(seed: str, kind: str, image: bytes) -> str:
+    """`tensors.digest` of the three, in one go: it is taken of every finding."""
+    return sha256(b"".join((seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0"))).hexdigest()[
+        :16
+    ]
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    return pa.array(values.cpu().numpy() if isinstance(values, Tensor) else values, kind)
+
+
+def _pictures(images: Sequence[bytes]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(
+        [pa.array(images, pa.binary()), pa.nulls(len(images), pa.string())], fields=list(_IMAGE)
+    )
+
+
+def _lists(rows: Tensor) -> pa.ListArray:
+    """A row of numbers per row."""
+    count, width = rows.shape
+    whole = not rows.is_floating_point()
+    values = pa.array(
+        rows.detach()
+        .cpu()
+        .reshape(-1)
+        .numpy()
+        .astype(np.int32 if whole else np.float32, copy=False)
+    )
+    offsets = pa.array(
+        np.arange(0, (count + 1) * width, width, dtype=np.int32)
+        if width
+        else np.zeros(count + 1, np.int32)
+    )
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+def _feature(kind: pa.DataType) -> dict[str, Any]:
+    """How the `datasets` library is told of a column, so that it shows pictures."""
+    if kind == _IMAGE:
+        return {"_type": "Image"}
+    if pa.types.is_list(kind):
+        return {"_type": "List", "feature": _feature(kind.value_type)}
+    return {"_type": "Value", "dtype": {"float": "float32"}.get(str(kind), str(kind))}

@@ -1,0 +1,487 @@
+"""Searches for the decision boundary: by bisection, from near partners, by random walks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.searches.interpolation import Partners
+from hardcase.tensors import chunks, flat, per_row
+from hardcase.types import Look, Seeds, State
+
+# --- The smallest share of near partners that reaches each other class, then what of the change can be taken back.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """First, for each other class, the `rounds` nearest partners in turn: for each the interval of shares is halved
+    `halvings` times toward the smallest that makes the subject say that class. Then, for the nearest code that did, places of
+    the grid return to the seed's own code wherever the subject still says that class: the most changed places first, in
+    blocks of each of the sizes `blocks`. A class that was never reached costs nothing more, and so does a place at rest.
+    """
+
+    partners: Partners
+    rounds: int = 3
+    halvings: int = 7
+    blocks: tuple[int, ...] = (8, 1)
+
+    def questions(self, shape: Sequence[int]) -> int:
+        """The most that one class of one seed can cost, for codes of this shape."""
+        return self._sharing + len(self._plan(_places(shape)))
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        near = nearest(self.partners, seeds, self.rounds)  # n k rounds
+        n, k = near.shape[:2]
+        blank = torch.zeros(n, k, device=seeds.z.device)
+        return {
+            "z": seeds.z.clone(), "near": near, "low": blank, "high": blank + 1,
+            "best": flat(seeds.z)[:, None].repeat(1, k, 1), "far": blank + torch.inf,
+            "rank": torch.zeros(n, k, _places(seeds.z.shape[1:]), dtype=torch.int64, device=seeds.z.device),
+            "turn": torch.zeros(1, dtype=torch.int64),
+        }  # fmt: skip
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        rows, turn = look.live.nonzero().squeeze(1), int(state["turn"])
+        plan = self._plan(state["rank"].shape[2])
+        sharing = turn < self._sharing
+        state = (
+            self._share(state, look, rows)
+            if sharing
+            else self._return(state, look, rows, *plan[turn - self._sharing])
+        )
+        if turn + 1 >= self._sharing + len(plan):
+            look.retire(rows)
+        return {**state, "turn": state["turn"] + 1}
+
+    @property
+    def _sharing(self) -> int:
+        return self.rounds * (self.halvings + 1)
+
+    def _plan(self, places: int) -> list[tuple[int, int]]:
+        """Size and start of every block of places to try, in order."""
+        return [(size, size * i) for size in self.blocks for i in range(ceil(places / size))]
+
+    def _share(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+        number, half = divmod(int(state["turn"]), self.halvings + 1)
+        partner = state["near"][rows, :, number]
+        row, goal = (partner >= 0).nonzero(as_tuple=True)
+        own = rows[row]
+        fresh = half == 0
+        low = torch.zeros_like(own, dtype=state["low"].dtype) if fresh else state["low"][own, goal]
+        high = torch.ones_like(low) if fresh else state["high"][own, goal]
+        share = high if fresh else (low + high) / 2
+        base = state["z"][own]
+        code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
+        feedback = look(code, own)
+        hit = feedback.failed & (feedback.predicted == goal)
+        state = _remember(state, own, goal, code, hit)
+        return {
+            **state,
+            "low": state["low"].index_put((own, goal), torch.where(hit, low, share)),
+            "high": state["high"].index_put((own, goal), torch.where(hit, share, high)),
+        }
+
+    def _return(
+        self, state: State, look: Look, rows: Int[Tensor, " r"], size: int, start: int
+    ) -> State:
+        n, k, places = state["rank"].shape
+        base, best = state["z"].reshape(n, 1, -1, places), state["best"].reshape(n, k, -1, places)
+        if start == 0:
+            rank = (best - base).square().sum(2).argsort(dim=2, descending=True, stable=True)
+            state = {**state, "rank": rank}
+        block = torch.zeros(len(rows), k, places, dtype=torch.bool, device=rows.device)
+        block.scatter_(2, state["rank"][rows][..., start : start + size], True)
+        trial = torch.where(block[:, :, None], base[rows], best[rows])  # r k c places
+        moved = (trial != best[rows]).flatten(2).any(2) & state["far"][rows].isfinite()
+        row, goal = moved.nonzero(as_tuple=True)
+        if not len(row):
+            return state
+        own, code = rows[row], trial[row, goal].reshape(-1, *state["z"].shape[1:])
+        feedback = look(code, own)
+        return _remember(state, own, goal, code, feedback.failed & (feedback.predicted == goal))
+
+
+def _remember(state: State, own: Tensor, goal: Tensor, code: Tensor, hit: Tensor) -> State:
+    """Keep codes that reached their class from nearer than any before."""
+    distance = flat(code - state["z"][own]).square().sum(1).sqrt()
+    nearer = hit & (distance < state["far"][own, goal])
+    at = (own[nearer], goal[nearer])
+    best, far = (
+        state["best"].index_put(at, flat(code)[nearer]),
+        state["far"].index_put(at, distance[nearer]),
+    )
+    return {**state, "best": best, "far": far}
+
+
+def _places(shape: Sequence[int]) -> int:
+    """Places of a grid of codes (channels first), or the numbers of a flat code."""
+    return prod(shape[1:]) if len(shape) > 1 else shape[0]
+
+
+def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
+    """For each seed and class, the `count` nearest partners of that class (-1: none, and for the seed's own class)."""
+    label = partners.label.to(seeds.y.device)
+    near = torch.full((len(seeds), int(label.max()) + 1, count), -1, device=seeds.y.device)
+    for c in range(near.shape[1]):
+        rows = (label == c).nonzero().squeeze(1)
+        codes = flat(partners.take(rows))
+        ranked: Float[Tensor, "n r"] = (
+            torch.cdist(flat(seeds.z), codes) if len(rows) else flat(seeds.z)[:, :0]
+        )
+        best = rows[ranked.argsort(dim=1, stable=True)[:, :count]]
+        near[:, c, : best.shape[1]] = torch.where((seeds.y == c)[:, None], -1, best)
+    return near
+
+
+# --- Which way other classes lie: directions taken from codes of known label near a seed.
+
+
+@runtime_checkable
+class Codes(Protocol):
+    """Codes of labelled images; `take` copies the rows asked for, `mean` averages each line of rows without copying them."""
+
+    @property
+    def label(self) -> Tensor: ...
+
+    def take(self, rows: Tensor) -> Tensor: ...
+
+    def mean(self, rows: Tensor) -> Tensor: ...
+
+
+LIMIT = 10_000
+"""How many codes are looked at: the first, so a library should begin with every class."""
+
+
+class Directions(NamedTuple):
+    """For each seed and goal: the goal's class (-1: none), the step between the classes, the step to its nearest code."""
+
+    goal: Int[Tensor, "n c"]
+    step: Float[Tensor, "n c d"]
+    nearest: Float[Tensor, "n c d"]
+
+
+def directions(
+    codes: Codes, seeds: Seeds, *, classes: int, neighbours: int, toward: int | None = None
+) -> Directions:
+    """The `classes` nearest other classes of each seed (or `toward` alone), nearest first.
+
+    A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus that of the seed's own
+    class: what tells the classes apart around here, without what is peculiar to the seed or to one partner.
+    """
+    z, y = flat(seeds.z), seeds.y
+    label = codes.label[:LIMIT].to(y.device)
+    kinds = max(int(label.max()), int(y.max()) if len(y) else 0) + 1
+    rows, distance = _ranked(codes, label, z, neighbours, kinds)
+    others = distance.scatter(1, y[:, None], torch.inf)
+    if toward is not None:
+        others = torch.where(torch.arange(kinds, device=y.device) == toward, others, torch.inf)
+    goal = others.argsort(dim=1, stable=True)[:, :classes]  # n c
+    there = others.gather(1, goal).isfinite()[..., None]
+    own = torch.where(
+        _at(distance, y[:, None]).isfinite(), codes.mean(_at(rows, y[:, None]).squeeze(1)), z
+    )
+    step = torch.stack(
+        [codes.mean(_at(rows, column[:, None]).squeeze(1)) - own for column in goal.unbind(1)], 1
+    )
+    first = codes.take(_at(rows, goal)[..., 0]).flatten(2) - z[:, None]
+    return Directions(torch.where(there.squeeze(2), goal, -1), step * there, first * there)
+
+
+def span(codes: Codes, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """The least and greatest value of every coordinate over the codes and the seed's own."""
+    z, label = flat(seeds.z), codes.label[:LIMIT]
+    low, high = z.clone(), z.clone()
+    rows = torch.arange(len(label), device=z.device)
+    for part in chunks(len(label), 4096):
+        some = flat(codes.take(rows[part]))
+        low, high = torch.minimum(low, some.amin(0)), torch.maximum(high, some.amax(0))
+    return low, high
+
+
+def largest(step: Float[Tensor, "t d"], share: float) -> Float[Tensor, "t d"]:
+    """Only the largest coordinates: `share` of all, at least one."""
+    count = max(1, round(share * step.shape[1]))
+    least = step.abs().topk(count, dim=1).values[:, -1:]
+    return torch.where(step.abs() >= least, step, torch.zeros_like(step))
+
+
+def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[Tensor, "t d"]:
+    """`offset` with this L1 length (0 where it has none)."""
+    return offset * (length / offset.abs().sum(1).clamp_min(1e-12))[:, None].nan_to_num(0, 0, 0)
+
+
+def _ranked(
+    codes: Codes, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
+) -> tuple[Int[Tensor, "n k c"], Float[Tensor, "n k"]]:
+    """For each seed and class the rows of the nearest `count` codes (the last repeated if there are fewer), and how near."""
+    rows = torch.zeros(len(z), kinds, count, dtype=torch.int64, device=z.device)
+    distance = torch.full((len(z), kinds), torch.inf, device=z.device)
+    for c in sorted(set(label.tolist())):
+        members = (label == c).nonzero().squeeze(1)
+        apart = torch.cdist(z, flat(codes.take(members)))
+        near, order = apart.topk(min(count, len(members)), dim=1, largest=False)
+        distance[:, c] = near[:, 0]
+        rows[:, c] = members[
+            order[:, torch.arange(count, device=z.device).clamp_max(order.shape[1] - 1)]
+        ]
+    return rows, distance
+
+
+def _at(values: Tensor, column: Int[Tensor, "n c"]) -> Tensor:
+    """The entries of `values` (n, k, ...) at one or several columns of each row."""
+    return values[torch.arange(len(column), device=column.device)[:, None], column]
+
+
+# --- The shortest way into another class that few questions can find: race, shorten, close in.
+
+WIDE = 4.0
+"""How far a coordinate may go where no codes say how far they go: standard deviations of the prior."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Walks from every seed toward near other classes along few coordinates; asks only whether a candidate fails.
+
+    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are tried in turn, `reach`
+    times as long at first, then just inside the shortest failing length; one that fails there is halved `halvings` times.
+    The first of `cuts` is the share of coordinates that is kept; where all goals are missed the next one is tried, and in
+    the end the nearest codes themselves. *Shorten*: `shorten` times a tenth of the coordinates goes back to the seed's
+    and the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: `closing` halvings along the
+    ray from the seed, so that the last failing candidate lies on the boundary. Lengths are L1. No coordinate leaves the
+    range of `codes`; without `codes`, steps are drawn from the prior.
+
+    With `apart` every class is a race of its own, won by reaching that class; with `toward` there is only that class.
+    A race is a track in the state, which names its seed by `row`.
+    """
+
+    codes: Codes | None = None
+    classes: int = 4
+    neighbours: int = 50
+    cuts: tuple[float, ...] = (0.05, 0.25)
+    reach: float = 1.5
+    halvings: int = 5
+    shorten: int = 40
+    closing: int = 10
+    apart: bool = False
+    toward: int | None = None
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        z = flat(seeds.z)
+        ways, (low, high) = self._ways(seeds, rng)
+        n, c = ways.goal.shape
+        tracks, lanes = (n * c, 1) if self.apart else (n, c)
+        blank, codes = z.new_zeros(tracks), z.new_zeros(tracks, z.shape[1])
+        row = torch.arange(n, device=z.device).repeat_interleave(tracks // max(n, 1))
+        return {
+            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64), "row": row,
+            "seed": z[row].clone(), "low": low[row].clone(), "high": high[row].clone(),
+            "goal": ways.goal.reshape(tracks, lanes).clone(), "step": ways.step.reshape(tracks, lanes, -1).clone(),
+            "nearest": ways.nearest.reshape(tracks, lanes, -1).clone(),
+            "far": codes, "near": blank, "end": blank + 1, "open": blank > 0,
+            "best": codes.clone(), "length": blank + torch.inf, "stride": blank + 0.1,
+            "turn": torch.zeros(1, dtype=torch.int64),
+        }  # fmt: skip
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        turn, lanes = int(state["turn"]), state["goal"].shape[1]
+        race = (len(self.cuts) + 1) * lanes * (1 + self.halvings)
+        if turn < race:
+            lane, halving = divmod(turn, 1 + self.halvings)
+            state = self._halve(state, look) if halving else self._probe(state, look, lane)
+        elif turn < race + self.shorten:
+            state = self._shorten(state, look, rng)
+        elif turn == race + self.shorten:
+            state = self._close(state, look)
+        else:
+            state = self._halve(state, look)
+        if turn + 1 >= race + self.shorten + self.closing:
+            look.retire(look.live.nonzero().squeeze(1))
+        return {**state, "turn": state["turn"] + 1}
+
+    def _ways(self, seeds: Seeds, rng: torch.Generator) -> tuple[Directions, tuple[Tensor, Tensor]]:
+        """Directions to walk in, and the least and greatest value of each coordinate."""
+        if self.codes is not None:
+            ways = directions(
+                self.codes,
+                seeds,
+                classes=self.classes,
+                neighbours=self.neighbours,
+                toward=self.toward,
+            )
+            return ways, span(self.codes, seeds)
+        z = flat(seeds.z)
+        drawn = (
+            torch.randn(len(z), self.classes, z.shape[1], generator=rng, device=z.device)
+            - z[:, None]
+        )
+        goal = torch.zeros(drawn.shape[:2], dtype=torch.int64, device=z.device)
+        return Directions(goal, drawn, drawn), (z.clamp_max(-WIDE), z.clamp_min(WIDE))
+
+    def _probe(self, state: State, look: Look, lane: int) -> State:
+        """Try one direction; where it fails, its interval of shares is open for halving."""
+        cut, place = divmod(lane, state["goal"].shape[1])
+        there = (state["goal"][:, place] >= 0) & (state["length"].isinf() if cut else True)
+        tracks = there.nonzero().squeeze(1)
+        if cut == len(self.cuts):
+            offset = state["nearest"][tracks, place]
+        else:
+            step, shortest = state["step"][tracks, place], state["length"][tracks]
+            longest = self.reach * step.abs().sum(1)
+            offset = scaled(largest(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
+        state, hit = self._try(state, look, tracks, offset)
+        return self._opened(state, hit)
+
+    def _opened(self, state: State, hit: Bool[Tensor, " t"]) -> State:
+        """Where a candidate failed, halve between it and the seed."""
+        fresh = torch.zeros_like(state["near"])
+        return {**state, "open": hit, "far": state["best"].clone(), "near": fresh, "end": fresh + 1}
+
+    def _halve(self, state: State, look: Look) -> State:
+        return self._ask_share(state, look, (state["near"] + state["end"]) / 2)
+
+    def _close(self, state: State, look: Look) -> State:
+        """The boundary lies just inside the best candidate: ask there first, then halve."""
+        return self._ask_share(
+            self._opened(state, state["length"].isfinite()), look, 0.95 + 0 * state["end"]
+        )
+
+    def _ask_share(self, state: State, look: Look, share: Float[Tensor, " t"]) -> State:
+        tracks = state["open"].nonzero().squeeze(1)
+        state, hit = self._try(state, look, tracks, share[tracks, None] * state["far"][tracks])
+        near = torch.where(state["open"] & ~hit, share, state["near"])
+        return {**state, "near": near, "end": torch.where(hit, share, state["end"])}
+
+    def _shorten(self, state: State, look: Look, rng: torch.Generator) -> State:
+        """Leave some coordinates out, let the others grow to a little less than the length so far."""
+        kept = torch.rand(state["best"].shape, generator=rng, device=rng.device) > 0.1
+        offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
+        tracks = state["length"].isfinite().nonzero().squeeze(1)
+        state, hit = self._try(state, look, tracks, offset[tracks])
+        return {
+            **state,
+            "stride": (state["stride"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2),
+        }
+
+    def _try(
+        self, state: State, look: Look, tracks: Int[Tensor, " a"], offset: Float[Tensor, "a d"]
+    ) -> tuple[State, Bool[Tensor, " t"]]:
+        """Look at one candidate of each of these tracks; those that fail and are shorter become the best of theirs."""
+        alive = look.live[state["row"][tracks]]
+        if not bool(alive.all()):
+            tracks, offset = tracks[alive], offset[alive]
+        seed, low, high, row = (
+            state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row")
+        )
+        z = torch.minimum(torch.maximum(seed + offset, low), high)
+        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
+        moved = flat(feedback.z) - seed
+        failed = (
+            feedback.failed & (feedback.predicted == state["goal"][tracks, 0])
+            if self.apart
+            else feedback.failed
+        )
+        shorter = failed & (moved.abs().sum(1) < state["length"][tracks])
+        won = tracks[shorter]
+        best = state["best"].index_copy(0, won, moved[shorter])
+        length = state["length"].index_copy(0, won, moved[shorter].abs().sum(1))
+        hit = torch.zeros_like(state["open"]).index_fill(0, won, True)
+        return {**state, "best": best, "length": length}, hit
+
+
+# --- Ways out of a class: random walks from every seed, halved to where they leave it, and what they enter there.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exits:
+    """`walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of those that fail there.
+
+    A walk goes along the difference of two random codes, `reach` times as long as codes vary; without `codes` along the
+    prior. With `classes`, walks take turns toward that many near classes, along more or fewer (`cuts`) of the step's
+    largest coordinates, of which each walk leaves out others; every fourth goes anywhere. With `answers` a walk has left
+    where the subject leaves the seed's label, whatever the oracle says. The state ends with the class that each walk enters
+    where it leaves the seed's (-1: it never left) and the share of the walk at which it does; `row` names the seed.
+    """
+
+    codes: Codes | None = None
+    walks: int = 10
+    halvings: int = 6
+    reach: float = 4.0
+    classes: int = 0
+    cuts: tuple[float, ...] = (0.1, 0.3, 1.0)
+    answers: bool = False
+
+    def init(self, seeds: Seeds, rng: torch.Generator) -> State:
+        z = flat(seeds.z)
+        row = torch.arange(len(z), device=z.device).repeat_interleave(self.walks)
+        blank = z.new_zeros(len(row))
+        return {
+            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64), "row": row,
+            "seed": z.clone(), "label": seeds.y.clone(), "near": blank, "end": blank + 1,
+            "far": self._toward(seeds, rng) if self.classes and self.codes else self._far(z, len(row), rng),
+            "entered": torch.full_like(row, -1), "turn": torch.zeros(1, dtype=torch.int64),
+        }  # fmt: skip
+
+    def step(self, state: State, look: Look, rng: torch.Generator) -> State:
+        turn = int(state["turn"])
+        share = state["end"] if turn == 0 else (state["near"] + state["end"]) / 2
+        open_ = look.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
+        walks = open_.nonzero().squeeze(1)
+        row = state["row"][walks]
+        z = state["seed"][row] + share[walks, None] * state["far"][walks]
+        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
+        out = feedback.predicted != state["label"][row] if self.answers else feedback.failed
+        out = out & feedback.looked
+        left, stayed = walks[out], walks[~out & feedback.looked]
+        if turn >= self.halvings:
+            look.retire(look.live.nonzero().squeeze(1))
+        return {
+            **state,
+            "entered": state["entered"].index_copy(0, left, feedback.predicted[out]),
+            "end": state["end"].index_copy(0, left, share[left]),
+            "near": state["near"].index_copy(0, stayed, share[stayed]),
+            "turn": state["turn"] + 1,
+        }
+
+    def _far(self, z: Tensor, count: int, rng: torch.Generator) -> Tensor:
+        if self.codes is None:
+            return self.reach * torch.randn(count, z.shape[1], generator=rng, device=z.device)
+        known = min(LIMIT, len(self.codes.label))
+        rows = torch.randint(known, (2, count), generator=rng, device=z.device)
+        one, two = (flat(self.codes.take(some)) for some in rows)
+        return self.reach / 2**0.5 * (one - two)
+
+    def _toward(self, seeds: Seeds, rng: torch.Generator) -> Tensor:
+        assert self.codes is not None
+        ways, (low, high) = (
+            directions(self.codes, seeds, classes=self.classes, neighbours=50),
+            span(self.codes, seeds),
+        )
+        lane = torch.arange(self.walks, device=seeds.y.device) % ways.step.shape[1]
+        step = ways.step[:, lane].flatten(0, 1)
+        turn = (
+            torch.arange(len(step), device=step.device)
+            % self.walks
+            // ways.step.shape[1]
+            % len(self.cuts)
+        )[:, None]
+        cut = sum(largest(step, share) * (turn == i) for i, share in enumerate(self.cuts))
+        some = torch.rand(step.shape, generator=rng, device=rng.device) < 0.7
+        seed, low, high = (
+            value.repeat_interleave(self.walks, 0) for value in (flat(seeds.z), low, high)
+        )
+        far = seed + scaled(cut * some, step.abs().sum(1) * self.reach)
+        far = torch.minimum(torch.maximum(far, low), high) - seed
+        stray = torch.arange(len(far), device=far.device) % 4 == 3
+        return torch.where(stray[:, None], self._far(flat(seeds.z), len(far), rng), far)
+
+
+def lengths(state: State) -> Tensor:
+    """The L1 length at which each walk leaves; infinite where it never does."""
+    far = state["far"].abs().sum(1)
+    return torch.where(state["entered"] >= 0, state["end"] * far, torch.inf)

@@ -1,0 +1,240 @@
+"""Coverage of any image set, and of what a campaign reached inside the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from hardcase.criteria.catalogue import Spec, names, parse, parse_list
+from hardcase.criteria.criterion import Measure, Tally, build_criteria, requirements
+from hardcase.criteria.frame import Frame
+from hardcase.criteria.network import Anatomy, Layered, join_taps, survey
+from hardcase.criteria.profile import Needs, Profile, fit_profile
+from hardcase.errors import Problem
+from hardcase.runs.folder import locked
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images, Model, Tap
+
+# --- Measure an image set with any number of criteria in one pass over it.
+
+Record = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+KEPT = 2**26
+"""Activations (numbers) that a batch may keep."""
+
+
+def coverage(
+    subject: Model,
+    images: Images,
+    criteria: str | Sequence[str | Spec],
+    *,
+    profile: Profile | Images | None = None,
+    convention: str = "default",
+    seeds: Images | None = None,
+    batch: int = 0,
+    progress: Progress | None = None,
+) -> list[Record]:
+    """What each criterion says about `images`: value, covered of total, convention, profile, seconds beside the forward pass.
+
+    `profile` is a saved one, or the training images to make one from. `seeds` are the images that `images` were made
+    from, row by row, for criteria that compare the two. ``batch=0`` chooses the batch by the activations kept.
+    """
+    if not len(images):
+        raise Problem("there are no images to measure.", fix="another --data or --split")
+    specs = specs_of(criteria)
+    anatomy = anatomy_of(subject, images)
+    if isinstance(profile, Images):
+        profile = profile_for(subject, profile, specs, convention=convention, anatomy=anatomy)
+    known = profile.check(subject.hash) if profile is not None else None
+    named = zip(specs, names(specs), strict=True)
+    measures = [
+        build_criteria(spec, anatomy, known, convention=convention, name=name)
+        for spec, name in named
+    ]
+    seconds = observe(subject, images, measures, seeds=seeds, batch=batch, progress=progress)
+    return [
+        _record(m, spec, known, spent)
+        for m, spec, spent in zip(measures, specs, seconds, strict=True)
+    ]
+
+
+def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
+    if isinstance(criteria, str):
+        return parse_list(criteria)
+    return [parse(one) if isinstance(one, str) else one for one in criteria]
+
+
+def anatomy_of(subject: Model, images: Images) -> Anatomy:
+    if not isinstance(subject, Layered):
+        raise Problem(
+            f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
+            fix="a torch model",
+        )
+    return survey(subject, from_bytes(images.x[:1]).to(getattr(subject, "device", "cpu")))
+
+
+def profile_for(
+    subject: Model,
+    training: Images,
+    criteria: str | Sequence[str | Spec],
+    *,
+    convention: str = "default",
+    anatomy: Anatomy | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """A profile of training data that holds what these criteria need; an empty one if they need none."""
+    anatomy = anatomy or anatomy_of(subject, training)
+    needs = requirements(specs_of(criteria), anatomy, convention=convention)
+    if needs == Needs():
+        return Profile(subject.hash, training.hash, f"{training.name}/{training.split}", 0)
+    taps = join_taps(selection.taps for selection in (*needs.ranges, *needs.traces))
+    return fit_profile(
+        subject, training, needs, batch=batch_for(subject, training, taps), progress=progress
+    )
+
+
+def observe(
+    subject: Model,
+    images: Images,
+    measures: Sequence[Measure],
+    *,
+    seeds: Images | None = None,
+    batch: int = 0,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Show all images to all criteria in one pass; returns the seconds that each took beside the forward pass."""
+    taps = join_taps(m.taps for m in measures)
+    batch, seconds = batch or batch_for(subject, images, taps), [0.0] * len(measures)
+    for start, shown, are_seeds in _passes(images, seeds):
+        for part in chunks(len(shown), batch):
+            frame = _look(subject, shown, part, taps, are_seeds)
+            for i, m in enumerate(measures):
+                began = time.perf_counter()
+                m.observe(frame)
+                seconds[i] += time.perf_counter() - began
+            if progress:
+                progress(start + part.stop, len(images) + start)
+    return seconds
+
+
+def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, bool]]:
+    if seeds is None:
+        return [(0, images, False)]
+    if len(seeds) != len(images):
+        raise Problem(
+            f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it was made from."
+        )
+    return [(0, seeds, True), (len(seeds), images, False)]
+
+
+def _look(
+    subject: Model, images: Images, part: slice, taps: dict[str, Tap], are_seeds: bool
+) -> Frame:
+    device = getattr(subject, "device", torch.device("cpu"))
+    with torch.no_grad():
+        answer = subject(from_bytes(images.x[part].to(device)), taps)
+    ids = torch.arange(part.start, part.stop)
+    flags = torch.full((len(ids),), are_seeds)
+    return Frame(
+        answer.activations,
+        answer.logits,
+        labels=images.y[part].to(device),
+        ids=ids,
+        are_seeds=flags,
+    )
+
+
+def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
+    """Rows at a time: 256, or fewer where many activations are kept; a multiple of 16."""
+    frame = _look(subject, images, slice(0, 1), taps, False)
+    kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in frame.activations.values())
+    return max(16, min(256, KEPT // max(1, kept) // 16 * 16))
+
+
+def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: float) -> Record:
+    began = time.perf_counter()
+    tally = measure.tally()
+    seconds += time.perf_counter() - began
+    record = {
+        "criterion": str(spec),
+        "value": tally.value,
+        "covered": tally.covered,
+        "total": tally.total,
+    }
+    used = _profile(profile) if profile is not None and measure.profiled else None
+    record |= {"convention": measure.convention, "profile": used, "seconds": seconds}
+    return {**record, "detail": dict(tally.detail)} if tally.detail else record
+
+
+def _profile(profile: Profile) -> str:
+    return f"{profile.name}, {profile.count} images, data {profile.data}, model {profile.model}"
+
+
+# --- What a campaign reached inside the network: coverage of its seeds alone, and together with the tests that were found.
+
+
+def reach(
+    run: Run,
+    subject: Model,
+    criteria: str | Sequence[str | Spec],
+    *,
+    training: Images,
+    convention: str = "default",
+) -> Run:
+    """Measure the seeds that were attempted, then the tests beside them; the run keeps both numbers for its report."""
+    attempted = run.seeds.filter(pc.greater(run.seeds["looked"], 0))
+    seeds, tests = _images(run, attempted, "label"), _images(run, run.findings, "expected")
+    specs, anatomy = specs_of(criteria), anatomy_of(subject, training)
+    profile = profile_for(subject, training, specs, convention=convention, anatomy=anatomy)
+    named = zip(specs, names(specs), strict=True)
+    measures = [
+        build_criteria(spec, anatomy, profile, convention=convention, name=name)
+        for spec, name in named
+    ]
+    before = _tallies(subject, seeds, measures)
+    after = _tallies(subject, tests, measures)
+    parts = zip(specs, measures, before, after, strict=True)
+    rows = [
+        _row(str(spec), measure.convention, first, then) for spec, measure, first, then in parts
+    ]
+    with locked(run.folder):
+        run.store.write_record({**run.store.record(), "coverage": rows})
+    return Run(run.folder)
+
+
+def _tallies(subject: Model, images: Images, measures: Sequence[Measure]) -> list[Tally]:
+    """What the criteria say once these images, too, were shown to them."""
+    if len(images):
+        observe(subject, images, measures)
+    return [measure.tally() for measure in measures]
+
+
+def _row(criterion: str, convention: dict[str, Any], before: Tally, after: Tally) -> dict[str, Any]:
+    return {
+        "criterion": criterion,
+        "before": before.value,
+        "after": after.value,
+        "covered_before": before.covered,
+        "covered_after": after.covered,
+        "total": after.total,
+        "convention": convention,
+    }
+
+
+def _images(run: Run, table: pa.Table, label: str) -> Images:
+    y = torch.tensor(table[label].to_pylist(), dtype=torch.int64)
+    return Images(
+        read_images(table["image"]),
+        y,
+        tuple(table["id"].to_pylist()),
+        run.classes,
+        name=run.record["data"],
+    )

@@ -1,0 +1,301 @@
+"""Does training with found tests help? Always beside controls of the same size, on images nobody trained on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hardcase import tensors
+from hardcase.config import parse, read
+from hardcase.context import device, subject
+from hardcase.data.sources import load
+from hardcase.errors import Problem
+from hardcase.experiments.argus_measured import measured
+from hardcase.experiments.argus_paper import RETRAINED
+from hardcase.experiments.argus_world import interval, networks, painter
+from hardcase.experiments.bench import Bench, Cell, Outcome, Table
+from hardcase.experiments.searching import usable
+from hardcase.methods.argus import argus, argus_adaptive
+from hardcase.models.load import network
+from hardcase.models.subject import Subject
+from hardcase.randomness import stream
+from hardcase.runs.results import Run
+from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.training.loop import AUGMENTS, classify, fit, predict
+from hardcase.training.recipe import TrainingRecipe
+from hardcase.types import KINDS, Findings, Images
+
+# --- Does training with found tests help? Always beside controls of the same size, repeated, on images nobody trained on.
+#
+# ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has more real data than what it
+# is compared with, and is scored on another, smaller test set. Here every arm adds the same number of images, all made from
+# what is known in training, and all arms are scored on the same held-out images.
+
+GENTLE = TrainingRecipe(epochs=5, batch=64, lr=3e-4)
+BEFORE, FOUND, AUGMENTED, MORE = (
+    "before",
+    "with found tests",
+    "with augmented images",
+    "with images again",
+)
+NOTES = (
+    "every arm starts from the same network and trains on the training images and as many added images: found tests under "
+    "their seeds' labels, shifted training images, or training images once more",
+    "images that found tests came from are in no held-out set; 95 % intervals by bootstrap over the repeats",
+    'ARGUS\'s "Random" control adds real test images and is scored on fewer: it has more data, not a fair share of it',
+)
+
+
+class _Tunable(nn.Module):
+    """A copy of a subject that can learn; it stays in evaluation mode, so running statistics do not move."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.subject = copy.deepcopy(subject)
+        for weight in self.subject.parameters():
+            weight.requires_grad_(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.subject(x).logits
+        return logits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retraining:
+    """How an arm is trained, how often, and on how many added images at most."""
+
+    recipe: TrainingRecipe = GENTLE
+    repeats: int = 5
+    most: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.repeats < 2 or self.most < 1:
+            raise Problem(
+                f"{self.repeats} repeats with {self.most} images give no interval.",
+                fix="5 repeats or more",
+            )
+
+
+def compare(
+    subject: Subject, train: Images, found: Images, held_out: Mapping[str, Images], how: Retraining
+) -> dict[str, dict[str, Tensor]]:
+    """Accuracy (one value a repeat) of every arm on every held-out set."""
+    before = {
+        name: accuracy(_Tunable(subject), images).repeat(how.repeats)
+        for name, images in held_out.items()
+    }
+    arms: dict[str, list[dict[str, Tensor]]] = {FOUND: [], AUGMENTED: [], MORE: []}
+    for number in range(how.repeats):
+        seed = how.seed + number
+        added = found.sample(count=min(how.most, len(found)), seed=seed)
+        again = train.sample(count=len(added), seed=seed)
+        shifted = replace(again, x=_shifted(again.x, seed))
+        for arm, more in ((FOUND, added), (AUGMENTED, shifted), (MORE, again)):
+            net = tuned(subject, joined(train, more), how.recipe, seed=seed)
+            arms[arm].append({name: accuracy(net, images) for name, images in held_out.items()})
+    gathered = {
+        arm: {name: torch.cat([row[name] for row in rows]) for name in held_out}
+        for arm, rows in arms.items()
+    }
+    return {BEFORE: before, **gathered}
+
+
+def tuned(subject: Subject, images: Images, recipe: TrainingRecipe, *, seed: int) -> nn.Module:
+    """A copy of `subject`, trained further."""
+    net = _Tunable(subject)
+    fit(
+        net,
+        images,
+        classify(len(images.classes)),
+        recipe,
+        seed=seed,
+        name=subject.name,
+        device=subject.device,
+    )
+    return net
+
+
+def accuracy(net: _Tunable | nn.Module, images: Images) -> Tensor:
+    """The share of `images` that `net` gets right, as a tensor of one number."""
+    device = next(net.parameters()).device
+    return (predict(net, images, device=device) == images.y).double().mean()[None]
+
+
+def joined(one: Images, two: Images) -> Images:
+    names = (*one.id, *(f"added/{name}" for name in two.id))
+    return replace(
+        one, x=torch.cat([one.x, two.x]), y=torch.cat([one.y, two.y]), id=names, context={}
+    )
+
+
+def tabulated(
+    title: str, results: Mapping[str, Mapping[str, Tensor]], notes: Sequence[str] = ()
+) -> Table:
+    sets = list(results[BEFORE])
+    rows: list[list[Cell]] = []
+    for arm, values in results.items():
+        cells = [interval(100 * values[name]) for name in sets]
+        spread = arm != BEFORE
+        rows.append(
+            [
+                arm,
+                *(
+                    f"{c.value:.2f} [{c.low:.2f}, {c.high:.2f}]" if spread else f"{c.value:.2f}"
+                    for c in cells
+                ),
+            ]
+        )
+    return Table(title, ["", *(f"{name}, %" for name in sets)], rows, [*notes, *NOTES])
+
+
+def as_images(findings: Findings, like: Images) -> Images:
+    """Found label failures under their seeds' labels."""
+    rows = (findings.kind == KINDS.index("label")).nonzero().squeeze(1)
+    names = tuple(f"found/{i:06d}" for i in range(len(rows)))
+    return Images(
+        findings.x[rows], findings.expected[rows], names, like.classes, name=f"found on {like.name}"
+    )
+
+
+def table2(bench: Bench) -> Outcome:
+    """ARGUS's Table 2: tests made from training images, then accuracy on the whole test set and on tests of other shares."""
+    named = [str(bench.options["model"])] if "model" in bench.options else []
+    train, test, subjects, notes = networks(bench, named, most=1)
+    ((model, subject),) = subjects.items()
+    own = painter(bench, train, test, subject)
+    seeds = usable(subject, train).sample(
+        count=int(bench.options.get("originals", 300 if bench.full else 60)), seed=bench.seed
+    )
+    found: dict[str, Images] = {}
+    for mix in map(float, bench.options.get("mixes", [0.1, 0.2, 0.3, 0.4, 0.5])):
+        bench.say(f"mix {mix}")
+        method = argus(
+            space=own.space, partners=own.codes, mix=mix, queries=3000 if bench.full else 300
+        )
+        found[f"ARGUS {mix}"] = as_images(measured(subject, method, [seeds]).findings, train)
+    method = argus_adaptive(space=own.space, partners=own.codes)
+    found["argus-adaptive"] = as_images(measured(subject, method, [seeds]).findings, train)
+    how = Retraining(
+        repeats=bench.repeats or 5,
+        seed=bench.seed,
+        recipe=replace(GENTLE, epochs=10 if bench.full else 5),
+    )
+    tables = []
+    for name, images in found.items():
+        if len(images) < 10:
+            notes.append(
+                f"{name} found {len(images)} failing images among {len(seeds)} originals: nothing to train with"
+            )
+            continue
+        bench.say(f"retraining with {name}: {len(images)} images")
+        others = {
+            f"tests of {other}": some
+            for other, some in found.items()
+            if other != name and len(some) >= 10
+        }
+        results = compare(subject, train, images, {"test set": test, **others}, how)
+        size = min(how.most, len(images))
+        tables.append(tabulated(f"Table 2: retrained with {size} images of {name}", results))
+    before, after = RETRAINED.get(model, (0.0, {}))
+    paper: list[list[Cell]] = [[added, before, value] for added, value in after.items()]
+    published = Table(
+        f"the same, as published ({model})",
+        ["added", "before, %", "after, %"],
+        paper,
+        [own.note, *notes],
+    )
+    return Outcome("argus-table2", [*tables, published])
+
+
+def _shifted(x: Tensor, seed: int) -> Tensor:
+    noise = stream(seed, "augmented")
+    parts = [
+        to_bytes(AUGMENTS["shift"](from_bytes(x[rows]), noise)) for rows in chunks(len(x), 256)
+    ]
+    return torch.cat(parts)
+
+
+# --- Retraining with the tests of a stored run.
+
+
+def retrain(
+    folder: Path,
+    how: Retraining,
+    *,
+    others: Sequence[Path] = (),
+    place: str = "cpu",
+    say: Callable[[str], None],
+) -> Outcome:
+    """Train with most of a run's tests; hold out the rest, the test images it did not start from, and `others`' tests."""
+    run = Run(folder)
+    config = parse({**read(folder / "config.toml"), "device": device(place)})
+    train, test = (
+        load(config.data, split=split, offline=config.offline) for split in ("train", "test")
+    )
+    if config.split == "train":
+        seeds: set[str] = set()
+    else:
+        seeds = {str(name) for name in run.seeds.column("id").to_pylist()}
+    fresh = [i for i, name in enumerate(test.id) if name not in seeds]
+    if not fresh:
+        raise Problem(
+            "every test image was a seed of this run, so none is left to measure on.",
+            fix="a run with fewer --seeds",
+        )
+    learn, keep = _split(run, train, how.seed)
+    held = {
+        f"{len(fresh)} test images": test.take(torch.tensor(fresh)),
+        f"{len(keep)} unseen tests of this run": keep,
+    }
+    for other in others:
+        tests = _tests(Run(other), train)[0]
+        held[f"{len(tests)} tests of {other.name}"] = tests
+    say(f"{len(learn)} tests to learn from, {how.repeats} repeats of three arms")
+    results = compare(network(subject(config, config.model)), train, learn, held, how)
+    notes = [
+        f"run {folder.name}: {run.record['method']} on {run.record['model']}, data {run.record['data']}"
+    ]
+    return Outcome(
+        f"retraining with {folder.name}", [tabulated("accuracy before and after", results, notes)]
+    )
+
+
+def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
+    """Two thirds of the seeds' tests to learn from, those of the other seeds to measure with."""
+    tests, owner = _tests(run, like)
+    names = sorted(set(owner))
+    if len(names) < 3:
+        raise Problem(
+            f"the run has label failures of {len(names)} seeds; retraining needs tests of 3 or more.",
+            fix="more --seeds",
+        )
+    order = torch.randperm(len(names), generator=stream(seed, "retraining")).tolist()
+    first = {names[i] for i in order[: max(2 * len(names) // 3, 1)]}
+    learn = torch.tensor([i for i, name in enumerate(owner) if name in first])
+    keep = torch.tensor([i for i, name in enumerate(owner) if name not in first])
+    return tests.take(learn), tests.take(keep)
+
+
+def _tests(run: Run, like: Images) -> tuple[Images, list[str]]:
+    """The label failures of a run as images under their seeds' labels, and the seed of each."""
+    rows = [row for row in run.findings.to_pylist() if row["kind"] == "label"]
+    if not rows:
+        raise Problem(
+            f"{run.folder} holds no label failures, so there is nothing to learn from or to measure with."
+        )
+    x = torch.stack([tensors.decode(row["image"]["bytes"]) for row in rows])
+    if x.shape[1:] != like.x.shape[1:]:
+        raise Problem(
+            f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data {tuple(like.x.shape[1:])}."
+        )
+    y = torch.tensor([row["expected"] for row in rows])
+    names = tuple(str(row["id"]) for row in rows)
+    return replace(like, x=x, y=y, id=names, name=run.folder.name, context={}), [
+        str(row["seed"]) for row in rows
+    ]

@@ -1,3 +1,0 @@
-"""Which hardcase this is."""
-
-VERSION = "0.1.0"

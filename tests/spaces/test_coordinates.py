@@ -1,0 +1,47 @@
+import pytest
+
+from hardcase.spaces.coordinates import Coordinate, Group, alone
+
+TURN = Coordinate(name="turn", unit="°", reach=10.0, plus="turned {} right", minus="turned {} left")
+QUALITY = Coordinate(
+    name="quality", unit="", rest=100.0, reach=-80.0, signed=False, plus="quality {}"
+)
+
+
+def test_amounts_are_written_with_their_units():
+    assert TURN.amount(-6.2) == "6°"
+    assert Coordinate(name="light", unit="stops", reach=1.0, digits=1).amount(0.72) == "0.7 stops"
+
+
+def test_what_rounds_to_nothing_is_not_said():
+    assert TURN.words(0.4, {}) == ""
+    assert TURN.words(0.6, {}) == "turned 1° right"
+    assert TURN.words(-3.0, {}) == "turned 3° left"
+
+
+def test_a_coordinate_that_falls_from_its_rest_is_told_by_its_value():
+    assert QUALITY.words(100.0, {}) == ""
+    assert QUALITY.words(60.0, {}) == "quality 60"
+    assert QUALITY.low == 0.0
+
+
+def test_a_group_names_its_other_coordinates():
+    length = Coordinate(name="length", unit="px", reach=5.0, plus="{} at {angle}")
+    angle = Coordinate(name="angle", unit="°", reach=90.0, counts=False)
+    motion = Group(name="motion", coordinates=(length, angle))
+    assert motion.words([4.0, 30.0]) == ["4 px at 30°"]
+    assert motion.words([0.0, 30.0]) == []
+    assert motion.summary([4.0, 30.0]) == {"length": (4.0, "px"), "angle": (30.0, "°")}
+
+
+def test_a_field_is_told_by_its_greatest_length_within_the_range():
+    point = Coordinate(name="bend", unit="%", reach=5.0, plus="bent by {}")
+    field = Group(name="bend", coordinates=(point,) * 4, axes=2)
+    assert field.summary([3.0, 0.0, 4.0, 1.0]) == {"bend": (5.0, "%")}
+    assert field.summary([3.0, 1.0, 0.0, 1.0])["bend"][0] == pytest.approx(3.0)
+    assert field.summary([5.0, 1.0, 5.0, 1.0])["bend"][0] == 5.0
+    assert field.words([0.0, 0.1, 0.0, 0.1]) == []
+
+
+def test_a_lone_coordinate_is_a_group_under_its_name():
+    assert alone(TURN) == Group(name="turn", coordinates=(TURN,))
