@@ -88,3 +88,19 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]
     assert len(yes) > 20
     assert sum(yes) / len(yes) > 0.85
+
+
+def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
+    from hardcase.judges.photographs import answering
+
+    _, _, test, (panel, card, _) = made
+    x = from_bytes(test.x)
+    signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
+    rule = Rule.from_card(card["rules"]["label_kept"])
+    truth = torch.arange(90) < 45
+    often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
+    first, second = answering(rule, signals, truth), answering(rule, signals[often], truth[often])
+    assert first.high == pytest.approx(second.high)
+    assert first.low <= 0.5 <= first.high
+    nothing = answering(rule, signals[:45], truth[:45])
+    assert (nothing.low, nothing.high) == (0.0, 1.0)

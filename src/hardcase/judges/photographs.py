@@ -120,15 +120,22 @@ def made_rules(
 
 
 def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
-    """`rule` with thresholds of its answers: yes from where `PRECISION` of the made pictures above are so, no below all but
-    `MISSED` of those that are so, undecided between. People, once asked, replace them."""
-    said = rule.probability(signals).cpu()
+    """`rule` with thresholds of its answers, both kinds of made pictures counting alike however many there are of each.
+
+    Yes from where `PRECISION` of those above are so (never below one half), no below all but `MISSED` of those that are so
+    (never above one half), undecided between. People, once asked, replace them.
+    """
+    said, kind = rule.probability(signals).cpu(), truth.cpu()
+    if not (bool(kind.any()) and bool((~kind).any())):
+        return replace(rule, low=0.0, high=1.0)
     order = said.argsort(descending=True)
-    right = truth.cpu()[order].double().cumsum(0) / torch.arange(1, len(order) + 1)
-    good = (right >= PRECISION).nonzero()
+    share = kind.double() / kind.sum()
+    other = (~kind).double() / (~kind).sum()
+    hits, misses = share[order].cumsum(0), other[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
     high = float(said[order][int(good.max())]) if len(good) else 1.0
-    low = float(said[truth.cpu()].quantile(MISSED)) if bool(truth.any()) else 0.0
-    return replace(rule, low=min(low, high), high=high)
+    low = float(said[kind].quantile(MISSED))
+    return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
 
 
 def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> Judge:

@@ -26,7 +26,7 @@ KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predict
 """Under which a dictionary or an object holds one row of class scores for each image."""
 
 
-def logits_of(returned: Any) -> Float[Tensor, "m k"]:
+def logits_of(returned: Any) -> Tensor:
     """The class scores in whatever a network returned.
 
     Example:
