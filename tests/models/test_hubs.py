@@ -158,6 +158,14 @@ def test_unknown_names_and_kinds_are_told(fake_timm):
         hubs.from_hub("keras:tiny")
 
 
+def test_a_name_that_is_near_to_another_is_told(fake_timm):
+    fake_timm.list_models = lambda: ["tiny", "large"]
+    with pytest.raises(Problem, match="no model 'tinny'") as caught:
+        hubs.from_hub("timm:tinny")
+    assert caught.value.fix == "timm:tiny"
+    assert hubs.from_hub("timm:tiny").name == "timm:tiny"
+
+
 def test_offline_fetches_nothing(fake_timm, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with pytest.raises(Problem, match="--offline"):

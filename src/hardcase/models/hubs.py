@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ def _outputs_of(state: Mapping[str, torch.Tensor]) -> int | None:
 
 def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
     timm = _imported("timm", "timm")
+    known = timm.list_models() if hasattr(timm, "list_models") else [name]
+    if name.split(".")[0] not in known and "/" not in name:
+        near = get_close_matches(name, known, n=3)
+        raise Problem(
+            f"timm has no model {name!r}.",
+            *([f"Near to it: {', '.join(near)}."] if near else []),
+            fix=f"timm:{near[0]}" if near else "timm.list_models() names them",
+        )
     if pretrained and offline:
         _offline("timm", name)
     try:
