@@ -40,6 +40,8 @@ FEWEST = 3
 ALL = "all layers"
 WEAKER = 0.1
 """A probe whose accuracy on held-out images is this much below the best has no voice."""
+TEXTURED = 256
+"""Images, evenly spread, that say what fine structure is usual."""
 LIMIT = 20.0
 """Signals are cut off here."""
 _Self = TypeVar("_Self", bound=nn.Module)
@@ -384,7 +386,8 @@ def fit(
     )
     panel.energy.copy_(torch.tensor(energies))
     panel.learned.copy_(image_keys(train.x).sort().values)
-    some = train.x[fitted[:512]]
+    spaced = torch.linspace(0, len(fitted) - 1, min(TEXTURED, len(fitted))).long()
+    some = train.x[fitted[spaced]]
     panel.textures.settle(from_bytes(some), stream(seed, "judge", "textures"))
     return panel.eval().to(encoders[0].subject.device)
 
