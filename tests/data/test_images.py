@@ -253,3 +253,6 @@ def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
         3,
     ]
     assert read_csv(path, {"resize": "8"}, "test").divided
+    assert {read_csv(path, {"resize": "8"}, part).classes for part in ("train", "test")} == {
+        ("0", "1")
+    }

@@ -362,11 +362,14 @@ def _table(path: Path, sizing: Sizing, classes: Sequence[str], name: str, split:
     where = _key(rows[0], [key for key in IMAGE_KEYS if key not in ("x",)], str(path))
     what = _key(rows[0], LABEL_KEYS, str(path))
     own = [row for row in rows if "split" not in row or row["split"] in (split, "")]
-    words = [row[what] for row in own]
-    numeric = all(word.isdigit() for word in words) and not classes
-    labels = [int(word) for word in words] if numeric else words
+    every = [row[what] for row in rows]
+    numeric = all(word.isdigit() for word in every) and not classes
+    _, names = _labelled(
+        [int(word) if numeric else word for word in every], classes, len(rows), str(path)
+    )
+    labels = [int(row[what]) if numeric else row[what] for row in own]
     files = [path.parent / row[where] for row in own]
-    return _list(files, labels, sizing, classes, name if name != "images" else path.stem, split)
+    return _list(files, labels, sizing, names, name if name != "images" else path.stem, split)
 
 
 def _folder(spec: str, sizing: Sizing, split: str) -> Stream:
