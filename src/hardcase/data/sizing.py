@@ -1,0 +1,151 @@
+"""Pictures of any size into images of one size: ``?resize=224&crop=center``, the camera's orientation honoured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from hardcase.data.formats import Bytes
+from hardcase.data.own import DEEP, FORMATS, GREY
+from hardcase.errors import Problem
+
+OPTIONS = ("resize", "crop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """How a picture becomes an image.
+
+    Args:
+        resize: Without `crop`, the side of the square into which the whole picture is drawn, out of proportion if it has
+            to be; with `crop`, the length that its shorter side is given. 0: the size stays.
+        crop: Side of the square that is cut from the middle. 0: nothing is cut.
+
+    Example:
+        >>> from PIL import Image
+        >>> Sizing(resize=8, crop=8).apply(Image.new("RGB", (40, 20))).size
+        (8, 8)
+    """
+
+    resize: int = 0
+    crop: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.resize, self.crop) < 0:
+            raise Problem(
+                f"resize={self.resize} and crop={self.crop} are numbers of pixels, 1 or more."
+            )
+        if self.resize and self.crop > self.resize:
+            raise Problem(
+                f"crop={self.crop} is more than resize={self.resize} leaves.",
+                fix=f"resize={self.crop} or more",
+            )
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> Sizing:
+        """From the words after ``?``; ``crop=center`` cuts a square of the size that ``resize`` names."""
+        resize = _pixels("resize", options.get("resize", "0"))
+        word = options.get("crop", "0")
+        if word == "center" and not resize:
+            raise Problem(
+                "crop=center needs resize=N, the side of the square.", fix="?resize=224&crop=center"
+            )
+        crop = resize if word == "center" else _pixels("crop", word)
+        return Sizing(resize=resize, crop=crop)
+
+    def __bool__(self) -> bool:
+        return bool(self.resize or self.crop)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name}={value}"
+            for name, value in (("resize", self.resize), ("crop", self.crop))
+            if value
+        ]
+        return "&".join(parts)
+
+    def apply(self, picture: Image.Image) -> Image.Image:
+        """The picture in its size; bicubic, antialiased."""
+        if self.resize and not self.crop:
+            return picture.resize((self.resize, self.resize), Image.Resampling.BICUBIC)
+        if self.resize:
+            share = self.resize / min(picture.size)
+            width, height = (max(self.crop, round(share * side)) for side in picture.size)
+            picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+        if self.crop:
+            width, height = picture.size
+            if min(width, height) < self.crop:
+                raise Problem(
+                    f"a picture of {width}×{height} has no square of {self.crop} pixels.",
+                    fix=f"?resize={self.crop}&crop={self.crop}",
+                )
+            left = (width - self.crop) // 2
+            top = (height - self.crop) // 2
+            picture = picture.crop((left, top, left + self.crop, top + self.crop))
+        return picture
+
+
+def pixels_of(picture: Image.Image, sizing: Sizing, where: str) -> Bytes:
+    """One opened picture as 8-bit pixels: H x W where it is grey, else H x W x 3; turned as its EXIF entry says."""
+    if picture.mode in DEEP:
+        raise Problem(
+            f"the image {where} has more than 8 bits a pixel (Pillow mode {picture.mode}).",
+            "hardcase works on 8-bit images, and how to scale the others is a choice that it does not make.",
+            fix="save the images with 8 bits a channel",
+        )
+    upright = ImageOps.exif_transpose(picture)
+    plain = upright.convert("L" if upright.mode in GREY else "RGB")
+    return np.asarray(sizing.apply(plain))
+
+
+def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
+    """One encoded picture as `pixels_of` gives it."""
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as picture:
+            return pixels_of(picture, sizing, where)
+    except Problem:
+        raise
+    except Exception as error:  # readers of pictures raise many kinds for damaged ones
+        why = (
+            "it is empty"
+            if not data
+            else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
+        )
+        raise Problem(
+            f"cannot read the image {where}: {why}.",
+            fix="remove the file or replace it by a whole one",
+        ) from error
+
+
+def stacked(pictures: list[Bytes], names: list[str]) -> Bytes:
+    """Pictures of one size as N x C x H x W: one channel if all are grey, else three; the error names the remedy."""
+    sizes = [picture.shape[:2] for picture in pictures]
+    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    if other is not None:
+        first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
+        raise Problem(
+            f"the images have different sizes: {first}, {second}.",
+            "A classifier is tested on images of one size.",
+            fix="?resize=224&crop=center after the path, with the size that the model takes",
+        )
+    if all(picture.ndim == 2 for picture in pictures):
+        return np.stack(pictures)[:, None]
+    return np.stack([_coloured(picture) for picture in pictures]).transpose(0, 3, 1, 2)
+
+
+def _coloured(picture: Bytes) -> Bytes:
+    return picture if picture.ndim == 3 else np.repeat(picture[:, :, None], 3, axis=2)
+
+
+def _pixels(name: str, word: Any) -> int:
+    try:
+        return int(word)
+    except (TypeError, ValueError):
+        raise Problem(
+            f"{name}={word} is no number of pixels.", fix="?resize=224&crop=center"
+        ) from None

@@ -1,0 +1,111 @@
+"""Labelled images that stay where they are: only the rows that are asked for are decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from hardcase.data.formats import Bytes
+from hardcase.data.own import to_tensor
+from hardcase.data.sizing import stacked
+from hardcase.errors import Problem
+from hardcase.randomness import balanced_order
+from hardcase.types import Images
+
+SHARD = 256
+"""Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
+Read = Callable[[int], Bytes]
+"""The picture of one row as H x W or H x W x 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A labelled image set like `Images`, of which only what is asked for is in memory.
+
+    `read` gives the picture of a source's row; `rows` are the source's rows in this stream's order. Everything that does not
+    need pixels (labels, names, choosing, sampling) costs none; `images` decodes some rows, `shards` walks all of them.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> black = lambda row: np.zeros((4, 4), dtype=np.uint8)
+        >>> stream = Stream(black, torch.arange(1000), torch.arange(1000) % 2, ("a", "b"), 1)
+        >>> len(stream), stream.take(torch.tensor([5, 7])).images().y.tolist()
+        (1000, [1, 1])
+    """
+
+    read: Read
+    rows: Int[Tensor, " n"]
+    y: Int[Tensor, " n"]
+    classes: tuple[str, ...]
+    channels: int
+    names: Callable[[int], str] = str
+    name: str = "images"
+    split: str = "test"
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def id(self) -> tuple[str, ...]:
+        return tuple(self.names(row) for row in self.rows.tolist())
+
+    def take(self, rows: Int[Tensor, " r"]) -> Stream:
+        """Some rows; nothing is decoded."""
+        return replace(self, rows=self.rows[rows], y=self.y[rows])
+
+    def first(self, count: int) -> Stream:
+        return self.take(torch.arange(min(count, len(self))))
+
+    def sample(self, *, count: int, seed: int = 0) -> Stream:
+        """A random choice with the classes taking turns: the same one as `Images.sample` makes of the same names."""
+        order, _ = balanced_order(self.y, self.id, seed=seed)
+        return self.take(order[:count])
+
+    def images(self) -> Images:
+        """All of it decoded, as `Images`."""
+        names = list(self.id)
+        workers = min(8, os.cpu_count() or 1)
+        with ThreadPoolExecutor(workers) as pool:
+            pictures = list(pool.map(self.read, self.rows.tolist()))
+        if not pictures:
+            raise Problem(f"{self.name} holds no images.")
+        x = _channels(stacked(pictures, names), self.channels, names)
+        return Images(
+            to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
+        )
+
+    def shards(self, size: int = SHARD) -> Iterator[Images]:
+        """All images, `size` at a time; a shard that was walked past is free to go."""
+        for start in range(0, len(self), size):
+            yield self.take(torch.arange(start, min(start + size, len(self)))).images()
+
+    def hash(self, *, size: int = SHARD) -> str:
+        """The same as ``images().hash``, with one shard in memory."""
+        sha = hashlib.sha256()
+        for number, shard in enumerate(self.shards(size)):
+            if number == 0:
+                sha.update(f"x:{shard.x.dtype}:{(len(self), *shard.x.shape[1:])}".encode() + b"\0")
+            sha.update(shard.x.contiguous().numpy().tobytes())
+        sha.update(b"\0" + f"y:{self.y.dtype}:{tuple(self.y.shape)}".encode() + b"\0")
+        sha.update(self.y.contiguous().numpy().tobytes() + b"\0")
+        return sha.hexdigest()[:16]
+
+
+def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
+    """Grey shards of a colour set are given three channels; colour in a grey set is an error."""
+    if x.shape[1] == channels:
+        return x
+    if x.shape[1] == 1:
+        return np.repeat(x, channels, axis=1)
+    raise Problem(
+        f"there are colour pictures in a grey set, near {names[0]}.",
+        fix="save all of them in colour, or all in grey",
+    )

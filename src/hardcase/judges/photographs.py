@@ -1,0 +1,178 @@
+"""A judge for photographs from frozen features: made in minutes, kept in the cache, with the same answers as any judge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.judges.encoders import Encoder
+from hardcase.judges.feature_store import FeatureStore, Tell
+from hardcase.judges.features import USUAL, FeaturePanel, PanelPlan, build, fit, parts
+from hardcase.judges.judge import Judge
+from hardcase.judges.panel import Signals
+from hardcase.judges.photo_exam import photo_examination
+from hardcase.judges.rules import Rule, learned
+from hardcase.randomness import stream
+from hardcase.tensors import chunks, from_bytes
+from hardcase.training import cards
+from hardcase.types import Images
+
+KIND = "judge"
+NAME = "features"
+EXAMINED = 96
+"""Real images of which the pictures of the examination are made, four of each."""
+PRECISION = 0.95
+MISSED = 0.02
+VOTES: Mapping[str, Mapping[str, float]] = {
+    "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
+    "valid": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
+}
+"""How much each signal counts, in units of its spread over made images; fixed, not fitted."""
+
+
+def photo_panel(
+    encoders: Sequence[Encoder],
+    train: Images,
+    test: Images,
+    *,
+    plan: PanelPlan = USUAL,
+    heads: Sequence[Int[Tensor, " k"]] = (),
+    store: FeatureStore | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    tell: Tell | None = None,
+) -> tuple[FeaturePanel, dict[str, Any], Path]:
+    """Panel, card and folder of the judge of these photographs: from the cache, else made from `train` and measured on `test`.
+
+    Args:
+        encoders: Networks that take no part in the search; their hashes and lineages are in the card.
+        train: Images to learn from; never the seeds.
+        test: Images that measure it.
+        plan: Views, probes and the share held out.
+        heads: See `hardcase.judges.features.fit`.
+        store: Where features are kept.
+        seed: Of everything that is drawn.
+        device: Where it is asked.
+        tell: Told how many images are done, of how many.
+    """
+    config = _config(encoders, train, plan, heads, seed)
+    folder = cards.folder_of(KIND, NAME, config, train.hash)
+    start = time.monotonic()
+
+    def shaped(_: Mapping[str, Any]) -> nn.Module:
+        """A fitted panel, or an empty one of the shape that the card of a kept one states."""
+        if not (folder / cards.CARD).exists():
+            return fit(encoders, train, plan=plan, heads=heads, store=store, seed=seed, tell=tell)
+        places = cards.read_card(folder)["places"]
+        return build(encoders, places, classes=len(train.classes), learned=len(train))
+
+    def entries(net: nn.Module) -> dict[str, Any]:
+        assert isinstance(net, FeaturePanel)
+        _, held_out = parts(train.y, train.id, plan.held_out)
+        examined = train.take(
+            held_out[torch.randperm(len(held_out), generator=stream(seed, "exam"))[:EXAMINED]]
+        )
+        rules = made_rules(net.to(device), examined, seed=seed, device=device)
+        return {
+            "seed": seed,
+            "seconds": time.monotonic() - start,
+            "members": net.hashes(),
+            "lineages": list(net.lineages),
+            "places": net.places,
+            "rules": {name: rule.to_card() for name, rule in rules.items()},
+        }
+
+    net, card = cards.cached(
+        KIND,
+        NAME,
+        config,
+        data=train.hash,
+        build=shaped,
+        train=entries,
+        measure=lambda net: _measure(net.to(device), test, device),
+        measured_on=test.hash,
+    )
+    assert isinstance(net, FeaturePanel)
+    return net.to(device), card, folder
+
+
+def made_rules(
+    panel: FeaturePanel, held_out: Images, *, seed: int, device: torch.device | str
+) -> dict[str, Rule]:
+    """The rules that tell handled pictures from those of other classes and from ruined ones."""
+    exam = photo_examination(held_out, stream(seed, "judge", "photographs", device=device), device)
+    signals = panel.ask(exam.x, exam.expected)
+    rules = {}
+    for name, votes in VOTES.items():
+        truth: Tensor = getattr(exam, name)
+        known = truth >= 0
+        rule = learned(dict(votes), signals[known], truth[known] > 0)
+        rules[name] = answering(rule, signals[known], truth[known] > 0)
+    return rules
+
+
+def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+    """`rule` with thresholds of its answers, both kinds of made pictures counting alike however many there are of each.
+
+    Yes from where `PRECISION` of those above are so (never below one half), no below all but `MISSED` of those that are so
+    (never above one half), undecided between. People, once asked, replace them.
+    """
+    said, kind = rule.probability(signals).cpu(), truth.cpu()
+    if not (bool(kind.any()) and bool((~kind).any())):
+        return replace(rule, low=0.0, high=1.0)
+    order = said.argsort(descending=True)
+    share = kind.double() / kind.sum()
+    other = (~kind).double() / (~kind).sum()
+    hits, misses = share[order].cumsum(0), other[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
+    high = float(said[order][int(good.max())]) if len(good) else 1.0
+    low = float(said[kind].quantile(MISSED))
+    return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
+
+
+def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> Judge:
+    """The judge that this panel and card are. Nobody was asked: its thresholds are those of made pictures."""
+    rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+    seated: Any = panel  # answers all that verdicts ask of a `Panel`
+    return Judge(seated, card, folder, rules["label_kept"], rules["valid"], None)
+
+
+def _config(
+    encoders: Sequence[Encoder], train: Images, plan: PanelPlan, heads: Sequence[Tensor], seed: int
+) -> dict[str, Any]:
+    channels, height, width = train.x.shape[1:]
+    if height != width:
+        raise Problem(
+            f"a judge takes square images; these are {width}×{height}.",
+            fix="?resize=224&crop=center",
+        )
+    return {
+        "channels": channels,
+        "size": height,
+        "classes": len(train.classes),
+        "encoders": [[each.spec, each.hash, *each.layers] for each in encoders],
+        "heads": [head.tolist() for head in heads],
+        "plan": asdict(plan),
+        "seed": seed,
+        "learned": len(train),
+    }
+
+
+@torch.no_grad()
+def _measure(net: nn.Module, test: Images, device: torch.device | str) -> dict[str, Any]:
+    """Share of real images that are read rightly."""
+    assert isinstance(net, FeaturePanel)
+    right = 0
+    for rows in chunks(len(test), 32):
+        y = test.y[rows]
+        seen = net.ask(from_bytes(test.x[rows].to(device)), y.to(device)).seen.cpu()
+        right += int((seen == y).sum())
+    return {"accuracy": right / len(test), "measured_images": len(test)}

@@ -1,0 +1,320 @@
+"""Whatever a user has, as a model that hardcase can ask: modules, Lightning modules, traced and exported programs, functions.
+
+Networks are asked in their own number type (half and bfloat16 included) and answer in float32. What they return may be a
+tensor, a tuple, a dictionary or an object with ``logits``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.models.subject import Subject
+from hardcase.tensors import chunks, digest, pad_rows
+from hardcase.types import Answer, Model, Offer, Tap
+
+KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
+"""Under which a dictionary or an object holds one row of class scores for each image."""
+
+
+def logits_of(returned: Any) -> Tensor:
+    """The class scores in whatever a network returned.
+
+    Example:
+        >>> import torch
+        >>> logits_of({"logits": torch.zeros(2, 3), "loss": None}).shape
+        torch.Size([2, 3])
+    """
+    if isinstance(returned, np.ndarray):
+        returned = torch.from_numpy(returned)
+    if isinstance(returned, Tensor):
+        return returned
+    for key in KEYS:
+        found = returned.get(key) if isinstance(returned, Mapping) else getattr(returned, key, None)
+        if isinstance(found, Tensor | np.ndarray):
+            return logits_of(found)
+    parts = _parts(returned)
+    tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
+    if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
+        return tables[0]
+    shapes = [f"{name}: {_words(part)}" for name, part in parts.items()]
+    raise Problem(
+        f"the model returns {_article(type(returned).__name__)}; which part of it are the class scores?",
+        *([f"It holds {', '.join(shapes)}."] if shapes else []),
+        fix='a forward that returns the logits, or a dictionary with "logits"',
+    )
+
+
+def _parts(returned: Any) -> dict[str, Any]:
+    if isinstance(returned, Mapping):
+        return {str(name): part for name, part in returned.items()}
+    if isinstance(returned, tuple | list):
+        return {str(number): part for number, part in enumerate(returned)}
+    return {}
+
+
+def _words(part: Any) -> str:
+    return " x ".join(map(str, part.shape)) if isinstance(part, Tensor) else type(part).__name__
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+class Adapted(nn.Module):
+    """A network that is asked in its own type and returns float32 logits.
+
+    Args:
+        net: Any module; exported and traced ones too.
+        rows: How many images it takes at once, if that is fixed; others are asked as they come.
+
+    Example:
+        >>> import torch
+        >>> half = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).bfloat16()
+        >>> Adapted(half)(torch.rand(5, 1, 2, 2)).dtype
+        torch.float32
+    """
+
+    def __init__(self, net: nn.Module, *, rows: int | None = None) -> None:
+        super().__init__()
+        self.net = net
+        self.rows = rows
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the first floating-point weight; float32 where there is none."""
+        weights = [*self.net.parameters(), *self.net.buffers()]
+        return next((each.dtype for each in weights if each.is_floating_point()), torch.float32)
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        asked = x.to(self.dtype)
+        if self.rows is None:
+            return logits_of(self.net(asked)).float()
+        padded = pad_rows(asked, self.rows)
+        answers = [logits_of(self.net(padded[part])) for part in chunks(len(padded), self.rows)]
+        return torch.cat(answers)[: len(x)].float()
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Adapted:
+        """A copy whose weights are leaves: copying a traced module is recorded for gradients otherwise."""
+        with torch.no_grad():
+            return Adapted(copy.deepcopy(self.net, memo), rows=self.rows).train(self.training)
+
+    def train(self, mode: bool = True) -> Adapted:
+        """As `nn.Module.train`; an exported program has one mode only and keeps it."""
+        self.training = mode
+        try:
+            self.net.train(mode)
+        except NotImplementedError:
+            return self
+        return self
+
+
+class _Function(nn.Module):
+    """A bare function as a module without weights."""
+
+    def __init__(self, function: Callable[..., Any], *, arrays: bool) -> None:
+        super().__init__()
+        self.function = function
+        self.arrays = arrays
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        given = x.detach().cpu().numpy() if self.arrays else x
+        return logits_of(self.function(given)).to(x.device).float()
+
+    def extra_repr(self) -> str:
+        return _source(self.function)
+
+
+class Scored:
+    """A model that says its scores and nothing else: a function whose gradients do not exist."""
+
+    offers: Offer = "scores"
+
+    def __init__(self, subject: Subject) -> None:
+        self.name = subject.name
+        self.hash = subject.hash
+        self.outputs = subject.outputs
+        self.class_names = subject.class_names
+        self._subject = subject
+
+    @property
+    def device(self) -> torch.device:
+        return self._subject.device
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        if taps:
+            raise Problem(f"{self.name} is a function; it has no layers that could be watched.")
+        with torch.no_grad():
+            return Answer(self._subject(x).logits)
+
+
+def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
+    """The network in a thing of the user's, ready for `Subject`.
+
+    Args:
+        thing: A module (traced, scripted and Lightning ones too), an exported program, or a function of images.
+        arrays: Whether a function takes NumPy arrays instead of tensors.
+    """
+    if isinstance(thing, torch.export.ExportedProgram):
+        return Adapted(thing.module(), rows=_fixed_rows(thing))
+    if isinstance(thing, nn.Module):
+        return Adapted(_without_trainer(thing))
+    if callable(thing) and not isinstance(thing, type):
+        return _Function(thing, arrays=arrays)
+    raise Problem(
+        f"{_article(type(thing).__name__)} is no model that is known.",
+        "Known are modules of torch and Lightning, traced, scripted and exported programs, and functions of images.",
+        fix="pass an object, not its class"
+        if isinstance(thing, type)
+        else "a function that takes images and returns scores",
+    )
+
+
+def adapted(
+    thing: Any,
+    *,
+    mean: Sequence[float] = (0.0,),
+    std: Sequence[float] = (1.0,),
+    classes: Sequence[str] = (),
+    name: str = "",
+    outputs: Literal["logits", "probabilities"] = "logits",
+    device: torch.device | str | None = None,
+    example: Float[Tensor, "m c h w"] | None = None,
+    arrays: bool = False,
+) -> Model:
+    """A model of whatever the user has; models of hardcase are returned as they are.
+
+    Args:
+        thing: See `module_of`.
+        mean: Per channel, taken from images in [0, 1] before the network sees them.
+        std: Per channel; what is left is divided by it.
+        classes: Names of the outputs; a network's own ``config.id2label`` if none are given.
+        name: How reports call it; the type's name if empty.
+        outputs: Whether the network ends in a softmax.
+        device: Where to ask it; where it is, if not given.
+        example: A few images, to find out whether a function can be differentiated.
+        arrays: Whether a function takes NumPy arrays instead of tensors.
+
+    Example:
+        >>> import torch
+        >>> model = adapted(lambda x: x.flatten(1) @ torch.eye(4, 3))
+        >>> model(torch.rand(2, 1, 2, 2)).logits.shape
+        torch.Size([2, 3])
+    """
+    if isinstance(thing, Subject) or (
+        not isinstance(thing, nn.Module) and isinstance(thing, Model)
+    ):
+        return thing
+    net = module_of(thing, arrays=arrays)
+    subject = Subject(
+        net,
+        mean=mean,
+        std=std,
+        classes=tuple(classes) or own_names(thing),
+        name=name or _name(thing),
+        outputs=outputs,
+        device=device,
+    )
+    if isinstance(net, _Function) and (arrays or not _differentiable(subject, example)):
+        return Scored(subject)
+    return subject
+
+
+def from_model_file(path: Path) -> nn.Module:
+    """A network that a file holds whole: TorchScript, or a program of ``torch.export`` (``.pt2``)."""
+    if not path.is_file():
+        raise Problem(f"there is no file {path}.")
+    try:
+        if path.suffix == ".pt2":
+            return module_of(torch.export.load(path))
+        return module_of(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]  # torch leaves it bare
+    except Problem:
+        raise
+    except Exception as error:  # damaged files, and files of other kinds, raise many
+        raise Problem(
+            f"{path} holds no network that can be run: {(str(error).splitlines() or [''])[0][:200]}",
+            "A file of weights needs the code of its network.",
+            fix=f"{path}@file.py:factory, {path}@timm:NAME or {path}@torchvision:NAME",
+        ) from error
+
+
+def own_names(thing: Any) -> tuple[str, ...]:
+    """Class names that a network carries itself (Hugging Face's ``config.id2label``), in the order of its outputs."""
+    table = getattr(getattr(thing, "config", None), "id2label", None)
+    if not isinstance(table, Mapping) or not table:
+        return ()
+    numbered = {int(number): str(label) for number, label in table.items()}
+    if sorted(numbered) != list(range(len(numbered))):
+        return ()
+    return tuple(numbered[number] for number in range(len(numbered)))
+
+
+def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
+    """The batch size that an exported program was made for, if it takes no other."""
+    wanted = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in wanted:
+            size = node.meta["val"].shape[0]
+            return size if isinstance(size, int) else None
+    return None
+
+
+def _without_trainer(module: nn.Module) -> nn.Module:
+    """A Lightning module apart from its trainer, which cannot be copied; any other module as it is."""
+    if not (hasattr(module, "training_step") and hasattr(module, "configure_optimizers")):
+        return module
+    alone = copy.copy(module)
+    for name in ("trainer", "_trainer", "_fabric"):
+        if name in alone.__dict__:
+            alone.__dict__[name] = None
+    inner = [child for child in alone.children() if any(True for _ in child.parameters())]
+    plain = type(alone).forward is nn.Module.forward or "forward" not in _defined(type(alone))
+    if plain and len(inner) == 1:
+        return inner[0]
+    if plain:
+        raise Problem(
+            f"{type(module).__name__} defines no forward.",
+            fix="pass the network inside it, as model.net",
+        )
+    return alone
+
+
+def _defined(kind: type) -> set[str]:
+    """What a user's classes define, without that of the frameworks below them."""
+    own = [each for each in kind.__mro__ if each.__module__.split(".")[0] not in _FRAMEWORKS]
+    return {name for each in own for name in vars(each)}
+
+
+_FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "builtins")
+
+
+def _differentiable(subject: Subject, example: Tensor | None) -> bool:
+    """Whether the scores of a function have a gradient at these images; without images it is believed to have one."""
+    if example is None:
+        return True
+    asked = example[:1].to(subject.device).detach().requires_grad_()
+    with torch.enable_grad():
+        return bool(subject(asked).logits.requires_grad)
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """What tells one function from another: its source, or its name where there is none."""
+    try:
+        return digest([inspect.getsource(function)])
+    except (OSError, TypeError):
+        return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _name(thing: Any) -> str:
+    return str(getattr(thing, "__name__", "") or type(thing).__name__)

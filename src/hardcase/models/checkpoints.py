@@ -1,0 +1,171 @@
+"""Weights as people save them: inside a checkpoint, under the prefixes that wrappers leave, in safetensors or torch files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+
+INSIDE = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "module",
+    "net",
+    "network",
+    "params",
+    "weights",
+)
+"""Under which a checkpoint holds the weights, in the order in which they are looked for."""
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What was done to make weights fit: how many were taken, and in `note` what a user should know of it."""
+
+    taken: int
+    note: str
+
+
+def read_state(path: Path, *, trust: bool = False) -> State:
+    """The weights in a file, whatever surrounds them.
+
+    Args:
+        path: A ``.safetensors`` file, or one of ``torch.save``.
+        trust: Whether the file may be unpickled, which can run code.
+    """
+    if not path.is_file():
+        raise Problem(f"there is no weights file {path}.")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return dict(load_file(path))
+        except SafetensorError as error:
+            raise Problem(f"{path} is not a safetensors file: {error}") from error
+    try:
+        return state_of(torch.load(path, map_location="cpu", weights_only=not trust), str(path))
+    except UnpicklingError as error:
+        raise Problem(
+            f"{path} needs unpickling, which can run code. Not loaded.",
+            fix="save a state_dict or safetensors, or pass --trust-pickle",
+        ) from error
+    except Problem:
+        raise
+    except Exception as error:  # damaged files raise many kinds
+        raise Problem(
+            f"{path} cannot be read: {(str(error).splitlines() or [''])[0][:200]}"
+        ) from error
+
+
+def state_of(content: Any, where: str = "the checkpoint") -> State:
+    """The table of weights in a checkpoint, at any depth.
+
+    Example:
+        >>> import torch
+        >>> list(state_of({"epoch": 3, "state_dict": {"module.fc.weight": torch.zeros(2, 2)}}))
+        ['module.fc.weight']
+    """
+    if isinstance(content, nn.Module):
+        return dict(content.state_dict())
+    if isinstance(content, Mapping):
+        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        for key in INSIDE:
+            inner = content.get(key)
+            if isinstance(inner, Mapping | nn.Module) and len(
+                inner if isinstance(inner, Mapping) else [0]
+            ):
+                return state_of(inner, where)
+        if tensors:
+            return tensors
+    words = (
+        f"it holds {', '.join(map(str, list(content)[:8]))}" if isinstance(content, Mapping) else ""
+    )
+    raise Problem(
+        f"{where} holds no weights that are known.",
+        *([f"Looked for {', '.join(INSIDE)}; {words}."] if words else []),
+        fix='torch.save({"state_dict": net.state_dict()}, path)',
+    )
+
+
+def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> Fitted:
+    """Load weights into `net`, prefixes of wrappers (``module.``, ``model.``, ``_orig_mod.``) taken off or put on.
+
+    All weights of the network must be there, and of the right shape; others in the file are left out and counted.
+    """
+    own = net.state_dict()
+    prefix, renamed = _renamed(own, state)
+    missing = [
+        name for name in own if name not in renamed and not name.endswith("num_batches_tracked")
+    ]
+    if missing:
+        raise Problem(
+            f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is {missing[0]}.",
+            f"It has {len(state)}, the first is {next(iter(state), 'none')}.",
+            fix="the factory of the network that these weights were saved from",
+        )
+    wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
+    if wrong:
+        raise Problem(
+            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the network.",
+            "Most often the number of classes differs."
+            if _last(own, wrong)
+            else "It is another network.",
+        )
+    net.load_state_dict(
+        {name: value for name, value in renamed.items() if name in own}, strict=False
+    )
+    return Fitted(len(own), _note(prefix, len(state) - sum(name in own for name in renamed)))
+
+
+def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
+    """The weights under the network's names, and what was taken off (``-``) or put on (``+``) for it."""
+    votes = Counter[str]()
+    votes.update({"": sum(name in own for name in state)})
+    votes.update(_prefixes(own, state, "-"))
+    votes.update(_prefixes(state, own, "+"))
+    best, _ = max(votes.items(), key=lambda pair: (pair[1], -len(pair[0])))
+    if best.startswith("-"):
+        cut = best[1:]
+        return best, {
+            name.removeprefix(cut): value for name, value in state.items() if name.startswith(cut)
+        }
+    return best, {f"{best[1:]}{name}": value for name, value in state.items()}
+
+
+def _prefixes(short: Mapping[str, Any], long: Mapping[str, Any], sign: str) -> Iterator[str]:
+    """For every name of `long`, the beginnings after which it is a name of `short`."""
+    for name in long:
+        words = name.split(".")
+        for cut in range(1, len(words)):
+            if ".".join(words[cut:]) in short:
+                yield f"{sign}{'.'.join(words[:cut])}."
+
+
+def _last(own: Mapping[str, Tensor], wrong: list[str]) -> bool:
+    """Whether only the last layer differs."""
+    ends = [name for name, value in own.items() if value.ndim][-2:]
+    return set(wrong) <= set(ends)
+
+
+def _size(value: Tensor) -> str:
+    return " x ".join(map(str, value.shape)) or "one number"
+
+
+def _note(prefix: str, left: int) -> str:
+    notes = []
+    if prefix:
+        notes.append(f"{'removed' if prefix[0] == '-' else 'added'} the prefix {prefix[1:]!r}")
+    if left:
+        notes.append(f"left out {left} weights that the network does not have")
+    return "; ".join(notes)

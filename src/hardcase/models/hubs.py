@@ -1,0 +1,299 @@
+"""``timm:NAME``, ``hf:NAME-OR-PATH`` and ``torchvision:NAME``: a network with the preprocessing that its own configuration states.
+
+The libraries are imported in the one function that needs them. Weights are read as safetensors or with ``weights_only``; code
+of a model's repository is never run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardcase.cache import named_path
+from hardcase.errors import Problem, choice
+from hardcase.models.adapters import own_names
+from hardcase.models.checkpoints import fit_state, read_state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hub:
+    """A network of a library, with what the library says of it.
+
+    Args:
+        net: The network in evaluation mode, for normalised images.
+        mean: Per channel, for images in [0, 1].
+        std: Per channel.
+        size: Side of the images that it takes.
+        resize: Side to which the shorter one is resized before a centre crop of `size`.
+        classes: Names of the outputs; empty where the library states none.
+        note: What is worth a user's eye.
+    """
+
+    net: nn.Module
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+    resize: int
+    classes: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def options(self) -> str:
+        """The words after ``folder:PATH?`` that give images as this network was trained on them."""
+        return f"resize={self.resize}&crop={self.size}"
+
+    def __str__(self) -> str:
+        values = [", ".join(f"{value:.4g}" for value in row) for row in (self.mean, self.std)]
+        said = f"{self.name}: mean {values[0]}; std {values[1]}; {self.size} px after a resize to {self.resize}"
+        return f"{said}; {len(self.classes) or 'no'} class names{'; ' + self.note if self.note else ''}"
+
+
+def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool = False) -> Hub:
+    """The network that `spec` names.
+
+    Args:
+        spec: ``timm:NAME``, ``hf:NAME-OR-PATH`` or ``torchvision:NAME``.
+        weights: A file of one's own weights for that network; without it the library's pretrained ones.
+        offline: Take nothing that is not on this machine.
+        trust: Whether `weights` may be unpickled.
+    """
+    kind, _, name = spec.partition(":")
+    if kind not in LOADERS or not name:
+        raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
+    own = read_state(named_path(weights), trust=trust) if weights else None
+    classes = _outputs_of(own) if own is not None else None
+    hub = LOADERS[kind](name, classes, own is None, offline)
+    if own is not None:
+        fitted = fit_state(hub.net, own, weights)
+        note = "; ".join(filter(None, [hub.note, fitted.note]))
+        names = hub.classes if len(hub.classes) == classes else ()
+        hub = replace(hub, note=note, classes=names)
+    return replace(hub, net=hub.net.eval(), name=spec)
+
+
+def _outputs_of(state: Mapping[str, torch.Tensor]) -> int | None:
+    """The number of outputs of a table of weights: rows of its last matrix."""
+    matrices = [value for value in state.values() if value.ndim == 2]
+    return int(matrices[-1].shape[0]) if matrices else None
+
+
+def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
+    timm = _imported("timm", "timm")
+    known = timm.list_models() if hasattr(timm, "list_models") else [name]
+    if name.split(".")[0] not in known and "/" not in name:
+        near = get_close_matches(name, known, n=3)
+        raise Problem(
+            f"timm has no model {name!r}.",
+            *([f"Near to it: {', '.join(near)}."] if near else []),
+            fix=f"timm:{near[0]}" if near else "timm.list_models() names them",
+        )
+    if pretrained and offline:
+        _offline("timm", name)
+    try:
+        extra = {} if classes is None else {"num_classes": classes}
+        net = timm.create_model(name, pretrained=pretrained, **extra)
+    except Exception as error:  # unknown names, missing files and absent networks raise many kinds
+        raise _unloadable("timm", name, error) from error
+    return timm_hub(net, name)
+
+
+def timm_hub(net: nn.Module, name: str = "") -> Hub:
+    """What a timm network's ``pretrained_cfg`` says of its preprocessing."""
+    config = _plain(getattr(net, "pretrained_cfg", None) or getattr(net, "default_cfg", {}))
+    size = int((config.get("input_size") or (3, 224, 224))[-1])
+    share = float(config.get("crop_pct") or 0.875)
+    labels = config.get("label_names") or ()
+    return Hub(
+        net=net,
+        name=name,
+        mean=tuple(config.get("mean") or IMAGENET[0]),
+        std=tuple(config.get("std") or IMAGENET[1]),
+        size=size,
+        resize=int(size / share),
+        classes=tuple(map(str, labels)) or imagenet_names(int(config.get("num_classes") or 0)),
+        note=""
+        if config.get("mean")
+        else "the configuration states no normalisation; ImageNet's is used",
+    )
+
+
+def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
+    transformers = _imported("transformers", "transformers")
+    place = named_path(name)
+    where = str(place) if place.is_dir() else name
+    try:
+        if pretrained:
+            net = transformers.AutoModelForImageClassification.from_pretrained(
+                where, local_files_only=offline
+            )
+        else:
+            config = transformers.AutoConfig.from_pretrained(where, local_files_only=offline)
+            config.num_labels = classes or config.num_labels
+            net = transformers.AutoModelForImageClassification.from_config(config)
+        text = _preprocessor(where, offline=offline)
+    except Problem:
+        raise
+    except Exception as error:  # unknown names, missing files and absent networks raise many kinds
+        raise _unloadable("hf", name, error) from error
+    return hf_hub(net, text, name)
+
+
+def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> Hub:
+    """What a Hugging Face network's ``preprocessor_config.json`` says; its labels are in its own configuration."""
+    normalised = bool(preprocessor.get("do_normalize", True)) and "image_mean" in preprocessor
+    factor = (
+        float(preprocessor.get("rescale_factor", 1 / 255))
+        if preprocessor.get("do_rescale", True)
+        else 1.0
+    )
+    scale = factor * 255  # what our [0, 1] becomes before mean and std are applied
+    mean = tuple(preprocessor["image_mean"]) if normalised else (0.0, 0.0, 0.0)
+    std = tuple(preprocessor["image_std"]) if normalised else (1.0, 1.0, 1.0)
+    crops = bool(preprocessor.get("do_center_crop", "crop_size" in preprocessor))
+    resize = _side(
+        preprocessor.get("size"), getattr(getattr(net, "config", None), "image_size", None)
+    )
+    size = _side(preprocessor.get("crop_size"), resize) if crops else resize
+    share = float(preprocessor.get("crop_pct") or 1.0)
+    return Hub(
+        net=net,
+        name=name,
+        mean=tuple(value / scale for value in mean),
+        std=tuple(value / scale for value in std),
+        size=size,
+        resize=round(resize / share),
+        classes=own_names(net),
+        note=""
+        if preprocessor
+        else "no preprocessor_config.json; images in 0..1 are given as they are",
+    )
+
+
+def _side(given: Any, otherwise: Any) -> int:
+    """One number from the many ways in which a size is written."""
+    if isinstance(given, Mapping):
+        known = [
+            given[key]
+            for key in ("shortest_edge", "height", "width", "longest_edge")
+            if key in given
+        ]
+        given = known[0] if known else None
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = given[-1] if given else None
+    if isinstance(given, int | float):
+        return int(given)
+    return _side(otherwise, 224) if otherwise is not None else 224
+
+
+def _preprocessor(where: str, *, offline: bool) -> dict[str, Any]:
+    """The file beside a network that says how images are prepared; empty if there is none."""
+    file = "preprocessor_config.json"
+    path = Path(where) / file
+    if not Path(where).is_dir():
+        hub = _imported("huggingface_hub", "huggingface_hub")
+        try:
+            path = Path(hub.hf_hub_download(where, file, local_files_only=offline))
+        except Exception:  # a network without that file is one that states nothing
+            return {}
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise Problem(f"{path} cannot be read: {error}.") from error
+
+
+def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
+    models = _imported("torchvision.models", "torchvision")
+    if name not in models.list_models():
+        raise choice("torchvision model", name, models.list_models())
+    weights = models.get_model_weights(name).DEFAULT
+    kept = Path(torch.hub.get_dir()) / "checkpoints" / str(weights.url).rpartition("/")[2]
+    if pretrained and offline and not kept.is_file():
+        raise Problem(
+            f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
+            f"Looked for {kept}.",
+        )
+    extra = {} if classes is None else {"num_classes": classes}
+    try:
+        net = models.get_model(name, weights=weights if pretrained else None, **extra)
+    except Exception as error:  # a broken download raises many kinds
+        raise _unloadable("torchvision", name, error) from error
+    return torchvision_hub(net, weights, name)
+
+
+def torchvision_hub(net: nn.Module, weights: Any, name: str = "") -> Hub:
+    """What a torchvision weights entry says: its transforms and its categories."""
+    steps = weights.transforms()
+    size = _side(getattr(steps, "crop_size", None), 224)
+    return Hub(
+        net=net,
+        name=name,
+        mean=tuple(getattr(steps, "mean", IMAGENET[0])),
+        std=tuple(getattr(steps, "std", IMAGENET[1])),
+        size=size,
+        resize=_side(getattr(steps, "resize_size", None), size),
+        classes=tuple(map(str, weights.meta.get("categories", ()))),
+    )
+
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+Loader = Callable[[str, int | None, bool, bool], Hub]
+LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torchvision}
+
+
+def imagenet_names(outputs: int) -> tuple[str, ...]:
+    """The names of ImageNet's classes for a network of 1,000 outputs, if they are on this machine."""
+    from hardcase.models.pretrained import synsets
+
+    if outputs != synsets.COUNT:
+        return ()
+    try:
+        return tuple(row.name for row in synsets.imagenet(fetch=False))
+    except Problem:
+        return ()
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A configuration as a dictionary, whether it is one or an object."""
+    if isinstance(config, Mapping):
+        return dict(config)
+    return {name: getattr(config, name) for name in dir(config) if not name.startswith("_")}
+
+
+def _imported(module: str, package: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except Exception as error:  # a build that does not fit torch raises RuntimeError at import
+        raise Problem(
+            f"{package} cannot be imported: {error}", fix=f"pip install {package}"
+        ) from error
+
+
+def _offline(kind: str, name: str) -> None:
+    """Refuse what may have to be fetched; the hub's own switch says whether it would."""
+    import os
+
+    if os.environ.get("HF_HUB_OFFLINE") != "1":
+        raise Problem(
+            f"--offline, and {kind}:{name} may have to fetch its weights.",
+            fix=f"HF_HUB_OFFLINE=1 in the environment, or WEIGHTS@{kind}:{name}",
+        )
+
+
+def _unloadable(kind: str, name: str, error: Exception) -> Problem:
+    why = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return Problem(
+        f"{kind}:{name} cannot be loaded: {why}",
+        fix=f"WEIGHTS@{kind}:{name} loads weights of your own",
+    )

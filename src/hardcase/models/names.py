@@ -1,0 +1,159 @@
+"""Classes belong to the model: names of folders, numbers, words and ImageNet synsets are mapped to a network's outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+import torch
+
+from hardcase.errors import Problem
+from hardcase.types import Images
+
+SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMap:
+    """For every class of the data the output that means it, and how it was found (`how`: synset, name, number, position)."""
+
+    data: tuple[str, ...]
+    model: tuple[str, ...]
+    outputs: tuple[int, ...]
+    how: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """One line a class, for people."""
+        width = max((len(name) for name in self.data), default=0)
+        rows = zip(self.data, self.outputs, self.how)
+        return "\n".join(
+            f"{name:<{width}} -> {at:4d} {self.model[at]} ({how})" for name, at, how in rows
+        )
+
+    @property
+    def is_identity(self) -> bool:
+        return self.outputs == tuple(range(len(self.outputs))) and len(self.data) == len(self.model)
+
+    def apply(self, images: Images) -> Images:
+        """The images under the model's classes."""
+        if images.classes != self.data:
+            raise Problem(
+                f"this mapping was made for {len(self.data)} other classes than {images.name} has."
+            )
+        return replace(images, y=torch.tensor(self.outputs)[images.y], classes=self.model)
+
+
+def class_map(
+    data: Sequence[str],
+    model: Sequence[str],
+    *,
+    synsets: Sequence[str] = (),
+    lemmas: Mapping[int, Sequence[str]] | None = None,
+    outputs: int | None = None,
+) -> ClassMap:
+    """Map the classes of a data set to the outputs of a model.
+
+    Args:
+        data: Names of the data's classes: folders, words, numbers, or ``n01440764_tench``.
+        model: Names of the model's outputs; may be empty if only `outputs` is known.
+        synsets: The WordNet synset of every output, where it has one.
+        lemmas: Further names of outputs.
+        outputs: How many outputs there are, if they have no names.
+
+    Example:
+        >>> print(class_map(["n02_dog", "cat"], ["cat", "dog"]))
+        n02_dog ->    1 dog (name)
+        cat     ->    0 cat (name)
+    """
+    known = tuple(model) or tuple(str(number) for number in range(outputs or 0))
+    if not known:
+        raise Problem("the model names no classes and the number of its outputs is not known.")
+    tables = {
+        "synset": {synset: at for at, synset in enumerate(synsets)},
+        "name": _by_name(known, lemmas or {}),
+    }
+    found = [_find(name, tables, len(known)) for name in data]
+    missing = [name for name, at in zip(data, found) if at is None]
+    if len(missing) == len(data) and len(data) == len(known):
+        return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
+    if missing:
+        raise _unmatched(missing, data, known)
+    pairs = [pair for pair in found if pair is not None]
+    result = ClassMap(
+        tuple(data), known, tuple(at for at, _ in pairs), tuple(how for _, how in pairs)
+    )
+    _distinct(result)
+    return result
+
+
+def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:
+    synset = SYNSET.search(name.lower())
+    if synset and synset[0] in tables["synset"]:
+        return tables["synset"][synset[0]], "synset"
+    for form in _forms(name):
+        if form in tables["name"]:
+            return tables["name"][form], "name"
+    if re.fullmatch(r"\d{1,6}", name) and int(name) < count:
+        return int(name), "number"
+    return None
+
+
+def _by_name(known: Sequence[str], lemmas: Mapping[int, Sequence[str]]) -> dict[str, int]:
+    """Every name of an output; a name that two outputs share finds neither, unless it is the first name of one."""
+    further: dict[str, set[int]] = {}
+    for at, words in lemmas.items():
+        for word in words:
+            further.setdefault(_plain(word), set()).add(at)
+    for at, name in enumerate(known):
+        for part in name.split(","):
+            further.setdefault(_plain(part), set()).add(at)
+    table = {word: next(iter(places)) for word, places in further.items() if len(places) == 1}
+    return {**table, **{_plain(name): at for at, name in enumerate(known)}}
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    """The name, and the name without the numbers and synsets that folders carry in front."""
+    bare = SYNSET.sub("", name.lower())
+    short = re.sub(r"^[\W_]*(n?\d+[\W_]+)+", "", bare)
+    return _plain(name), _plain(bare), _plain(short)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name.lower()).strip()
+
+
+def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> Problem:
+    near = get_close_matches(_plain(missing[0]), [_plain(name) for name in known], n=1)
+    hint = f"Near to {missing[0]!r} is {near[0]!r}." if near else ""
+    return Problem(
+        f"{len(missing)} of {len(data)} classes of the data are none of the model's {len(known)}: "
+        f"{', '.join(map(repr, missing[:5]))}{' …' if len(missing) > 5 else ''}.",
+        f"The model's are {', '.join(known[:5])}{' …' if len(known) > 5 else ''}.",
+        *([hint] if hint else []),
+        fix="name the class folders as the model names its outputs, or number them by output",
+    )
+
+
+def _distinct(found: ClassMap) -> None:
+    first: dict[int, str] = {}
+    for name, at in zip(found.data, found.outputs):
+        if at in first:
+            raise Problem(
+                f"{first[at]!r} and {name!r} both mean the model's output {at}, {found.model[at]!r}."
+            )
+        first[at] = name
+
+
+def imagenet_map(data: Sequence[str]) -> ClassMap:
+    """Map class names of any of the usual kinds to the 1,000 outputs of an ImageNet network."""
+    from hardcase.models.pretrained.synsets import imagenet
+
+    rows = imagenet()
+    return class_map(
+        data,
+        [row.name for row in rows],
+        synsets=[row.synset for row in rows],
+        lemmas={at: row.lemmas for at, row in enumerate(rows)},
+    )

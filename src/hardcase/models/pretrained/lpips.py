@@ -1,0 +1,131 @@
+"""LPIPS: how far apart two pictures look, by the features of a network.
+
+R. Zhang, P. Isola, A. Efros, E. Shechtman, O. Wang, "The unreasonable effectiveness of deep features as a perceptual
+metric", CVPR 2018: unit features of five layers, squared differences, weighted per channel, averaged over the picture, summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.errors import Problem, choice
+from hardcase.models.pretrained.pickles import read_arrays
+
+SHIFT = (-0.030, -0.088, -0.188)
+SCALE = (0.458, 0.448, 0.450)
+"""Of pictures in [-1, 1]."""
+_VGG = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+class Lpips(nn.Module):
+    """The distance of two batches of pictures, row by row.
+
+    Args:
+        net: ``alexnet`` (the usual one for comparing) or ``vgg16`` (the usual one as a loss).
+
+    Example:
+        >>> import torch
+        >>> x = torch.rand(2, 3, 64, 64)
+        >>> Lpips("alexnet")(x, x).tolist()
+        [0.0, 0.0]
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, net: str = "alexnet") -> None:
+        super().__init__()
+        if net not in _STAGES:
+            raise choice("network of LPIPS", net, tuple(_STAGES))
+        self.stages = _STAGES[net]()
+        widths = [_last_width(stage) for stage in self.stages]
+        self.heads = nn.ParameterList(torch.zeros(width) for width in widths)
+        self.register_buffer("shift", torch.tensor(SHIFT).reshape(1, 3, 1, 1))
+        self.register_buffer("scale", torch.tensor(SCALE).reshape(1, 3, 1, 1))
+
+    def features(self, x: Float[Tensor, "m 3 h w"]) -> list[Float[Tensor, "m c i j"]]:
+        """Unit features of the five layers, for pictures in [0, 1]."""
+        seen = (2 * x - 1 - self.shift) / self.scale
+        found = []
+        for stage in self.stages:
+            seen = stage(seen)
+            found.append(seen / (seen.square().sum(1, keepdim=True).sqrt() + 1e-10))
+        return found
+
+    def forward(
+        self, x: Float[Tensor, "m 3 h w"], other: Float[Tensor, "m 3 h w"]
+    ) -> Float[Tensor, " m"]:
+        pairs = zip(self.features(x), self.features(other), self.heads)
+        gaps = [
+            ((a - b).square() * head[:, None, None]).sum(1).mean((1, 2)) for a, b, head in pairs
+        ]
+        return torch.stack(gaps).sum(0)
+
+
+def _alexnet() -> nn.ModuleList:
+    pool = nn.MaxPool2d(3, 2)
+    return nn.ModuleList(
+        [
+            nn.Sequential(nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU()),
+            nn.Sequential(pool, nn.Conv2d(64, 192, 5, padding=2), nn.ReLU()),
+            nn.Sequential(pool, nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()),
+        ]
+    )
+
+
+def _vgg16() -> nn.ModuleList:
+    stages = nn.ModuleList()
+    before = 3
+    for position, widths in enumerate(_VGG):
+        layers: list[nn.Module] = [nn.MaxPool2d(2)] if position else []
+        for width in widths:
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()]
+            before = width
+        stages.append(nn.Sequential(*layers))
+    return stages
+
+
+_STAGES = {"alexnet": _alexnet, "vgg16": _vgg16}
+
+
+def _last_width(stage: nn.Module) -> int:
+    return [layer.out_channels for layer in stage.modules() if isinstance(layer, nn.Conv2d)][-1]
+
+
+def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of `Lpips` from the pickled arrays of the package."""
+    arrays = read_arrays(next(iter(files.values())))
+    net = Lpips(**options)
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    backbone = {"alexnet": "AlexNet_0", "vgg16": "VGG16_0"}[options["net"]]
+    convs = [name for name, layer in net.named_modules() if isinstance(layer, nn.Conv2d)]
+    try:
+        for number, ours in enumerate(convs):
+            kernel = torch.from_numpy(arrays[f"{backbone}/Conv_{number}/kernel"].copy())
+            state[f"{ours}.weight"] = kernel.permute(
+                3, 2, 0, 1
+            ).contiguous()  # h w in out -> out in h w
+            state[f"{ours}.bias"] = torch.from_numpy(
+                arrays[f"{backbone}/Conv_{number}/bias"].copy()
+            )
+        for number in range(len(net.heads)):
+            head = arrays[f"NetLinLayer_{number}/Conv_0/kernel"]
+            state[f"heads.{number}"] = torch.from_numpy(head.copy()).flatten()
+    except KeyError as error:
+        raise Problem(f"the package lacks the weights {error}.") from error
+    return state
+
+
+def build(options: Mapping[str, Any]) -> nn.Module:
+    return Lpips(**options)
+
+
+LPIPS = (build, from_package)

@@ -1,0 +1,165 @@
+"""ResNet-50 as Keras has it, and its weights from the shards of a tfjs file.
+
+K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016. Differences of the Keras edition,
+which these weights belong to: convolutions have biases, the stride of a stage lies in its first 1x1 convolution, and batch
+normalisation adds 1e-3. The weights expect blue, green, red; their first layer is turned round when they are read, so that
+the network takes red, green, blue like every other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hardcase.data.formats import Array
+from hardcase.errors import Problem
+
+STAGES = (3, 4, 6, 3)
+EPSILON = 1e-3
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer is its own module and fires once."""
+
+    def __init__(self, before: int, width: int, stride: int, *, projected: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 1, stride)
+        self.norm1 = nn.BatchNorm2d(width, EPSILON)
+        self.relu1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(width, EPSILON)
+        self.relu2 = nn.ReLU()
+        self.conv3 = nn.Conv2d(width, 4 * width, 1)
+        self.norm3 = nn.BatchNorm2d(4 * width, EPSILON)
+        self.shortcut = nn.Sequential()
+        if projected:
+            self.shortcut.add_module("conv", nn.Conv2d(before, 4 * width, 1, stride))
+            self.shortcut.add_module("norm", nn.BatchNorm2d(4 * width, EPSILON))
+        self.relu3 = nn.ReLU()
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
+        inner = self.relu1(self.norm1(self.conv1(x)))
+        inner = self.relu2(self.norm2(self.conv2(inner)))
+        out: Tensor = self.relu3(self.norm3(self.conv3(inner)) + self.shortcut(x))
+        return out
+
+
+def resnet50(*, width: int = 64, classes: int = 1000) -> nn.Sequential:
+    """The network, with random weights; `width` is that of the first stage."""
+    layers = OrderedDict[str, nn.Module]()
+    layers["conv1"] = nn.Conv2d(3, width, 7, 2, 3)
+    layers["norm1"] = nn.BatchNorm2d(width, EPSILON)
+    layers["relu1"] = nn.ReLU()
+    layers["pool1"] = nn.MaxPool2d(3, 2, 1)
+    before = width
+    for stage, count in enumerate(STAGES):
+        inner = width * 2**stage
+        for number in range(count):
+            first = number == 0
+            stride = 2 if first and stage else 1
+            layers[f"block{stage + 2}{'abcdef'[number]}"] = Bottleneck(
+                before, inner, stride, projected=first
+            )
+            before = 4 * inner
+    layers["pool2"] = nn.AdaptiveAvgPool2d(1)
+    layers["flatten"] = nn.Flatten()
+    layers["logits"] = nn.Linear(before, classes)
+    return nn.Sequential(layers)
+
+
+def from_shards(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of `resnet50` from ``model.json`` and the shards that it names."""
+    arrays = dict(_arrays(files))
+    state = dict[str, Tensor]()
+    for name, (kind, theirs) in _layout().items():
+        try:
+            state |= _CONVERSIONS[kind](name, theirs, arrays)
+        except KeyError as error:
+            raise Problem(
+                f"model.json lacks the weights {error}; it describes another network."
+            ) from error
+    state["conv1.weight"] = state["conv1.weight"].flip(1)  # blue, green, red to red, green, blue
+    return state
+
+
+def _arrays(files: Mapping[str, Path]) -> Iterator[tuple[str, Array]]:
+    """Name and values of every weight in a tfjs file."""
+    groups = json.loads(files["model.json"].read_text(encoding="utf-8"))["weightsManifest"]
+    for group in groups:
+        data = b"".join(files[Path(name).name].read_bytes() for name in group["paths"])
+        at = 0
+        for entry in group["weights"]:
+            if entry["dtype"] != "float32":
+                raise Problem(f"weight {entry['name']} is {entry['dtype']}; float32 is known.")
+            count = math.prod(entry["shape"])
+            if at + 4 * count > len(data):
+                raise Problem(f"the shards end before weight {entry['name']}.")
+            yield entry["name"], np.frombuffer(data, "<f4", count, at).reshape(entry["shape"])
+            at += 4 * count
+
+
+def _layout() -> dict[str, tuple[str, str]]:
+    """Kind and Keras name of each of our layers that has weights."""
+    layout = {
+        "conv1": ("conv", "conv1"),
+        "norm1": ("norm", "bn_conv1"),
+        "logits": ("dense", "fc1000"),
+    }
+    for stage, count in enumerate(STAGES, 2):
+        for letter in "abcdef"[:count]:
+            ours = f"block{stage}{letter}"
+            for number, branch in enumerate(("2a", "2b", "2c"), 1):
+                layout[f"{ours}.conv{number}"] = ("conv", f"res{stage}{letter}_branch{branch}")
+                layout[f"{ours}.norm{number}"] = ("norm", f"bn{stage}{letter}_branch{branch}")
+            if letter == "a":
+                layout[f"{ours}.shortcut.conv"] = ("conv", f"res{stage}a_branch1")
+                layout[f"{ours}.shortcut.norm"] = ("norm", f"bn{stage}a_branch1")
+    return layout
+
+
+def _conv(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    kernel = (
+        _tensor(arrays[f"{theirs}/kernel"]).permute(3, 2, 0, 1).contiguous()
+    )  # h w in out -> out in h w
+    return {f"{ours}.weight": kernel, f"{ours}.bias": _tensor(arrays[f"{theirs}/bias"])}
+
+
+def _norm(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    names = {
+        "weight": "gamma",
+        "bias": "beta",
+        "running_mean": "moving_mean",
+        "running_var": "moving_variance",
+    }
+    state = {
+        f"{ours}.{name}": _tensor(arrays[f"{theirs}/{other}"]) for name, other in names.items()
+    }
+    return {**state, f"{ours}.num_batches_tracked": torch.tensor(0)}
+
+
+def _dense(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    kernel = _tensor(arrays[f"{theirs}/kernel"]).T.contiguous()
+    return {f"{ours}.weight": kernel, f"{ours}.bias": _tensor(arrays[f"{theirs}/bias"])}
+
+
+_CONVERSIONS = {"conv": _conv, "norm": _norm, "dense": _dense}
+
+
+def _tensor(array: Array) -> Tensor:
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def build(options: Mapping[str, Any]) -> nn.Module:
+    return resnet50(**options)
+
+
+RESNET50 = (build, from_shards)

@@ -1,0 +1,258 @@
+"""Labelled images from whatever a user has them in; and streams, which keep them where they are."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from hardcase.data.images import images_of, stream_of
+from hardcase.data.streams import Stream
+from hardcase.errors import Problem
+from hardcase.types import Images
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+LABELS = [0, 1, 2, 0, 1, 2]
+EXPECTED = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+PICTURES = [Image.fromarray(each) for each in PIXELS]
+
+
+class Normalise:
+    mean = (0.5, 0.5, 0.5)
+    std = (0.25, 0.25, 0.25)
+
+
+class Steps:
+    transforms = (Normalise(),)
+
+
+class Pairs(Dataset):
+    """As torchvision's data sets look."""
+
+    classes = ("cat", "dog", "hen")
+
+    def __init__(self, *, normalised=False):
+        self.transform = Steps() if normalised else None
+        self.normalised = normalised
+
+    def __len__(self):
+        return len(PIXELS)
+
+    def __getitem__(self, row):
+        x = EXPECTED[row].float() / 255
+        return ((x - 0.5) / 0.25 if self.normalised else x), LABELS[row]
+
+
+class Dicts(Dataset):
+    def __len__(self):
+        return len(PIXELS)
+
+    def __getitem__(self, row):
+        return {"image": PICTURES[row], "label": LABELS[row]}
+
+
+class Walk(IterableDataset):
+    def __iter__(self):
+        return iter(zip(EXPECTED, LABELS))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (PIXELS, np.array(LABELS)),
+        (EXPECTED, torch.tensor(LABELS)),
+        (EXPECTED.float() / 255, LABELS),
+        (PICTURES, LABELS),
+        list(zip(PICTURES, LABELS)),
+        list(zip(PIXELS, LABELS)),
+        Pairs(),
+        Pairs(normalised=True),
+        Dicts(),
+        TensorDataset(EXPECTED, torch.tensor(LABELS)),
+        DataLoader(Pairs(), batch_size=4),
+        DataLoader(Pairs(normalised=True), batch_size=4),
+        Walk(),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_every_kind_gives_the_same_images(data):
+    images = images_of(data)
+    assert torch.equal(images.x, EXPECTED)
+    assert images.y.tolist() == LABELS
+    assert len(set(images.id)) == len(images)
+
+
+def test_class_names_come_from_the_data_or_the_user():
+    assert images_of(Pairs()).classes == ("cat", "dog", "hen")
+    assert images_of(DataLoader(Pairs())).classes == ("cat", "dog", "hen")
+    assert images_of(PIXELS, LABELS, classes=("a", "b", "c")).classes == ("a", "b", "c")
+    named = images_of(PICTURES, ["dog", "cat", "dog", "cat", "dog", "cat"])
+    assert (named.classes, named.y.tolist()) == (("cat", "dog"), [1, 0, 1, 0, 1, 0])
+
+
+def test_images_of_hardcase_stay_as_they_are():
+    images = images_of(PIXELS, LABELS)
+    assert images_of(images) is images
+
+
+def test_a_hugging_face_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])}
+    )
+    data = datasets.Dataset.from_dict({"img": PICTURES, "fine_label": LABELS}, features=features)
+    images = images_of(data)
+    assert torch.equal(images.x, EXPECTED)
+    assert images.classes == ("a", "b", "c")
+
+
+def photo_folder(root):
+    """Two classes, three sizes, one grey picture, one that the camera turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pictures = {
+        "cat/a.png": Image.fromarray(RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)),
+        "cat/b.jpg": Image.fromarray(RNG.integers(0, 256, (40, 20, 3), dtype=np.uint8)),
+        "dog/c.png": Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)),
+    }
+    for name, picture in pictures.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(root / name, **({"exif": exif} if name.endswith("jpg") else {}))
+    return root
+
+
+def test_a_folder_of_mixed_sizes_is_resized_and_recorded(tmp_path):
+    spec = f"folder:{photo_folder(tmp_path / 'photos')}?resize=16&crop=center"
+    images = images_of(spec)
+    assert images.x.shape == (3, 3, 16, 16)
+    assert images.classes == ("cat", "dog")
+    assert images.name == spec
+    assert images.id == ("photos/cat/a.png", "photos/cat/b.jpg", "photos/dog/c.png")
+    assert torch.equal(images.x[2, 0], images.x[2, 1])
+
+
+def test_a_folder_without_a_size_names_the_remedy(tmp_path):
+    with pytest.raises(Problem, match="different sizes") as caught:
+        stream_of(f"folder:{photo_folder(tmp_path / 'photos')}").images()
+    assert "resize=" in caught.value.fix
+
+
+def test_numbers_before_the_names_are_labels(tmp_path):
+    for number in (0, 2):
+        PICTURES[number].save(tmp_path / f"{number}_photo.png")
+    images = stream_of(f"folder:{tmp_path}?labels=prefix").images()
+    assert images.y.tolist() == [0, 2]
+    (tmp_path / "photo.png").write_bytes((tmp_path / "0_photo.png").read_bytes())
+    with pytest.raises(Problem, match="does not start with a class number"):
+        stream_of(f"folder:{tmp_path}?labels=prefix")
+
+
+def table(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_a_csv_of_paths_and_labels(tmp_path):
+    photo_folder(tmp_path)
+    rows = [{"path": "cat/a.png", "label": "cat"}, {"path": "dog/c.png", "label": "dog"}]
+    images = images_of(table(tmp_path / "photos.csv", rows), resize=8, crop=8)
+    assert images.x.shape == (2, 3, 8, 8)
+    assert images.classes == ("cat", "dog")
+    numbered = [
+        {"file": "cat/a.png", "class": "1", "split": "test"},
+        {"file": "dog/c.png", "class": "0", "split": "train"},
+    ]
+    images = images_of(str(table(tmp_path / "more.csv", numbered)), resize=8)
+    assert images.y.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "why"),
+    [
+        (PIXELS, None, "needs labels"),
+        (PIXELS, [1] * 5, "6 images, but 5 labels"),
+        (PIXELS, np.eye(6), "one for each image"),
+        (PIXELS.astype(np.float32), LABELS, "0..1 is needed"),
+        (PIXELS, [0.5] * 6, "whole numbers or names"),
+        (PIXELS, [-1] * 6, "Labels count from 0"),
+        ([3, 4], [0, 1], "is a int|is an int"),
+        (42, None, "no kind of labelled images"),
+        ([], [], "no images"),
+    ],
+)
+def test_mistakes_are_told(data, labels, why):
+    with pytest.raises(Problem, match=why):
+        images_of(data, labels)
+
+
+def counted():
+    read = []
+
+    def picture(row):
+        read.append(row)
+        return PIXELS[row % len(PIXELS)]
+
+    y = torch.arange(1000) % 4
+    return Stream(
+        picture, torch.arange(1000), y, ("a", "b", "c", "d"), 3, lambda row: f"s/{row:04d}"
+    ), read
+
+
+def test_a_stream_decodes_only_what_is_asked_for():
+    stream, read = counted()
+    some = stream.sample(count=8, seed=1).take(torch.tensor([3, 0]))
+    assert read == []
+    images = some.images()
+    assert sorted(read) == sorted(some.rows.tolist())
+    assert images.id == some.id
+
+
+def test_a_stream_walks_in_shards_that_can_be_forgotten():
+    stream, read = counted()
+    shards = stream.shards(64)
+    first = next(shards)
+    assert (len(first), len(read)) == (64, 64)
+    assert sum(len(shard) for shard in shards) == 936
+
+
+def test_a_streams_hash_and_sample_are_those_of_the_images():
+    stream, _ = counted()
+    images = stream.first(100).images()
+    assert stream.first(100).hash(size=7) == images.hash
+    assert isinstance(images, Images)
+    assert stream.first(100).sample(count=9, seed=3).id == images.sample(count=9, seed=3).id
+
+
+def test_grey_pictures_in_a_colour_stream_are_given_three_channels():
+    pictures = [PIXELS[0], PIXELS[1][:, :, 0]]
+    stream = Stream(pictures.__getitem__, torch.arange(2), torch.tensor([0, 1]), ("a", "b"), 3)
+    assert stream.take(torch.tensor([1])).images().x.shape == (1, 3, 8, 8)
+
+
+def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
+    from hardcase.data.readers import read_csv, read_sized_folder
+
+    photo_folder(tmp_path / "photos")
+    sized = read_sized_folder(tmp_path / "photos", {"resize": "8", "crop": "center"}, "test")
+    assert (sized.x.shape, sized.divided) == ((3, 3, 8, 8), False)
+    rows = [
+        {"path": "photos/cat/a.png", "label": "0", "split": "train"},
+        {"path": "photos/dog/c.png", "label": "1", "split": "test"},
+        {"path": "photos/cat/b.jpg", "label": "0", "split": "test"},
+    ]
+    path = table(tmp_path / "photos.csv", rows)
+    assert [len(read_csv(path, {"resize": "8"}, part).y) for part in ("train", "test", "all")] == [
+        1,
+        2,
+        3,
+    ]
+    assert read_csv(path, {"resize": "8"}, "test").divided
+    assert {read_csv(path, {"resize": "8"}, part).classes for part in ("train", "test")} == {
+        ("0", "1")
+    }

@@ -1,0 +1,390 @@
+"""A panel from features: encoders, probes, textures, a store of features, and the panel as a whole."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.judges import encoders as enc
+from hardcase.judges.encoders import Encoder, depths, encoder, pooled
+from hardcase.judges.feature_store import FeatureStore, image_keys
+from hardcase.judges.features import ALL, FeaturePanel, PanelPlan, build, fit, reading
+from hardcase.judges.photo_exam import photo_examination
+from hardcase.judges.probes import logistic, mahalanobis, nearest, tempered
+from hardcase.judges.rules import auroc, learned
+from hardcase.judges.textures import COUNT, Textures, compressed, handled, statistics
+from hardcase.models.subject import Subject
+from hardcase.tensors import from_bytes
+from tiny import bars, global_state
+
+RNG = torch.Generator
+
+
+def network(classes=3, channels=3):
+    """A small encoder with random weights: three resolutions and a head."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(3),
+        nn.Flatten(),
+        nn.Linear(144, classes),
+    ).eval()
+
+
+def photographs(count=240, seed=0, split="train"):
+    """Rows of light, so that a mirror changes no label."""
+    images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
+    return replace(images, x=images.x.transpose(2, 3).contiguous())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    train = photographs()
+    own = encoder(Subject(network(), name="small"), from_bytes(train.x[:1]), lineage="small")
+    store = FeatureStore(tmp_path_factory.mktemp("features"))
+    return own, train, store, fit([own], train, store=store)
+
+
+def test_the_deepest_layer_of_each_resolution_is_read():
+    net = Subject(network())
+    x = torch.rand(2, 3, 32, 32)
+    assert depths(net, x, count=4) == ("1", "5", "6", "7")
+    assert depths(net, x, count=2) == ("6", "7")
+    assert depths(net, x, count=1) == ("7",)
+    assert not any(module._forward_hooks for module in net.net.modules())
+
+
+def test_pooling_knows_maps_tokens_and_rows():
+    assert pooled(torch.rand(2, 5, 4, 4)).shape == (2, 5)
+    assert pooled(torch.rand(2, 7, 5)).shape == (2, 10)
+    assert pooled(torch.rand(2, 5)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", enc.VIEWS)
+def test_views_keep_shape_and_range(name):
+    x = torch.rand(2, 3, 20, 30)
+    seen = enc.VIEWS[name](x)
+    assert seen.shape == x.shape
+    assert 0 <= float(seen.min()) <= float(seen.max()) <= 1.0001
+    with pytest.raises(Problem, match="no view"):
+        enc.view_named("upside down")
+
+
+def clouds(count=300, seed=0, classes=3):
+    """Three clouds, long in one direction that tells nothing."""
+    rng = RNG().manual_seed(seed)
+    y = torch.arange(count) % classes
+    x = torch.randn(count, 6, generator=rng)
+    x[:, 0] *= 30
+    x[torch.arange(count), 1 + y] += 6
+    return x, y
+
+
+@pytest.mark.parametrize(
+    "fitting", [logistic, mahalanobis, nearest], ids=lambda each: each.__name__
+)
+def test_every_probe_tells_clouds_apart_that_it_has_not_seen(fitting):
+    probe = fitting(*clouds(), 3)
+    x, y = clouds(seed=1)
+    share = (probe.logits(x).argmax(1) == y).float().mean()
+    assert share > (0.6 if fitting is nearest else 0.97)
+
+
+def test_mahalanobis_sees_what_a_plain_distance_does_not():
+    x, y = clouds()
+    probe = mahalanobis(x, y, 3)
+    along, across = torch.zeros(1, 6), torch.zeros(1, 6)
+    along[0, 0] = 40
+    across[0, 5] = 40
+    assert probe.distances(across).amin() > 20 * probe.distances(along).amin()
+
+
+def test_a_class_without_images_is_infinitely_far():
+    x, y = clouds()
+    probe = mahalanobis(x, y, 4)
+    assert probe.distances(x)[:, 3].isinf().all()
+    assert probe.logits(x).isfinite().all()
+
+
+def test_more_features_than_images_are_no_trouble():
+    rng = RNG().manual_seed(0)
+    x, y = torch.randn(30, 200, generator=rng), torch.arange(30) % 3
+    assert mahalanobis(x, y, 3).distances(x).isfinite().all()
+    assert (logistic(x, y, 3).logits(x).argmax(1) == y).all()
+
+
+def test_tempering_finds_the_scale_of_honest_scores():
+    rng = RNG().manual_seed(0)
+    logits = 2 * torch.randn(4000, 3, generator=rng)
+    y = torch.multinomial(logits.softmax(1), 1, generator=rng).squeeze(1)
+    assert tempered(10 * logits, y) == pytest.approx(0.1, rel=0.2)
+    with pytest.raises(Problem, match="there are none"):
+        tempered(logits[:0], y[:0])
+
+
+def scenes(count=60, seed=0):
+    """Pictures with the energy of photographs: noise that falls with frequency, in colour."""
+    rng = RNG().manual_seed(seed)
+    fy, fx = torch.fft.fftfreq(64)[:, None], torch.fft.rfftfreq(64)[None]
+    fall = 1 / (fy.square() + fx.square()).sqrt().clamp_min(1 / 64)
+    drawn = torch.fft.irfft2(torch.fft.rfft2(torch.randn(count, 3, 64, 64, generator=rng)) * fall)
+    light = drawn.mean(1, keepdim=True) * 2 + 0.4 * drawn
+    flat = light.flatten(1)
+    low, high = flat.amin(1)[:, None, None, None], flat.amax(1)[:, None, None, None]
+    return (light - low) / (high - low)
+
+
+def test_statistics_are_finite_for_any_picture():
+    odd = [torch.zeros(1, 3, 64, 64), torch.ones(1, 3, 64, 64), torch.rand(1, 3, 64, 64)]
+    assert statistics(torch.cat(odd)).shape == (3, COUNT)
+    assert statistics(torch.cat(odd)).isfinite().all()
+    assert statistics(torch.rand(2, 1, 28, 28)).shape == (2, COUNT)
+
+
+def test_handling_alone_does_not_make_a_picture_unlike():
+    textures = Textures()
+    textures.settle(scenes(120), RNG().manual_seed(1))
+    fresh = scenes(40, seed=7)
+    real = textures.likeness(fresh)
+    handled_ones = textures.likeness(handled(fresh, RNG().manual_seed(3)))
+    ruined = textures.likeness(torch.rand(40, 3, 64, 64, generator=RNG().manual_seed(2)))
+    assert real.median() > -2
+    assert handled_ones.median() > -3
+    assert float(auroc(torch.cat([handled_ones, ruined]), torch.arange(80) < 40)) > 0.95
+
+
+def test_compression_keeps_much_at_high_quality_and_little_at_low():
+    x = scenes(4)
+    gaps = [
+        (compressed(x, torch.full((4, 1, 1, 1), q)) - x).abs().mean() for q in (95.0, 50.0, 5.0)
+    ]
+    assert gaps[0] < 0.01
+    assert gaps[0] < gaps[1] < gaps[2]
+    assert compressed(x[:, :, :50, :45], torch.full((4, 1, 1, 1), 50.0)).shape == (4, 3, 50, 45)
+
+
+def test_compression_is_near_to_a_real_file():
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    grey = scenes(1).mean(1)[0]
+    file = io.BytesIO()
+    Image.fromarray((grey * 255).round().to(torch.uint8).numpy()).save(file, "JPEG", quality=50)
+    real = torch.from_numpy(np.array(Image.open(file))) / 255
+    ours = compressed(((grey * 255).round() / 255)[None, None], torch.full((1, 1, 1, 1), 50.0))[
+        0, 0
+    ]
+    assert (ours - real).abs().mean() < 0.004
+
+
+def test_features_are_computed_once_and_go_on_where_they_stopped(tmp_path, monkeypatch):
+    from hardcase.judges import feature_store
+
+    monkeypatch.setattr(feature_store, "PART", 8)
+    images = photographs(32)
+    own = encoder(Subject(network()), from_bytes(images.x[:1]))
+    asked = []
+    ask = Encoder.ask
+
+    def counting(self, x, **more):
+        asked.append(len(x))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return ask(self, x, **more)
+
+    monkeypatch.setattr(Encoder, "ask", counting)
+    store = FeatureStore(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        store.features(own, images.x)
+    told = []
+    seen = store.features(own, images.x, tell=lambda done, total: told.append((done, total)))
+    assert asked == [8, 8, 8, 8, 8]
+    assert told == [(24, 32), (32, 32)]
+    store.features(own, images.x.flip(0))
+    assert len(asked) == 5
+    direct = ask(own, from_bytes(images.x))
+    torch.testing.assert_close(seen.features["7"], direct.features["7"])
+    torch.testing.assert_close(seen.logits, direct.logits)
+    assert store.folder(own, "plain") != store.folder(own, "flipped")
+
+
+def test_a_damaged_part_is_told(tmp_path):
+    images = photographs(4)
+    own = encoder(Subject(network()), from_bytes(images.x[:1]))
+    store = FeatureStore(tmp_path)
+    store.features(own, images.x)
+    next(store.folder(own, "plain").glob("*.safetensors")).write_bytes(b"x" * 20)
+    with pytest.raises(Problem, match="cannot be used"):
+        store.features(own, images.x)
+
+
+def test_keys_tell_images_apart():
+    images = photographs(20)
+    keys = image_keys(images.x)
+    assert len(set(keys.tolist())) == 20
+    assert torch.equal(image_keys(images.x[3:5]), keys[3:5])
+
+
+def test_the_panel_reads_images_it_has_not_seen(world):
+    _, _, _, panel = world
+    test = photographs(60, seed=9, split="test")
+    signals = panel.ask(from_bytes(test.x), test.y)
+    assert (signals.seen == test.y).float().mean() > 0.95
+    assert panel.agreement(from_bytes(test.x)).mean() > 0.7
+    wrong = panel.ask(from_bytes(test.x), (test.y + 1) % 3)
+    assert (signals.classifiers > wrong.classifiers).float().mean() > 0.95
+    assert (signals.neighbours > wrong.neighbours).float().mean() > 0.95
+
+
+def test_ruined_images_are_less_near(world):
+    _, _, _, panel = world
+    test = photographs(40, seed=9, split="test")
+    rng = RNG().manual_seed(0)
+    x = from_bytes(test.x)
+    ruined = torch.rand(x.shape, generator=rng)
+    real, other = (panel.ask(each, test.y) for each in (x, ruined))
+    truth = torch.arange(80) < 40
+    for name in ("nearness", "likeness"):
+        both = torch.cat([getattr(real, name), getattr(other, name)])
+        assert float(auroc(both, truth)) > 0.9, name
+
+
+def test_rows_do_not_depend_on_their_batch(world):
+    _, _, _, panel = world
+    test = photographs(20, seed=3, split="test")
+    together = panel.ask(from_bytes(test.x), test.y)
+    alone = panel.ask(from_bytes(test.x), test.y, batch=3)
+    for name in ("classifiers", "neighbours", "something", "nearness", "likeness"):
+        torch.testing.assert_close(
+            getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4
+        )
+
+
+def test_no_images_no_signals(world):
+    _, _, _, panel = world
+    none = panel.ask(torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.int64))
+    assert len(none.seen) == len(none.nearness) == 0
+
+
+def test_a_panel_is_built_again_from_its_card(world):
+    own, train, _, panel = world
+    again = build([own], panel.places, classes=3, learned=len(train))
+    again.load_state_dict(panel.state_dict())
+    test = photographs(20, seed=3, split="test")
+    first, second = (each.ask(from_bytes(test.x), test.y) for each in (panel, again))
+    assert torch.equal(first.classifiers, second.classifiers)
+    assert torch.equal(first.nearness, second.nearness)
+    assert not any("subject" in name for name in panel.state_dict())
+
+
+def test_the_panel_names_its_networks_and_what_it_learned_from(world):
+    own, train, _, panel = world
+    assert panel.hashes()["encoder 1"] == own.hash
+    assert panel.lineages == ("small",)
+    assert torch.isin(image_keys(train.x), panel.learned).all()
+    assert panel.features(from_bytes(train.x[:4])).shape == (4, 144)
+
+
+def test_fitting_is_repeatable_and_moves_no_global_randomness(world, tmp_path):
+    own, train, _, panel = world
+    before = global_state()
+    again = fit([own], train, store=FeatureStore(tmp_path))
+    assert global_state() == before
+    for name, value in panel.state_dict().items():
+        torch.testing.assert_close(value, again.state_dict()[name])
+
+
+def taught(images):
+    """`network` with a head that knows the bars, as a pretrained classifier does."""
+    net = network()
+    features = net[:-1](from_bytes(images.x)).detach()
+    probe = logistic(features, images.y, 3, pull=1e-4)
+    with torch.no_grad():
+        net[-1].weight.copy_((probe.weight / probe.width[:, None]).T)
+        net[-1].bias.copy_(probe.bias - (probe.centre / probe.width) @ probe.weight)
+    return net
+
+
+def test_with_one_image_a_class_the_head_is_the_probe(tmp_path):
+    few = photographs(3)
+    own = encoder(Subject(taught(photographs())), from_bytes(few.x[:1]))
+    panel = fit(
+        [own], few, store=FeatureStore(tmp_path), plan=PanelPlan(views=("plain",), held_out=0.5)
+    )
+    assert [seat.kind for seat in panel.voices] == ["head"]
+    test = photographs(60, seed=9, split="test")
+    signals = panel.ask(from_bytes(test.x), test.y)
+    assert (signals.seen == test.y).float().mean() > 0.95
+    assert (signals.neighbours > 0).float().mean() > 0.95
+
+
+def test_outputs_of_a_head_can_mean_classes_in_another_order(tmp_path):
+    few = photographs(3)
+    own = encoder(Subject(taught(photographs())), from_bytes(few.x[:1]))
+    turned = few.take(torch.arange(3))
+    order = torch.tensor([2, 0, 1])
+    panel = fit(
+        [own], turned, heads=[order], store=FeatureStore(tmp_path), plan=PanelPlan(held_out=0.5)
+    )
+    test = photographs(30, seed=9, split="test")
+    seen = panel.ask(from_bytes(test.x), test.y).seen
+    assert (order[seen] == test.y).float().mean() > 0.9
+
+
+def test_a_head_of_another_size_cannot_be_the_probe(tmp_path):
+    few = photographs(3)
+    own = encoder(Subject(network(classes=5)), from_bytes(few.x[:1]))
+    with pytest.raises(Problem, match="5 outputs for 3 classes"):
+        fit([own], few, store=FeatureStore(tmp_path))
+    with pytest.raises(Problem, match="needs an encoder"):
+        fit([], few)
+
+
+def test_features_are_read_one_layer_or_all(world):
+    own, train, _, _ = world
+    seen = own.ask(from_bytes(train.x[:4]))
+    width = sum(value.shape[1] for value in seen.features.values())
+    assert reading(seen, ALL).shape == (4, width)
+    assert reading(seen, "").shape == (4, 3)
+
+
+def test_the_examination_tells_good_from_bad_and_rules_learn_it(world):
+    _, _, _, panel = world
+    held_out = photographs(90, seed=5)
+    exam = photo_examination(held_out, RNG().manual_seed(0))
+    assert len(exam.x) == 4 * 90
+    assert 0 <= float(exam.x.min()) <= float(exam.x.max()) <= 1
+    for truth in (exam.valid, exam.label_kept):
+        assert set(truth.tolist()) == {-1, 0, 1}
+    signals = panel.ask(exam.x, exam.expected)
+    known = exam.label_kept >= 0
+    rule = learned(
+        {"classifiers": 1.0, "neighbours": 0.5}, signals[known], exam.label_kept[known] > 0
+    )
+    assert float(auroc(rule.evidence(signals[known]), exam.label_kept[known] > 0)) > 0.85
+
+
+def test_a_panel_is_moved_with_its_encoders(world):
+    own, train, store, _ = world
+    panel = fit([own], train, store=store)
+    assert isinstance(panel.double(), FeaturePanel)
+    assert panel.encoders[0].subject.mean.dtype == torch.float64
+    panel.float()
+    assert panel.encoders[0].subject.mean.dtype == torch.float32
+
+
+def test_a_map_whose_mean_is_the_layer_before_the_head_is_read_once():
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
+    )  # fmt: skip
+    assert depths(Subject(net), torch.rand(1, 3, 32, 32), count=3) == ("1", "2", "6")

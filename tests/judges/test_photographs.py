@@ -1,0 +1,106 @@
+"""The judge of photographs: made once, kept with a card, and able to tell kept labels from lost ones."""
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.judges.encoders import Encoder, encoder
+from hardcase.judges.photographs import photo_panel
+from hardcase.judges.rules import Rule, auroc
+from hardcase.models.subject import Subject
+from hardcase.tensors import from_bytes
+from tiny import bars
+
+
+def photographs(count, seed=0, split="train"):
+    from dataclasses import replace
+
+    images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
+    return replace(images, x=images.x.transpose(2, 3).contiguous())
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 3)
+    )  # fmt: skip
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    train, test = photographs(150), photographs(45, seed=4, split="test")
+    own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
+    return own, train, test, photo_panel([own], train, test)
+
+
+def test_the_card_says_what_a_judge_must(made):
+    own, train, test, (_, card, folder) = made
+    assert card["accuracy"] > 0.95
+    assert card["measured_images"] == len(test)
+    assert card["members"]["encoder 1"] == own.hash
+    assert card["lineages"] == ["small"]
+    assert set(card["rules"]) == {"label_kept", "valid"}
+    assert (card["configuration"]["channels"], card["configuration"]["size"]) == (3, 32)
+    assert card["data"] == train.hash
+    assert {path.name for path in folder.iterdir()} == {"card.json", "weights.safetensors"}
+
+
+def test_a_second_one_is_read_and_says_the_same(made, monkeypatch):
+    own, train, test, (panel, card, _) = made
+    monkeypatch.setattr(
+        Encoder, "ask", lambda *_, **__: pytest.fail("features were computed again")
+    )
+    again, same, _ = photo_panel([own], train, test)
+    assert same == card
+    x = from_bytes(test.x)
+    assert torch.equal(again.ask(x, test.y).classifiers, panel.ask(x, test.y).classifiers)
+
+
+def test_its_rules_tell_kept_from_lost(made):
+    _, _, test, (panel, card, _) = made
+    x = from_bytes(test.x)
+    right, wrong = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
+    rule = Rule.from_card(card["rules"]["label_kept"])
+    evidence = torch.cat([rule.evidence(right), rule.evidence(wrong)])
+    assert float(auroc(evidence, torch.arange(90) < 45)) > 0.95
+    assert float(rule.probability(right).median()) > 0.5 > float(rule.probability(wrong).median())
+
+
+def test_images_that_are_not_square_are_told(made):
+    own, train, test, _ = made
+    from dataclasses import replace
+
+    with pytest.raises(Problem, match="square"):
+        photo_panel([own], replace(train, x=train.x[:, :, :20]), test)
+
+
+def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
+    from hardcase.judges.photo_exam import photo_examination
+
+    _, _, test, (panel, card, _) = made
+    exam = photo_examination(test, torch.Generator().manual_seed(3))
+    known = exam.label_kept >= 0
+    rule = Rule.from_card(card["rules"]["label_kept"])
+    assert 0 <= rule.low <= rule.high <= 1
+    said = rule.answers(rule.probability(panel.ask(exam.x[known], exam.expected[known])))
+    yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]
+    assert len(yes) > 20
+    assert sum(yes) / len(yes) > 0.85
+
+
+def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
+    from hardcase.judges.photographs import answering
+
+    _, _, test, (panel, card, _) = made
+    x = from_bytes(test.x)
+    signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
+    rule = Rule.from_card(card["rules"]["label_kept"])
+    truth = torch.arange(90) < 45
+    often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
+    first, second = answering(rule, signals, truth), answering(rule, signals[often], truth[often])
+    assert first.high == pytest.approx(second.high)
+    assert first.low <= 0.5 <= first.high
+    nothing = answering(rule, signals[torch.arange(45)], truth[:45])
+    assert (nothing.low, nothing.high) == (0.0, 1.0)

@@ -1,0 +1,116 @@
+"""Checkpoints as people save them."""
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.models.checkpoints import fit_state, read_state, state_of
+
+
+def net(classes=3):
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, classes)
+    )
+
+
+def weights():
+    torch.manual_seed(3)
+    return net().state_dict()
+
+
+def prefixed(prefix):
+    return {f"{prefix}{name}": value for name, value in weights().items()}
+
+
+def same(module):
+    return all(torch.equal(value, weights()[name]) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        weights(),
+        {"state_dict": prefixed("module."), "epoch": 3, "optimizer": {"lr": 0.1}},
+        {"model": prefixed("_orig_mod.module.")},
+        {"model_state_dict": prefixed("")},
+        {"state_dict": prefixed("net."), "hyper_parameters": {"width": 4}},
+        {"state_dict": {**prefixed("model."), "loss.weight": torch.ones(3)}},
+        {"checkpoint": 1, "model": {"state_dict": prefixed("backbone.inner.")}},
+    ],
+    ids=[
+        "plain",
+        "data parallel",
+        "compiled",
+        "word",
+        "lightning",
+        "lightning with loss",
+        "nested",
+    ],
+)
+def test_weights_are_found_and_fit(content):
+    module = net()
+    fit_state(module, state_of(content))
+    assert same(module)
+
+
+def test_a_prefix_is_put_on_where_the_network_has_one():
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net()
+
+    module = Wrapped()
+    fitted = fit_state(module, weights())
+    assert same(module.inner)
+    assert "added the prefix 'inner.'" in fitted.note
+
+
+def test_what_was_done_is_said():
+    fitted = fit_state(net(), {**prefixed("module."), "extra": torch.ones(1)})
+    assert "removed the prefix 'module.'" in fitted.note
+    assert "left out 1 weights" in fitted.note
+
+
+def test_another_number_of_classes_is_named():
+    with pytest.raises(Problem, match=r"3\.weight is 3 x 16 .* 10 x 16 in the network") as caught:
+        fit_state(net(10), weights())
+    assert "number of classes" in str(caught.value)
+
+
+def test_missing_weights_are_counted_not_listed():
+    with pytest.raises(Problem, match=r"lacks 2 of the network's 9 weights") as caught:
+        fit_state(
+            net(), {name: value for name, value in weights().items() if not name.startswith("3")}
+        )
+    assert len(str(caught.value).splitlines()) <= 3
+
+
+def test_files_of_both_kinds(tmp_path):
+    from safetensors.torch import save_file
+
+    torch.save({"state_dict": prefixed("module.")}, tmp_path / "a.pt")
+    save_file(prefixed("model."), tmp_path / "a.safetensors")
+    for path in (tmp_path / "a.pt", tmp_path / "a.safetensors"):
+        module = net()
+        fit_state(module, read_state(path))
+        assert same(module)
+
+
+def test_a_whole_network_is_not_unpickled(tmp_path):
+    torch.save(net(), tmp_path / "whole.pt")
+    with pytest.raises(Problem, match="can run code"):
+        read_state(tmp_path / "whole.pt")
+    assert read_state(tmp_path / "whole.pt", trust=True).keys() == weights().keys()
+
+
+def test_damaged_and_empty_files_are_told(tmp_path):
+    (tmp_path / "a.pt").write_bytes(b"hello")
+    torch.save({"epoch": 3}, tmp_path / "b.pt")
+    for name, words in (
+        ("a.pt", "cannot be read|can run code"),
+        ("b.pt", "no weights"),
+        ("c.pt", "no weights file"),
+    ):
+        with pytest.raises(Problem, match=words):
+            read_state(tmp_path / name)

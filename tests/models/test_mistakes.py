@@ -1,0 +1,180 @@
+"""Natural mistakes with a model and its data: each is named, with what to do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.models.mistakes import diagnose
+from hardcase.models.normalisation import USUAL
+from hardcase.types import Images
+from tiny import bars
+
+COLOURS = torch.rand(6, 3, generator=torch.Generator().manual_seed(5))
+
+
+def photographs(count=60, size=32):
+    y = torch.arange(count) % len(COLOURS)
+    noise = 0.1 * torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+    x = (COLOURS[y][:, :, None, None] + noise).clamp(0, 1)
+    ids = tuple(f"p{i:03d}" for i in range(count))
+    return Images((x * 255).to(torch.uint8), y, ids, tuple("abcdef"))
+
+
+class Picky(nn.Module):
+    """The nearest of six colours, for images normalised as `wanted`, from `first` on, in `order`."""
+
+    def __init__(
+        self, wanted="none (images in 0..1)", *, order=None, first=0, end="logits", size=None
+    ):
+        super().__init__()
+        mean, std = (torch.tensor(values) for values in USUAL[wanted])
+        self.register_buffer("std", std)
+        self.register_buffer("expected", (COLOURS - mean) / std)
+        self.order = torch.arange(6) if order is None else order
+        self.first = first
+        self.end = end
+        self.size = size
+
+    def forward(self, x):
+        if self.size is not None and x.shape[2] != self.size:
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({x.shape[2]})")
+        gap = (x.mean((2, 3))[:, None] - self.expected) * self.std
+        logits = -gap.square().sum(2)[:, self.order] * 200
+        logits = torch.cat([logits.new_full((len(x), self.first), -1e3), logits], 1)
+        ends = {
+            "softmax": lambda: logits.softmax(1),
+            "sigmoid": logits.sigmoid,
+            "logits": lambda: logits,
+        }
+        return ends[self.end]()
+
+
+def names(net, images=None, **options):
+    return [
+        mistake.name
+        for mistake in diagnose(net.eval(), images or photographs(), **options).mistakes
+    ]
+
+
+def test_a_good_model_has_none():
+    found = diagnose(Picky().eval(), photographs())
+    assert found.mistakes == ()
+    assert found.accuracy > 0.95
+
+
+@pytest.mark.parametrize(
+    "wanted", ["ImageNet", "to -1..1", "images in 0..255", "Caffe (0..255 minus the mean)"]
+)
+def test_a_missing_normalisation(wanted):
+    found = diagnose(Picky(wanted).eval(), photographs())
+    assert [mistake.name for mistake in found.mistakes] == ["normalisation"]
+    assert "--set subject.mean=" in found.mistakes[0].fix
+    assert found.mistakes[0].accuracy > 0.9 > found.accuracy
+
+
+def test_exchanged_colours_and_light():
+    class Swapped(Picky):
+        def forward(self, x):
+            return super().forward(x.flip(1))
+
+    class Negative(Picky):
+        def forward(self, x):
+            return super().forward(1 - x)
+
+    assert names(Swapped()) == ["BGR"]
+    assert names(Negative()) == ["inverted"]
+
+
+def test_labels_from_one_and_a_background_output():
+    images = photographs()
+    shifted = replace(images, y=images.y + 1, classes=tuple("-abcdef"))
+    assert names(nn.Sequential(Picky(), nn.ConstantPad1d((0, 1), -1e3)), shifted) == [
+        "labels from 1"
+    ]
+    assert names(Picky(first=1)) == ["labels from 1"]
+
+
+def test_another_order_of_classes():
+    found = diagnose(Picky(order=torch.tensor([3, 5, 0, 4, 1, 2])).eval(), photographs())
+    assert [mistake.name for mistake in found.mistakes] == ["class order"]
+    assert found.mistakes[0].accuracy > 0.9
+
+
+@pytest.mark.parametrize("end", ["softmax", "sigmoid"])
+def test_what_stands_behind_the_logits(end):
+    assert names(Picky(end=end)) == [end]
+
+
+def test_training_mode_is_told_and_left_as_it_was():
+    net = nn.Sequential(Picky(), nn.Dropout(0.5)).train()
+    found = diagnose(net, photographs())
+    assert found.mistakes[0].name == "training mode"
+    assert net[1].training
+
+
+@pytest.mark.parametrize(
+    ("net", "images", "name", "words"),
+    [
+        (Picky(size=224), None, "size", "resize=224"),
+        (nn.Conv2d(1, 6, 3), None, "channels", "grey"),
+        (
+            nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            bars(12),
+            "channels",
+            "colour",
+        ),
+        (nn.Conv2d(3, 6, 3), None, "outputs", "head"),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), None, "outputs", "trained for"),
+    ],
+    ids=["size", "grey network", "colour network", "no head", "too few outputs"],
+)
+def test_models_that_do_not_fit(net, images, name, words):
+    found = diagnose(net.eval(), images or photographs())
+    assert found.accuracy is None
+    assert found.mistakes[-1].name == name
+    assert words in str(found)
+
+
+def test_broken_numbers_types_and_returns():
+    class Broken(Picky):
+        def forward(self, x):
+            return super().forward(x) * float("nan")
+
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 6).double()
+
+        def forward(self, x):
+            return self.layer(x.mean((2, 3)))
+
+    class Odd(nn.Module):
+        def forward(self, x):
+            return {"a": x.mean((2, 3)), "b": x.mean((2, 3))}
+
+    assert names(Broken()) == ["nan"]
+    assert names(Mixed()) == ["type"]
+    assert names(Odd()) == ["returned"]
+
+
+def test_missing_weights():
+    torch.manual_seed(1)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 6)
+    )
+    nn.init.zeros_(net[-1].weight)
+    assert names(net) == ["no weights"]
+
+
+def test_a_network_of_another_scale():
+    class Coarse(Picky):
+        """Sees nothing but noise in small images."""
+
+        def forward(self, x):
+            return super().forward(x if x.shape[2] >= 96 else x * 0 + 0.5)
+
+    found = diagnose(Coarse().eval(), photographs())
+    assert found.mistakes[0].name == "size"
+    assert "?resize=" in found.mistakes[0].fix

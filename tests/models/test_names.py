@@ -1,0 +1,110 @@
+"""Classes of the data are mapped to outputs of the model by name."""
+
+import pytest
+import torch
+
+from hardcase.errors import Problem
+from hardcase.models.names import class_map, imagenet_map
+from hardcase.models.pretrained import synsets
+from tiny import bars
+
+MODEL = ("tench", "great white shark", "crane (n02012849)", "crane (n03126707)")
+SYNSETS = ("n01440764", "n01484850", "n02012849", "n03126707")
+LEMMAS = {0: ("tench", "Tinca tinca"), 2: ("crane",), 3: ("crane",)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "output", "how"),
+    [
+        ("n01484850", 1, "synset"),
+        ("0001_n01484850_great_white_shark", 1, "synset"),
+        ("Great_White-Shark", 1, "name"),
+        ("Tinca tinca", 0, "name"),
+        ("0003_tench", 0, "name"),
+        ("2", 2, "number"),
+    ],
+)
+def test_folders_find_their_output(folder, output, how):
+    found = class_map([folder], MODEL, synsets=SYNSETS, lemmas=LEMMAS)
+    assert (found.outputs, found.how) == ((output,), (how,))
+
+
+def test_a_name_of_two_outputs_is_not_guessed():
+    with pytest.raises(Problem, match="'crane'"):
+        class_map(["tench", "crane"], MODEL, synsets=SYNSETS, lemmas=LEMMAS)
+
+
+def test_the_mapping_can_be_printed_and_applied():
+    images = bars(6, classes=2)
+    found = class_map(["0", "1"], ["a", "b", "c"], synsets=())
+    assert str(found) == "0 ->    0 a (number)\n1 ->    1 b (number)"
+    named = class_map(["b", "a"], ["a", "b", "c"])
+    from dataclasses import replace
+
+    mapped = named.apply(replace(images, classes=("b", "a")))
+    assert torch.equal(mapped.y, 1 - images.y)
+    assert mapped.classes == ("a", "b", "c")
+    with pytest.raises(Problem, match="other classes"):
+        named.apply(images)
+
+
+def test_other_words_for_all_classes_are_taken_by_position_and_said():
+    found = class_map(["uno", "due"], ["one", "two"])
+    assert found.how == ("position", "position")
+    assert found.is_identity
+
+
+def test_unknown_classes_are_told_with_what_is_near():
+    with pytest.raises(Problem, match=r"1 of 2 classes .* 'tenck'") as caught:
+        class_map(["tench", "tenck"], MODEL)
+    assert "tench" in str(caught.value)
+
+
+def test_two_folders_of_one_output_are_told():
+    with pytest.raises(Problem, match="both mean"):
+        class_map(["tench", "n01440764"], MODEL, synsets=SYNSETS)
+
+
+def test_outputs_without_names_are_numbers():
+    assert class_map(["3", "1"], (), outputs=5).outputs == (3, 1)
+    with pytest.raises(Problem, match="not known"):
+        class_map(["a"], ())
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    numbers = [f"n{10_000_000 + i}" for i in range(1000)]
+    words = ["crane" if i in (3, 5) else f"thing{i}, kind of {i}" for i in range(1000)]
+    (tmp_path / "imagenet_synsets.txt").write_text("\n".join(numbers))
+    lines = [f"{number}\t{word}" for number, word in zip(numbers, words)]
+    (tmp_path / "imagenet_synset_to_lemma.txt").write_text("\n".join(lines))
+    files = {
+        name: tmp_path / name for name in ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")
+    }
+    monkeypatch.setattr(synsets, "_installed", lambda: files)
+    return files
+
+
+def test_imagenets_classes_come_from_the_installed_package_once(table, monkeypatch):
+    rows = synsets.imagenet()
+    assert (rows[0].synset, rows[0].name) == ("n10000000", "thing0")
+    assert rows[3].name == "crane (n10000003)"
+    monkeypatch.setattr(synsets, "_installed", lambda: pytest.fail("asked twice"))
+    assert synsets.imagenet(offline=True) == rows
+    assert imagenet_map(["n10000007", "kind of 9", "12"]).outputs == (7, 9, 12)
+
+
+def test_without_any_source_nothing_is_fetched_unasked(table, monkeypatch):
+    monkeypatch.setattr(synsets, "_installed", lambda: None)
+    with pytest.raises(Problem, match="not on this machine"):
+        synsets.imagenet(fetch=False)
+    with pytest.raises(Problem, match="--offline forbids"):
+        synsets.imagenet(offline=True)
+
+
+def test_a_damaged_cache_is_told(table):
+    synsets.imagenet()
+    synsets.cache_file().write_text("[]")
+    with pytest.raises(Problem, match="0 classes instead of 1000"):
+        synsets.imagenet()

@@ -1,0 +1,59 @@
+"""The table of pretrained networks: every row pinned, buildable, and honest about its licence."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from hardcase.models.pretrained.catalogue import CLASSES, PRETRAINED
+from hardcase.models.pretrained.roles import lineage_of, roles
+
+
+@pytest.mark.parametrize("row", PRETRAINED.values(), ids=PRETRAINED.keys())
+def test_every_row_is_pinned_and_says_its_licence(row):
+    assert re.fullmatch(r"[0-9a-f]{64}", row.package.sha256)
+    assert row.package.files
+    assert row.licence
+    assert row.licensed is (not row.licence.startswith("none stated"))
+    assert len(row.mean) == len(row.std) == 3
+
+
+def test_the_class_names_are_pinned_too():
+    assert re.fullmatch(r"[0-9a-f]{64}", CLASSES.sha256)
+
+
+def test_importing_the_catalogue_imports_no_torch():
+    code = "import sys; from hardcase.models.pretrained import PRETRAINED; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_judge_is_of_another_lineage_than_subject_and_witnesses():
+    every = [name for name, row in PRETRAINED.items() if row.accuracy is not None]
+    found = roles("zoo:efficientnet-lite0", every)
+    assert found.judge == "resnet50-imagenet"
+    assert found.witnesses == ("efficientnet-lite1", "efficientnet-lite2")
+    assert "own lineage" in found.note
+
+
+def test_one_network_is_the_judge_and_there_is_no_witness():
+    found = roles("model.py:mine", ["efficientnet-lite2"])
+    assert (found.judge, found.witnesses) == ("efficientnet-lite2", ())
+    assert "no witness" in found.note
+
+
+def test_a_sibling_alone_does_not_judge():
+    found = roles("zoo:efficientnet-lite0", ["efficientnet-lite1"])
+    assert found.judge == ""
+    assert "hardcase fetch model resnet50-imagenet" in found.note
+
+
+def test_witnesses_of_the_judges_lineage_are_left_out():
+    found = roles("zoo:resnet50-imagenet", ["efficientnet-lite0", "efficientnet-lite2"])
+    assert (found.judge, found.witnesses) == ("efficientnet-lite0", ())
+
+
+def test_distances_take_no_role():
+    assert roles("model.py:mine", ["lpips-alexnet"]).judge == ""
+    assert lineage_of("lpips-alexnet") == "torchvision-alexnet"
+    assert lineage_of("model.py:mine") == ""
