@@ -73,7 +73,14 @@ TABLE: tuple[DataSet, ...] = (
     DataSet(
         name="folder:PATH",
         summary="image files in class folders; ?labels=prefix reads the class from the number before the first _",
-        needs="PNG, JPEG or other images of one size",
+        needs="PNG, JPEG or other images; of several sizes with ?resize=224&crop=center",
+        paper="",
+        laws=_SPLIT,
+    ),
+    DataSet(
+        name="csv:PATH",
+        summary="a table with a column of image paths and a column of labels (numbers or names)",
+        needs="columns path and label; a column split with train and test divides it",
         paper="",
         laws=_SPLIT,
     ),

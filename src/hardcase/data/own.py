@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,9 @@ from torch import Tensor
 from hardcase.data.formats import Array, Bytes, Labels
 from hardcase.errors import Problem
 from hardcase.types import Images
+
+if TYPE_CHECKING:
+    from hardcase.data.sizing import Sizing
 
 # --- What every reader returns, and the checks that all of them share.
 
@@ -227,34 +229,18 @@ DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 _Item = TypeVar("_Item")
 
 
-def decode(data: bytes, where: str) -> Bytes:
-    """One picture: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
-    from PIL import Image
+def decode(data: bytes, where: str, sizing: Sizing | None = None) -> Bytes:
+    """One picture, upright: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
+    from hardcase.data.sizing import Sizing, decoded
 
-    try:
-        with Image.open(BytesIO(data), formats=FORMATS) as picture:
-            mode = picture.mode
-            if mode not in DEEP:
-                return np.asarray(picture.convert("L" if mode in GREY else "RGB"))
-    except Exception as error:  # readers of pictures raise many kinds for damaged ones
-        why = (
-            "it is empty"
-            if not data
-            else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
-        )
-        raise Problem(
-            f"cannot read the image {where}: {why}.",
-            fix="remove the file or replace it by a whole one",
-        ) from error
-    raise Problem(
-        f"the image {where} has more than 8 bits a pixel (Pillow mode {mode}).",
-        "hardcase works on 8-bit images, and how to scale the others is a choice that it does not make.",
-        fix="save the images with 8 bits a channel",
-    )
+    return decoded(data, sizing or Sizing(), where)
 
 
 def decode_all(
-    items: Sequence[_Item], read: Callable[[_Item], bytes], names: Sequence[str]
+    items: Sequence[_Item],
+    read: Callable[[_Item], bytes],
+    names: Sequence[str],
+    sizing: Sizing | None = None,
 ) -> Bytes:
     """All pictures as N x C x H x W: one channel if every picture is grey, else three."""
 
@@ -263,7 +249,7 @@ def decode_all(
             data = read(item)
         except OSError as error:
             raise Problem(f"cannot read the image {name}: {error.strerror or error}.") from error
-        return decode(data, name)
+        return decode(data, name, sizing)
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return stack(list(pool.map(one, items, names)), names)
@@ -278,7 +264,7 @@ def stack(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
         raise Problem(
             f"the images have different sizes: {_named(names[0], sizes[0])}, {_named(names[other], sizes[other])}.",
             "A classifier is tested on images of one size.",
-            fix="resize them all to the size that the model takes",
+            fix="?resize=224&crop=center after the path, with the size that the model takes",
         )
     if all(picture.ndim == 2 for picture in pictures):
         return np.stack(pictures)[:, None]
@@ -321,7 +307,9 @@ def read_folder(path: Path, options: dict[str, str], split: str) -> Table:
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
     ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
-    x = decode_all(files, Path.read_bytes, [str(file) for file in files])
+    from hardcase.data.sizing import Sizing
+
+    x = decode_all(files, Path.read_bytes, [str(file) for file in files], Sizing.of(options))
     return Table(x=x, y=labels[rows], id=ids, classes=classes, divided=len(parts) > 1)
 
 

@@ -63,15 +63,24 @@ def _notes(images: Images, counts: list[int]) -> list[str]:
 
 SPLITS = ("train", "test")
 
+
+def _read_csv(path: Path, options: dict[str, str], split: str) -> Table:
+    from hardcase.data.readers import read_csv
+
+    return read_csv(path, options, split)
+
+
 Reader = Callable[[Path, dict[str, str], str], Table]
 READERS: Mapping[str, Reader] = {
     "folder": read_folder,
     "npz": read_npz,
     "parquet": read_parquet,
     "run": read_run,
+    "csv": _read_csv,
 }
 OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "folder": {"labels": ("folder", "prefix"), "split": ("all",)},
+    "folder": {"labels": ("folder", "prefix"), "split": ("all",), "resize": (), "crop": ()},
+    "csv": {"split": ("all",), "resize": (), "crop": ()},
     "npz": {"split": ("all",)},
     "parquet": {"split": ("all",)},
     "run": {},
@@ -132,7 +141,7 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
         key, _, value = word.partition("=")
         if key not in OPTIONS[kind]:
             raise choice(f"option of {kind}:", key, tuple(OPTIONS[kind]))
-        if value not in OPTIONS[kind][key]:
+        if OPTIONS[kind][key] and value not in OPTIONS[kind][key]:
             raise choice(f"value of ?{key}=", value, OPTIONS[kind][key])
         options[key] = value
     return kind, named_path(text), options

@@ -13,6 +13,7 @@ from torch import nn
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
+from hardcase.judges.features import FeaturePanel
 from hardcase.judges.panel import Panel
 from hardcase.judges.rules import Rule, share
 
@@ -46,7 +47,7 @@ UNCALIBRATED = (
 class Judge:
     """A panel, its card and folder, the two rules by which it answers, and its calibration (None: nobody was asked)."""
 
-    panel: Panel
+    panel: Panel | FeaturePanel
     card: Mapping[str, Any]
     folder: Path
     label_kept: Rule

@@ -141,8 +141,7 @@ def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
 def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> Judge:
     """The judge that this panel and card are. Nobody was asked: its thresholds are those of made pictures."""
     rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
-    seated: Any = panel  # answers all that verdicts ask of a `Panel`
-    return Judge(seated, card, folder, rules["label_kept"], rules["valid"], None)
+    return Judge(panel, card, folder, rules["label_kept"], rules["valid"], None)
 
 
 def _config(
