@@ -236,10 +236,11 @@ def test_grey_pictures_in_a_colour_stream_are_given_three_channels():
 
 
 def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
-    from hardcase.data.readers import read_csv, read_sized_folder
+    from hardcase.data.own import read_folder
+    from hardcase.data.readers import read_csv
 
     photo_folder(tmp_path / "photos")
-    sized = read_sized_folder(tmp_path / "photos", {"resize": "8", "crop": "center"}, "test")
+    sized = read_folder(tmp_path / "photos", "test", resize="8", crop="center")
     assert (sized.x.shape, sized.divided) == ((3, 3, 8, 8), False)
     rows = [
         {"path": "photos/cat/a.png", "label": "0", "split": "train"},
@@ -247,12 +248,7 @@ def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
         {"path": "photos/cat/b.jpg", "label": "0", "split": "test"},
     ]
     path = table(tmp_path / "photos.csv", rows)
-    assert [len(read_csv(path, {"resize": "8"}, part).y) for part in ("train", "test", "all")] == [
-        1,
-        2,
-        3,
-    ]
-    assert read_csv(path, {"resize": "8"}, "test").divided
-    assert {read_csv(path, {"resize": "8"}, part).classes for part in ("train", "test")} == {
-        ("0", "1")
-    }
+    tables = {part: read_csv(path, part, resize="8") for part in ("train", "test", "all")}
+    assert [len(table.y) for table in tables.values()] == [1, 2, 3]
+    assert tables["test"].divided
+    assert {table.classes for table in tables.values()} == {("0", "1")}

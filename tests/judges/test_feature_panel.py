@@ -9,14 +9,14 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.judges import encoders as enc
 from hardcase.judges.encoders import Encoder, depths, encoder, pooled
-from hardcase.judges.feature_store import FeatureStore, image_keys
+from hardcase.judges.feature_store import FeatureStore
 from hardcase.judges.features import ALL, FeaturePanel, PanelPlan, build, fit, reading
 from hardcase.judges.photo_exam import photo_examination
 from hardcase.judges.probes import logistic, mahalanobis, nearest, tempered
 from hardcase.judges.rules import auroc, learned
 from hardcase.judges.textures import COUNT, Textures, compressed, handled, statistics
 from hardcase.models.subject import Subject
-from hardcase.tensors import from_bytes
+from hardcase.tensors import fingerprints, from_bytes
 from tiny import bars, global_state
 
 RNG = torch.Generator
@@ -229,9 +229,9 @@ def test_a_damaged_part_is_told(tmp_path):
 
 def test_keys_tell_images_apart():
     images = photographs(20)
-    keys = image_keys(images.x)
+    keys = fingerprints(images.x)
     assert len(set(keys.tolist())) == 20
-    assert torch.equal(image_keys(images.x[3:5]), keys[3:5])
+    assert torch.equal(fingerprints(images.x[3:5]), keys[3:5])
 
 
 def test_the_panel_reads_images_it_has_not_seen(world):
@@ -290,7 +290,7 @@ def test_the_panel_names_its_networks_and_what_it_learned_from(world):
     own, train, _, panel = world
     assert panel.hashes()["encoder 1"] == own.hash
     assert panel.lineages == ("small",)
-    assert torch.isin(image_keys(train.x), panel.learned).all()
+    assert torch.isin(fingerprints(train.x), panel.learned).all()
     assert panel.features(from_bytes(train.x[:4])).shape == (4, 144)
 
 

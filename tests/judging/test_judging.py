@@ -10,12 +10,12 @@ from judged import QUICK, made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
 from hardcase.judges.judge import FILE
-from hardcase.judges.teach import fingerprints, parts
+from hardcase.judges.teach import parts
 from hardcase.models.subject import Subject
 from hardcase.runs import verdicts
 from hardcase.runs.results import Run
 from hardcase.runs.verdicts import check, judge_run
-from hardcase.tensors import from_bytes
+from hardcase.tensors import fingerprints, from_bytes
 from tiny import bars, global_state
 
 

@@ -6,13 +6,12 @@ import torch
 from hardcase.errors import Problem
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.panel import Panel
-from hardcase.judges.teach import fingerprints
 from hardcase.methods.argus import argus
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.spaces.latent import Grid, collect
 from hardcase.suite.tables import Bench
-from hardcase.tensors import from_bytes
+from hardcase.tensors import fingerprints, from_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Probe, Seeds
 from hardcase_studies import argus_measure

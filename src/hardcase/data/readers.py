@@ -1,4 +1,4 @@
-"""CSV tables and sized folders as readers of `hardcase.data`: a path, options and a split in, a `Table` out."""
+"""CSV tables of paths and labels as a form of data: ``csv:PATH``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from hardcase.data.images import stream_of
 from hardcase.data.own import Table
 from hardcase.data.sizing import Sizing
 from hardcase.data.streams import Stream
+from hardcase.registry import data
 
 
-def read_csv(path: Path, options: dict[str, str], split: str) -> Table:
-    """``csv:PATH``: columns of paths and labels; a column ``split`` with ``train`` and ``test`` divides it."""
-    sizing = Sizing.of(options)
+@data(
+    "csv:PATH",
+    needs="columns path and label; a column split with train and test divides it",
+    laws=("train and test never overlap", "fixed split"),
+)
+def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> Table:
+    """A table with a column of image paths and a column of labels (numbers or names).
+
+    Args:
+        path: The file; relative paths in it are looked for beside it.
+        split: ``train``, ``test`` or ``all``.
+        resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
+        crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
+    """
+    sizing = Sizing.of({"resize": resize, "crop": crop})
     parts = ("train", "test") if split == "all" and _is_divided(path) else (split,)
     streams = [
         stream_of(path, resize=sizing.resize, crop=sizing.crop, name=path.stem, split=part)
@@ -20,12 +33,6 @@ def read_csv(path: Path, options: dict[str, str], split: str) -> Table:
     ]
     tables = [_table(stream, divided=_is_divided(path)) for stream in streams]
     return tables[0] if len(tables) == 1 else _joined(tables)
-
-
-def read_sized_folder(path: Path, options: dict[str, str], split: str) -> Table:
-    """``folder:PATH?resize=224&crop=center`` for a folder that is not divided into train and test."""
-    words = "&".join(f"{key}={value}" for key, value in options.items() if key != "split")
-    return _table(stream_of(f"folder:{path}?{words}", split=split), divided=False)
 
 
 def _is_divided(path: Path) -> bool:

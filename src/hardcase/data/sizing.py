@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -11,10 +11,12 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from hardcase.data.formats import Bytes
-from hardcase.data.own import DEEP, FORMATS, GREY
 from hardcase.errors import Problem
 
-OPTIONS = ("resize", "crop")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What is opened. Others, such as PostScript, are programs that an interpreter would run."""
+GREY = ("1", "L", "LA", "La")
+DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
         ) from error
 
 
-def stacked(pictures: list[Bytes], names: list[str]) -> Bytes:
+def stacked(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
     """Pictures of one size as N x C x H x W: one channel if all are grey, else three; the error names the remedy."""
     sizes = [picture.shape[:2] for picture in pictures]
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)

@@ -145,7 +145,7 @@ def _options(what: str, known: Choices, query: str) -> dict[str, str]:
         key, _, value = word.partition("=")
         if key not in known:
             raise choice(f"option of {what}", key, tuple(known))
-        if value not in known[key]:
+        if known[key] and value not in known[key]:
             raise choice(f"value of ?{key}=", value, known[key])
         options[key] = value
     return options

@@ -6,7 +6,6 @@ interrupted goes on after the last finished part.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +17,12 @@ from torch import Tensor
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, Seen
-from hardcase.tensors import chunks, digest, from_bytes
+from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
 PART = 256
 """Images in one part: what an interruption can lose."""
 Tell = Callable[[int, int], None]
 """Told how many images are done, of how many."""
-
-
-def image_keys(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
-    """A number for the content of every image."""
-    rows = x.flatten(1).cpu().contiguous().numpy()
-    words = [hashlib.blake2b(row, digest_size=8).digest() for row in rows]
-    return torch.tensor(
-        [int.from_bytes(word, "big", signed=True) for word in words], dtype=torch.int64
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ class FeatureStore:
     ) -> Seen:
         """Features and scores of 8-bit images, read where they are known and computed and kept where they are not."""
         folder = self.folder(encoder, view)
-        keys = image_keys(x)
+        keys = fingerprints(x)
         known = self._known(folder, keys)
         missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
         for number, rows in enumerate(chunks(len(missing), PART)):

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, Seen, view_named
-from hardcase.judges.feature_store import FeatureStore, Tell, image_keys
+from hardcase.judges.feature_store import FeatureStore, Tell
 from hardcase.judges.panel import Signals, closer, spread
 from hardcase.judges.probes import (
     FITS,
@@ -32,7 +32,7 @@ from hardcase.judges.probes import (
 )
 from hardcase.judges.textures import Textures
 from hardcase.randomness import balanced_order, stream
-from hardcase.tensors import chunks, digest_tensors, from_bytes
+from hardcase.tensors import chunks, digest_tensors, fingerprints, from_bytes
 from hardcase.types import Images
 
 FEWEST = 3
@@ -385,7 +385,7 @@ def fit(
         learned=len(train),
     )
     panel.energy.copy_(torch.tensor(energies))
-    panel.learned.copy_(image_keys(train.x).sort().values)
+    panel.learned.copy_(fingerprints(train.x).sort().values)
     spaced = torch.linspace(0, len(fitted) - 1, min(TEXTURED, len(fitted))).long()
     some = train.x[fitted[spaced]]
     panel.textures.settle(from_bytes(some), stream(seed, "judge", "textures"))

@@ -13,6 +13,7 @@ from torch import nn
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
+from hardcase.judges.features import FeaturePanel
 from hardcase.judges.panel import Panel
 from hardcase.judges.rules import Rule
 from hardcase.statistics import Rate
@@ -56,7 +57,7 @@ class PanelJudge:
         calibration: What people's ratings made of it; None if nobody was asked.
     """
 
-    panel: Panel
+    panel: Panel | FeaturePanel
     card: Mapping[str, Any]
     folder: Path
     label_kept: Rule
@@ -69,7 +70,7 @@ class PanelJudge:
 
     def __call__(self, findings: Findings) -> Verdicts:
         """The verdicts on some findings, with the signals that led to them."""
-        place = self.panel.references.device
+        place = self.panel.learned.device
         x = from_bytes(findings.x.to(place))
         signals = self.panel.ask(x, findings.expected.to(place))
         answers: dict[str, Sequence[bool | None]] = {}

@@ -16,7 +16,7 @@ from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder
 from hardcase.judges.feature_store import FeatureStore, Tell
 from hardcase.judges.features import USUAL, FeaturePanel, PanelPlan, build, fit, parts
-from hardcase.judges.judge import Judge
+from hardcase.judges.judge import PanelJudge
 from hardcase.judges.panel import Signals
 from hardcase.judges.photo_exam import photo_examination
 from hardcase.judges.rules import Rule, learned
@@ -138,11 +138,10 @@ def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
     return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
 
 
-def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> Judge:
+def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> PanelJudge:
     """The judge that this panel and card are. Nobody was asked: its thresholds are those of made pictures."""
     rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
-    seated: Any = panel  # answers all that verdicts ask of a `Panel`
-    return Judge(seated, card, folder, rules["label_kept"], rules["valid"], None)
+    return PanelJudge(panel, card, folder, rules["label_kept"], rules["valid"], None)
 
 
 def _config(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ from hardcase.judges.synthetic import (
     ruin,
 )
 from hardcase.randomness import balanced_order, stream
-from hardcase.tensors import from_bytes, per_row
+from hardcase.tensors import fingerprints, from_bytes, per_row
 from hardcase.training import cards
 from hardcase.training.loop import (
     Goal,
@@ -274,16 +273,6 @@ def _remember(panel: Panel, taught: Images, held_out: Images, device: torch.devi
     panel.remember(features, sample.y.to(device), held_out_features)
     panel.density.settle(from_bytes(held_out.x.to(device)))
     panel.learned.copy_(fingerprints(torch.cat([taught.x, held_out.x])).sort().values)
-
-
-def fingerprints(x: Tensor) -> Int[Tensor, " n"]:
-    """A number for the content of every image, so that a judge can tell what it has learned from."""
-    rows = x.flatten(1).cpu().contiguous().numpy()
-    words = [
-        int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big", signed=True)
-        for row in rows
-    ]
-    return torch.tensor(words, dtype=torch.int64)
 
 
 def parts(train: Images, share: float) -> tuple[Images, Images]:

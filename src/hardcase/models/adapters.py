@@ -231,6 +231,26 @@ def adapted(
     return subject
 
 
+@torch.no_grad()
+def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
+    """`net` itself where it takes float32 images and returns a tensor, so that its layers keep their names; else `Adapted`.
+
+    Args:
+        net: A network of the user's.
+        x: An image or two to ask it about; a network that fails on them is returned as it is, and told of later.
+    """
+    wrapped = Adapted(net)
+    if wrapped.dtype is not torch.float32:
+        return wrapped
+    try:
+        returned = copy.deepcopy(net).eval()(
+            x.to(next((p.device for p in net.parameters()), x.device))
+        )
+    except Exception:  # told in full by the check of the model's health
+        return net
+    return net if isinstance(returned, Tensor) else wrapped
+
+
 def from_model_file(path: Path) -> nn.Module:
     """A network that a file holds whole: TorchScript, or a program of ``torch.export`` (``.pt2``)."""
     if not path.is_file():

@@ -275,9 +275,15 @@ def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except Exception as error:  # a build that does not fit torch raises RuntimeError at import
-        raise Problem(
-            f"{package} cannot be imported: {error}", fix=f"pip install {package}"
-        ) from error
+        raise Problem(f"{package} cannot be imported: {error}", fix=_install(package)) from error
+
+
+def _install(package: str) -> str:
+    return (
+        "pip install 'hardcase[torchvision]'"
+        if package == "torchvision"
+        else f"pip install {package}"
+    )
 
 
 def _offline(kind: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,18 +13,24 @@ from torch import nn
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem
+from hardcase.models.adapters import adapted_if_needed
 from hardcase.models.health import answers, looks_like_probabilities
 from hardcase.models.http import Http, Manners, checked_url, is_here
 from hardcase.models.onnx import Onnx, PixelLayout
+from hardcase.models.specs import is_known, load_spec
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.models.zoo import trained_classifier
+from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
 from hardcase.usercode import file_member, guarded
 
+_log = logging.getLogger(__name__)
+
 FORMS = (
-    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME, onnx:FILE.onnx, "
+    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, timm:NAME, hf:NAME-OR-PATH, torchvision:NAME, "
+    "weights@timm:NAME, FILE.pt2, onnx:FILE.onnx, "
     "http://HOST/v2/models/NAME/infer"
 )
 
@@ -84,13 +91,13 @@ def _load(spec: str, how: Loading) -> Model:
         )
     if form in ("http", "https"):
         return _server(spec, how)
+    if is_known(spec):
+        return _stated(spec, how)
     if form == "zoo":
         net, _ = trained_classifier(
             name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
         )
         return _subject(net, spec, how)
-    if form == "torchvision":
-        return _subject(_torchvision(name, offline=how.offline), spec, how)
     weights, _, code = spec.rpartition("@")
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
@@ -98,7 +105,24 @@ def _load(spec: str, how: Loading) -> Model:
     net = from_file(named_path(path), factory)
     if weights:
         _load_weights(net, named_path(weights), trust=how.trust_pickle)
-    return net if isinstance(net, Subject) else _subject(net, spec, how)
+    if isinstance(net, Subject):
+        return net
+    return _subject(adapted_if_needed(net, from_bytes(how.test.x[:1])), spec, how)
+
+
+def _stated(spec: str, how: Loading) -> Subject:
+    """A network whose source states its normalisation; the user may state another."""
+    found = load_spec(
+        spec,
+        mean=how.mean if tuple(how.mean) != (0.0,) else None,
+        std=how.std if tuple(how.std) != (1.0,) else None,
+        device=how.device,
+        offline=how.offline,
+        trust=how.trust_pickle,
+    )
+    if found.note:
+        _log.info("%s", found.note)
+    return found.subject
 
 
 def _pixels(how: Loading) -> PixelLayout:
@@ -212,25 +236,3 @@ def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
         raise Problem(
             f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or safetensors, or pass --trust-pickle."
         ) from error
-
-
-def _torchvision(name: str, *, offline: bool) -> nn.Module:
-    try:
-        from torchvision import models
-    except Exception as error:  # a mismatched build raises RuntimeError at import
-        raise Problem(
-            f"torchvision cannot be imported: {error}", fix="pip install 'hardcase[torchvision]'"
-        ) from error
-    if name not in models.list_models():
-        from hardcase.errors import choice
-
-        raise choice("torchvision model", name, models.list_models())
-    url = str(models.get_model_weights(name).DEFAULT.url)
-    kept = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    if offline and not kept.is_file():
-        raise Problem(
-            f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
-            f"Looked for {kept}.",
-        )
-    net: nn.Module = models.get_model(name, weights="DEFAULT")
-    return net

@@ -10,17 +10,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
+from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted, from_model_file
 from hardcase.models.hubs import LOADERS, from_hub
-from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
+from hardcase.models.pretrained.fetching import load
 from hardcase.models.pretrained.fetching import subject as fetched
 from hardcase.models.subject import Subject
 
 WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
 FORMS = "zoo:NAME, timm:NAME, hf:NAME-OR-PATH, torchvision:NAME, WEIGHTS@timm:NAME, FILE.pt2, FILE.pt (TorchScript)"
+
+
+def _register(row: Pretrained) -> None:
+    """Put a network of the table on the registry, beside those that are trained here."""
+
+    def fetched_network() -> nn.Module:
+        net, _ = load(row.name)
+        return net
+
+    fetched_network.__doc__ = f"{row.summary}."
+    registry.model(
+        row.name,
+        paper=row.paper,
+        needs=f"hardcase fetch model {row.name}",
+        size=row.size,
+        lineage=row.lineage,
+        licence=row.licence,
+        accuracy=row.accuracy,
+    )(fetched_network)
+
+
+for _row in PRETRAINED.values():
+    _register(_row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,11 @@ def _row(name: str) -> registry.Part:
     known = registry.parts("model")
     if name not in known:
         raise choice("model", name, list(known))
+    if "recipe" not in known[name].facts:
+        raise Problem(
+            f"{name} was trained by others and is not trained here.",
+            fix=f"hardcase fetch model {name}, then --model zoo:{name}",
+        )
     return known[name]
 
 

@@ -16,14 +16,14 @@ from hardcase.errors import Problem
 from hardcase.judges import teach
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.teach import Tell, calibrate_on, fingerprints, read
+from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-from hardcase.tensors import from_bytes
+from hardcase.tensors import fingerprints, from_bytes
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts
 from hardcase.usercode import guarded
 
