@@ -145,9 +145,10 @@ def run(
         >>> run.record["complete"]
         True
     """
-    own = ("out", "judge", "watcher")
-    given = {name: value for name, value in locals().items() if name not in own}
-    context = _context_of(**given)
+    given = dict(locals())
+    context = _context_of(
+        **{name: value for name, value in given.items() if name not in ("out", "judge", "watcher")}
+    )
     done = start.start(context.plan, Path(out), watcher)
     return _judged(done, context) if judge else done
 
