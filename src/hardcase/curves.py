@@ -342,3 +342,36 @@ def corruption_error(
 
 def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
+
+
+def error_rates(
+    change: Change,
+    subject: Answers,
+    x: Float[Tensor, "n c h w"],
+    y: Int[Tensor, " n"],
+    severity: Sequence[float] = (1, 2, 3, 4, 5),
+    *,
+    batch: int = 256,
+) -> list[float]:
+    """The share misclassified at each severity, over all images given: what `corruption_error`
+    takes."""
+    _usable(x, y)
+    levels = [torch.full((len(x),), float(level)) for level in severity]
+    wrong = [_answered(change, subject, x, level, batch) != y.cpu() for level in levels]
+    return [float(row.double().mean()) for row in wrong]
+
+
+def _answered(
+    change: Change,
+    subject: Answers,
+    x: Float[Tensor, "n c h w"],
+    severity: Float[Tensor, " n"],
+    batch: int,
+) -> Int[Tensor, " n"]:
+    said = []
+    for part in chunks(len(x), batch):
+        rows = torch.arange(part.start, part.stop, device=x.device)
+        with torch.inference_mode():
+            logits = subject(to_grid(change(x[part], severity[part].to(x.device), rows)))
+        said.append(logits.argmax(1).cpu())
+    return torch.cat(said).clone()

@@ -1,0 +1,230 @@
+"""Curves and orders for a model and an image set, as plain values: what ``hardcase curve`` and
+``hardcase rank`` print."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from hardcase import curves, ranking
+from hardcase.corruptions import CORRUPTIONS, corruption
+from hardcase.errors import NO_SEEDS, Problem, choice
+from hardcase.funnel import interval
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images, Model
+
+Progress = Callable[[int, int], None]
+SURPRISE = ("dsa", "lsa", "mdsa")
+NEAR = "near-failures"
+NOTE = (
+    "mCE divides by AlexNet's published errors on ImageNet-C; frost is missing, so it is not the "
+    "published mean"
+)
+
+
+def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
+    """A key for each image by its id, so that its noise stays the same in any order and any
+    subset."""
+    digests = (hashlib.sha256(name.encode()).digest()[:8] for name in ids)
+    return torch.tensor(
+        [int.from_bytes(digest, "big") >> 1 for digest in digests], dtype=torch.int64
+    )
+
+
+def severity_curves(
+    subject: Model,
+    images: Images,
+    names: Sequence[str] = tuple(CORRUPTIONS),
+    *,
+    batch: int = 256,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What corruptions do to a model.
+
+    Args:
+        subject: The model.
+        images: Labelled images; curves and crossings are of those it classifies correctly,
+            corruption error is of all.
+        names: Which corruptions.
+        batch: Rows in one question.
+        progress: Told how many corruptions are done, and of how many.
+
+    Returns:
+        For each corruption the share failing on a grid of 16 severities with intervals, the
+        crossing severity of the seeds, and the share of seeds whose failing is not monotone in
+        severity; and the mean corruption error of all of them.
+    """
+    chosen = [corruption(name).name for name in names]
+    x = from_bytes(images.x).to(subject.device)
+    y = images.y.to(subject.device)
+    right = torch.cat(
+        [_logits(subject, x[part]).argmax(1) == y[part] for part in chunks(len(x), batch)]
+    )
+    usable = right.nonzero().squeeze(1)
+    if not len(usable):
+        raise Problem(
+            f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
+        )
+    keys = keys_of(images.id).to(subject.device)
+
+    def answers(x: Tensor) -> Tensor:
+        return _logits(subject, x)
+
+    rows = []
+    errors = {}
+    for done, name in enumerate(chosen):
+        change = curves.Corrupting(name, keys[usable])
+        drawn = curves.curve(change, answers, x[usable], y[usable], curves.grid(), batch=batch)
+        crossed = curves.crossings(change, answers, x[usable], y[usable], batch=batch)
+        errors[name] = curves.error_rates(curves.Corrupting(name, keys), answers, x, y, batch=batch)
+        back = int(drawn.non_monotone().sum())
+        rows.append(
+            {
+                "corruption": name,
+                "kind": CORRUPTIONS[name].kind,
+                "curve": drawn.table(),
+                "crossing": crossed.summary(),
+                "non_monotone": _share(back, len(usable)),
+                "error": errors[name],
+            }
+        )
+        if progress:
+            progress(done + 1, len(chosen))
+    clean = 1 - len(usable) / len(images)
+    counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra}
+    mean = curves.corruption_error(counted or errors, clean=clean, reference=curves.ALEXNET)
+    return {
+        "model": subject.name,
+        "data": images.name,
+        "images": len(images),
+        "usable": len(usable),
+        "clean_error": clean,
+        "corruptions": rows,
+        "corruption_error": asdict(mean),
+        "note": NOTE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Images in the order in which to label them, by one score.
+
+    Args:
+        score: Its name.
+        order: Rows of the image set, the first to be labelled first.
+        values: The score of each image.
+        predicted: What the subject answers for each image.
+    """
+
+    score: str
+    order: Int[Tensor, " n"]
+    values: Float[Tensor, " n"]
+    predicted: Int[Tensor, " n"]
+
+    def rows(self, images: Images, first: int | None = None) -> list[dict[str, Any]]:
+        """Rank, id, score and answer of the first images (all, if None)."""
+        chosen = self.order[: len(self.order) if first is None else first].tolist()
+        said = [
+            images.classes[i] if i < len(images.classes) else str(i)
+            for i in self.predicted.tolist()
+        ]
+        return [
+            {"rank": rank, "id": images.id[i], "score": float(self.values[i]), "predicted": said[i]}
+            for rank, i in enumerate(chosen, 1)
+        ]
+
+
+def rank_images(
+    subject: Model,
+    images: Images,
+    score: str = "deepgini",
+    *,
+    train: Images | None = None,
+    failures: UInt8[Tensor, "f c h w"] | None = None,
+    batch: int = 256,
+) -> Ranked:
+    """Put images into the order in which to label them.
+
+    Args:
+        subject: The model.
+        images: The images; their labels are not looked at.
+        score: One of `hardcase.ranking.SCORES`, ``dsa``, ``lsa``, ``mdsa`` or ``near-failures``.
+        train: Training images, for surprise.
+        failures: Found failing tests, for ``near-failures``: nearness is measured between the
+            logits of the subject.
+        batch: Rows in one question.
+    """
+    known = (*ranking.SCORES, *SURPRISE, NEAR)
+    if score not in known:
+        raise choice("score", score, known)
+    if not len(images):
+        raise Problem("there are no images to put into an order.", fix="another --data or --split")
+    logits = _all_logits(subject, images.x, batch)
+    if score in ranking.SCORES:
+        values = ranking.by_answer(score, logits)
+    elif score == NEAR:
+        if failures is None or not len(failures):
+            raise Problem("near-failures needs found failing tests.", fix="--near RUN")
+        values = ranking.near_failures(logits, _all_logits(subject, failures, batch)).double()
+    else:
+        if train is None:
+            raise Problem(
+                f"{score} compares with training images; none were given.", fix="--profile DATA"
+            )
+        values = surprise_scores(subject, images, train, score, batch=batch)
+    return Ranked(score, ranking.order(values), values, logits.argmax(1))
+
+
+def surprise_scores(
+    subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
+) -> Float[Tensor, " n"]:
+    """The surprise of each image by the criterion of that name, compared with training images."""
+    from hardcase.criteria.building import plan
+    from hardcase.criteria.frame import Frame
+    from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
+    from hardcase.measuring import anatomy_of, profile_for
+
+    anatomy = anatomy_of(subject, images)
+    rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))
+    if not isinstance(rule, MeanSurprise):
+        raise choice("surprise", name, SURPRISE)
+    parts = []
+    for part in chunks(len(images), batch):
+        with torch.no_grad():
+            answer = subject(from_bytes(images.x[part]).to(subject.device), rule.selection.taps)
+            parts.append(
+                surprise_of(
+                    Frame(answer.activations, answer.logits), rule.selection, rule.model
+                ).cpu()
+            )
+    return torch.nan_to_num(torch.cat(parts).double(), nan=torch.inf, posinf=torch.inf)
+
+
+def _logits(subject: Model, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+    with torch.inference_mode():
+        return subject(x).logits.clone()
+
+
+def _all_logits(subject: Model, x: UInt8[Tensor, "n c h w"], batch: int) -> Float[Tensor, "n k"]:
+    parts = [
+        _logits(subject, from_bytes(x[part]).to(subject.device)).cpu()
+        for part in chunks(len(x), batch)
+    ]
+    return torch.cat(parts)
+
+
+def _share(hits: int, total: int) -> dict[str, Any]:
+    low, high = interval(hits, total)
+    return {
+        "hits": hits,
+        "total": total,
+        "share": hits / total if total else None,
+        "low": low,
+        "high": high,
+    }
