@@ -332,39 +332,56 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     """
     conditions: list[Condition] = [(i,) for i in range(len(family))]
     if rules.pairs:
-        conditions += [
-            (i, j) for i, j in combinations(range(len(family)), 2) if family[i] != family[j]
-        ]
+        pairs = combinations(range(len(family)), 2)
+        conditions += [(i, j) for i, j in pairs if family[i] != family[j]]
     if not conditions:
         return []
     first, last = (torch.tensor([condition[end] for condition in conditions]) for end in (0, -1))
-    has, bad = third.has.double(), third.failing.double()
-    inside = has[:, first] * has[:, last]
-    total, hits = inside.sum(0), bad @ inside
-    share = hits / total.clamp_min(1)
-    outside = (bad.sum() - hits) / (len(bad) - total).clamp_min(1)
-    kept = (total >= rules.support) & (share - outside >= rules.difference)
+    counts = _Counts.of(third)
+    total, hits = counts.total.sum(0), counts.hits.sum(0)
+    inside, bad = total[first, last], hits[first, last]
+    share = bad / inside.clamp_min(1)
+    outside = (third.failing.sum() - bad) / (len(third.failing) - inside).clamp_min(1)
+    kept = (inside >= rules.support) & (share - outside >= rules.difference)
     for parent in (first, last):
-        rest = has.sum(0)[parent] - total
-        kept &= (rest == 0) | (share * rest > (bad @ has)[parent] - hits)
-    excess = _excess(third, inside)
+        rest = total[parent, parent] - inside
+        kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
+    excess = counts.excess()[first, last]
     kept &= excess > 0
     ranked = torch.where(kept, excess, -torch.inf).argsort(descending=True, stable=True)
     return [conditions[i] for i in ranked[: min(rules.carried, int(kept.sum()))].tolist()]
 
 
-def _excess(third: _Third, inside: Float[Tensor, "n q"]) -> Float[Tensor, " q"]:
-    """Failing images inside less those expected by class, in standard deviations, for every
-    condition at once."""
-    member = torch.nn.functional.one_hot(_numbers(third.strata)).double()
-    bad = third.failing.double()
-    total, wrong = member.sum(0), member.T @ bad
-    drawn = member.T @ inside  # strata, conditions
-    share = (wrong / total)[:, None]
-    spread = (
-        drawn * share * (1 - share) * (total[:, None] - drawn) / (total[:, None] - 1).clamp_min(1)
-    )
-    return (bad @ inside - (drawn * share).sum(0)) / spread.sum(0).clamp_min(1e-12).sqrt()
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Images and failing images that have two tags, in each stratum; a tag with itself on the
+    diagonal."""
+
+    size: Float[Tensor, " k"]
+    wrong: Float[Tensor, " k"]
+    total: Float[Tensor, "k t t"]
+    hits: Float[Tensor, "k t t"]
+
+    @staticmethod
+    def of(third: _Third) -> _Counts:
+        number = _numbers(third.strata)
+        parts = [(number == i).nonzero().squeeze(1) for i in range(int(number.max()) + 1)]
+        has = [third.has[rows].double() for rows in parts]
+        bad = [third.failing[rows].double() for rows in parts]
+        return _Counts(
+            torch.tensor([float(len(rows)) for rows in parts], dtype=torch.float64),
+            torch.stack([one.sum() for one in bad]),
+            torch.stack([one.T @ one for one in has]),
+            torch.stack([one.T @ (one * two[:, None]) for one, two in zip(has, bad)]),
+        )
+
+    def excess(self) -> Float[Tensor, "t t"]:
+        """Failing images less those expected by stratum, in standard deviations."""
+        size = self.size[:, None, None]
+        share = (self.wrong / self.size)[:, None, None]
+        spread = self.total * share * (1 - share) * (size - self.total) / (size - 1).clamp_min(1)
+        gap = (self.hits - self.total * share).sum(0)
+        return gap / spread.sum(0).clamp_min(1e-12).sqrt()
 
 
 Outcome = Literal["failing", "confirmed", "witnessed"]

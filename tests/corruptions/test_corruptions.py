@@ -17,11 +17,13 @@ NAMES = list(CORRUPTIONS)
 
 
 def pictures(count=6, channels=3, side=48, seed=0):
-    """Smooth shapes with some fine detail."""
+    """Smooth shapes with some fine detail, each image darker than the one before."""
     rng = torch.Generator().manual_seed(seed)
     coarse = torch.rand(count, channels, 6, 6, generator=rng)
     smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bicubic")
-    return (smooth + 0.1 * torch.rand(count, channels, side, side, generator=rng)).clamp(0, 1)
+    light = 1 - 0.1 * torch.arange(count)[:, None, None, None].clamp_max(6)
+    noise = torch.rand(count, channels, side, side, generator=rng)
+    return light * (smooth + 0.1 * noise).clamp(0, 1)
 
 
 def at(x, name, severity, keys=None, **options):
