@@ -1,14 +1,21 @@
 """Curves and orders of a model and an image set."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.insight import keys_of, rank_images, severity_curves, surprise_scores
+from hardcase.insight import keys_of, rank_images, severity_curves, slices_of_run, surprise_scores
 from hardcase.ranking import apfd
+from hardcase.slices import Rules
 from hardcase.subject import Subject
 from tiny import bars
+
+sys.path.insert(0, str(Path(__file__).parent / "suite"))
+from aftermath import verdict, write_run
 
 
 class Columns(nn.Module):
@@ -96,3 +103,25 @@ def test_what_an_order_lacks_is_told():
             rank_images(subject(), bars(6), score)
     with pytest.raises(Problem, match="mdsa"):
         surprise_scores(subject(), bars(6), bars(30), "nc")
+
+
+def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
+    """Dark seeds fail, and the judge confirms half of their tests."""
+    levels = [1 + i % 120 for i in range(600)] + [200] * 9
+    found = {i: [140] for i in range(600) if levels[i] < 40}
+    verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
+    run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
+    rules = Rules(support=5)
+    slices = slices_of_run(run, kind="figure", table={"place": {"s0": "left"}}, rules=rules)
+    assert slices[0].tags == ("dark",)
+    assert slices[0].accepted
+    seen = slices[0].estimated
+    assert seen.total + seen.total_outside <= 40, (
+        "equal images are one group, wrong seeds are not attempted"
+    )
+    assert (
+        slices_of_run(run, outcome="confirmed", kind="figure", rules=rules)[0].estimated.inside
+        < seen.inside
+    )
+    with pytest.raises(Problem, match="witnesses"):
+        slices_of_run(run, outcome="witnessed")

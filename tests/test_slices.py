@@ -1,9 +1,7 @@
 """Slices: a planted one is found, chance finds none, thirds and groups stay apart, numbers are
 exact."""
 
-import sys
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,14 +14,10 @@ from hardcase.slices import (
     Slice,
     _one_each,
     find_slices,
-    slices_of_run,
     split,
     stratified_p,
 )
 from hardcase.tags import Tags
-
-sys.path.insert(0, str(Path(__file__).parent / "suite"))
-from aftermath import verdict, write_run
 
 CLASSES = 6
 
@@ -213,25 +207,3 @@ def test_what_does_not_fit_is_told():
         find_slices(tags, failing[:-1], strata[:-1])
     with pytest.raises(Problem, match="groups"):
         find_slices(tags, failing, strata, group=["a"] * 7)
-
-
-def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
-    """Dark seeds fail, and the judge confirms half of their tests."""
-    levels = [1 + i % 120 for i in range(600)] + [200] * 9
-    found = {i: [140] for i in range(600) if levels[i] < 40}
-    verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
-    run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
-    rules = Rules(support=5)
-    slices = slices_of_run(run, kind="figure", table={"place": {"s0": "left"}}, rules=rules)
-    assert slices[0].tags == ("dark",)
-    assert slices[0].accepted
-    seen = slices[0].estimated
-    assert seen.total + seen.total_outside <= 40, (
-        "equal images are one group, wrong seeds are not attempted"
-    )
-    assert (
-        slices_of_run(run, outcome="confirmed", kind="figure", rules=rules)[0].estimated.inside
-        < seen.inside
-    )
-    with pytest.raises(Problem, match="witnesses"):
-        slices_of_run(run, outcome="witnessed")

@@ -17,10 +17,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.corruptions import corrupt
+from hardcase.corruptions.table import Lengths
 from hardcase.errors import Problem
 from hardcase.funnel import interval
 from hardcase.oracles import MARGIN
-from hardcase.tensors import chunks, margin, to_grid
+from hardcase.tensors import chunks, margin, per_row, to_grid
+from hardcase.types import Seeds, Space
 
 GRID = 16
 """Severities on which it is checked whether failing is monotone."""
@@ -53,15 +56,37 @@ class Corrupting:
 
     name: str
     keys: Int[Tensor, " n"]
-    lengths: str = "relative"
+    lengths: Lengths = "relative"
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], severity: Float[Tensor, " m"], rows: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
-        from hardcase.corruptions import corrupt
+        return corrupt(
+            x, self.name, severity, self.keys[rows.to(self.keys.device)], lengths=self.lengths
+        )
 
-        how: Any = self.lengths
-        return corrupt(x, self.name, severity, self.keys[rows.to(self.keys.device)], lengths=how)
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A direction in a space as a `Change`, such as one coordinate of a space of appearance:
+    severity is how far the code of a seed moves along it.
+
+    Args:
+        space: Where the seeds have codes.
+        seeds: All seeds, in the order of the images.
+        direction: What is added to a code at severity 1.
+    """
+
+    space: Space
+    seeds: Seeds
+    direction: Float[Tensor, "*code"]
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], severity: Float[Tensor, " m"], rows: Int[Tensor, " m"]
+    ) -> Float[Tensor, "m c h w"]:
+        origin = self.seeds.take(rows)
+        z = origin.z + per_row(severity.to(origin.z), origin.z) * self.direction
+        return self.space.decode(self.space.project(z, origin), origin)
 
 
 @dataclass(frozen=True, slots=True)

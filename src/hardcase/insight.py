@@ -1,12 +1,12 @@
-"""Curves and orders for a model and an image set, as plain values: what ``hardcase curve`` and
-``hardcase rank`` print."""
+"""Curves, orders and slices for a model, an image set or a run, as plain values: what ``hardcase
+curve`` and ``hardcase rank`` print."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -16,10 +16,15 @@ from hardcase import curves, ranking
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.funnel import interval
-from hardcase.tensors import chunks, from_bytes
+from hardcase.results import Run
+from hardcase.slices import Rules, Slice, find_slices
+from hardcase.store import read_images
+from hardcase.tags import Column, Kind, measure
+from hardcase.tensors import chunks, digest, from_bytes
 from hardcase.types import Images, Model
 
 Progress = Callable[[int, int], None]
+Outcome = Literal["failing", "confirmed", "witnessed"]
 SURPRISE = ("dsa", "lsa", "mdsa")
 NEAR = "near-failures"
 NOTE = (
@@ -204,6 +209,75 @@ def surprise_scores(
                 ).cpu()
             )
     return torch.nan_to_num(torch.cat(parts).double(), nan=torch.inf, posinf=torch.inf)
+
+
+def slices_of_run(
+    run: Run,
+    *,
+    outcome: Outcome = "failing",
+    kind: Kind | Literal["auto"] = "auto",
+    table: Mapping[str, Mapping[str, Any]] | None = None,
+    rules: Rules | None = None,
+    seed: int = 0,
+) -> list[Slice]:
+    """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
+    group.
+
+    Args:
+        run: A stored run.
+        outcome: What counts: a finding on which the label is left, one that the judge confirmed, or
+            one that every witness keeps.
+        kind: Which measures suit the images.
+        table: Columns of the data: for each name, a value for each seed id; a seed without one gets
+            "unknown".
+        rules: When a condition is called a slice.
+        seed: Of the division into thirds.
+    """
+    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+    kept = [
+        i
+        for i, row in enumerate(rows)
+        if row["status"] in ("done", "out of time") and row["looked"]
+    ]
+    if not kept:
+        raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
+    x = read_images(run.seeds["image"])[kept]
+    names = [rows[i]["id"] for i in kept]
+    bad = _failing_seeds(run, outcome)
+    columns: dict[str, Column] = {
+        name: [str(values.get(seed_id, "unknown")) for seed_id in names]
+        for name, values in (table or {}).items()
+    }
+    return find_slices(
+        measure(from_bytes(x), kind=kind, table=columns),
+        torch.tensor([name in bad for name in names]),
+        torch.tensor([rows[i]["label"] for i in kept]),
+        group=[digest([image.numpy().tobytes()]) for image in x],
+        rules=rules,
+        seed=seed,
+    )
+
+
+def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
+    """Seeds with a finding of that outcome."""
+    findings = run.findings
+    wanted = ["id", "seed", "kind", *(["witnessed"] if outcome == "witnessed" else [])]
+    if not set(wanted) <= set(findings.column_names):
+        raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
+    rows = [row for row in findings.select(wanted).to_pylist() if row["kind"] == "label"]
+    if outcome == "witnessed":
+        rows = [row for row in rows if row["witnessed"]]
+    elif outcome == "confirmed":
+        said = run.verdicts
+        if said is None:
+            raise Problem(
+                f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
+            )
+        verdicts = [said.get(row["id"], {}) for row in rows]
+        rows = [
+            row for row, one in zip(rows, verdicts) if one.get("valid") and one.get("label_kept")
+        ]
+    return {row["seed"] for row in rows}
 
 
 def _logits(subject: Model, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:

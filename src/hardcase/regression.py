@@ -75,7 +75,8 @@ class Changed:
 
     def record(self) -> dict[str, Any]:
         """Counts with denominators and 95 % intervals."""
-        before, after = self.fixed + self.still, self.newly + self.right
+        before = self.fixed + self.still
+        after = self.newly + self.right
         return {
             "fixed": _share(self.fixed, before),
             "still_failing": _share(self.still, before),
@@ -104,7 +105,8 @@ def changed(
         >>> (found.fixed, found.still, found.newly, found.p)
         (1, 1, 1, 1.0)
     """
-    fixed, newly = int((before & ~after).sum()), int((~before & after).sum())
+    fixed = int((before & ~after).sum())
+    newly = int((~before & after).sum())
     names = [str(i) for i in range(len(before))] if group is None else list(group)
     if len(names) != len(before):
         raise Problem(f"{len(names)} groups are named for {len(before)} inputs.")

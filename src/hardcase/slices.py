@@ -17,11 +17,11 @@ p counts), or it says no more than they do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,11 +32,7 @@ from hardcase.errors import Problem
 from hardcase.funnel import interval
 from hardcase.randomness import stream
 from hardcase.statistics import holm
-from hardcase.tags import Column, Tags, measure
-from hardcase.tensors import digest, from_bytes
-
-if TYPE_CHECKING:
-    from hardcase.results import Run
+from hardcase.tags import Tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,8 +334,10 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
         return []
     first, last = (torch.tensor([condition[end] for condition in conditions]) for end in (0, -1))
     counts = _Counts.of(third)
-    total, hits = counts.total.sum(0), counts.hits.sum(0)
-    inside, bad = total[first, last], hits[first, last]
+    total = counts.total.sum(0)
+    hits = counts.hits.sum(0)
+    inside = total[first, last]
+    bad = hits[first, last]
     share = bad / inside.clamp_min(1)
     outside = (third.failing.sum() - bad) / (len(third.failing) - inside).clamp_min(1)
     kept = (inside >= rules.support) & (share - outside >= rules.difference)
@@ -382,77 +380,3 @@ class _Counts:
         spread = self.total * share * (1 - share) * (size - self.total) / (size - 1).clamp_min(1)
         gap = (self.hits - self.total * share).sum(0)
         return gap / spread.sum(0).clamp_min(1e-12).sqrt()
-
-
-Outcome = Literal["failing", "confirmed", "witnessed"]
-
-
-def slices_of_run(
-    run: Run,
-    *,
-    outcome: Outcome = "failing",
-    kind: Literal["auto", "figure", "photograph"] = "auto",
-    table: Mapping[str, Mapping[str, Any]] | None = None,
-    rules: Rules | None = None,
-    seed: int = 0,
-) -> list[Slice]:
-    """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
-    group.
-
-    Args:
-        run: A stored run.
-        outcome: What counts: a finding on which the label is left, one that the judge confirmed, or
-            one that every witness keeps.
-        kind: Which measures suit the images.
-        table: Columns of the data: for each name, a value for each seed id; a seed without one gets
-            "unknown".
-        rules: When a condition is called a slice.
-        seed: Of the division into thirds.
-    """
-    from hardcase.store import read_images
-
-    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
-    kept = [
-        i
-        for i, row in enumerate(rows)
-        if row["status"] in ("done", "out of time") and row["looked"]
-    ]
-    if not kept:
-        raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
-    x = read_images(run.seeds["image"])[kept]
-    names = [rows[i]["id"] for i in kept]
-    bad = _failing_seeds(run, outcome)
-    columns: dict[str, Column] = {
-        name: [str(values.get(seed_id, "unknown")) for seed_id in names]
-        for name, values in (table or {}).items()
-    }
-    return find_slices(
-        measure(from_bytes(x), kind=kind, table=columns),
-        torch.tensor([name in bad for name in names]),
-        torch.tensor([rows[i]["label"] for i in kept]),
-        group=[digest([image.numpy().tobytes()]) for image in x],
-        rules=rules,
-        seed=seed,
-    )
-
-
-def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
-    """Seeds with a finding of that outcome."""
-    findings = run.findings
-    wanted = ["id", "seed", "kind", *(["witnessed"] if outcome == "witnessed" else [])]
-    if not set(wanted) <= set(findings.column_names):
-        raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
-    rows = [row for row in findings.select(wanted).to_pylist() if row["kind"] == "label"]
-    if outcome == "witnessed":
-        rows = [row for row in rows if row["witnessed"]]
-    elif outcome == "confirmed":
-        said = run.verdicts
-        if said is None:
-            raise Problem(
-                f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
-            )
-        verdicts = [said.get(row["id"], {}) for row in rows]
-        rows = [
-            row for row, one in zip(rows, verdicts) if one.get("valid") and one.get("label_kept")
-        ]
-    return {row["seed"] for row in rows}

@@ -187,7 +187,8 @@ def photograph_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, 
     }
     if x.shape[1] == 3:
         red, green, blue = x.unbind(1)
-        across, along = red - green, (red + green) / 2 - blue
+        across = red - green
+        along = (red + green) / 2 - blue
         spread = (across.flatten(1).var(1) + along.flatten(1).var(1)).sqrt()
         shift = (across.mean((1, 2)).square() + along.mean((1, 2)).square()).sqrt()
         measures["colourfulness"] = spread + 0.3 * shift

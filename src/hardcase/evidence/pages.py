@@ -189,7 +189,8 @@ def completion(runs: Sequence[Named]) -> Page:
 
 
 def _step(step: str, counts: Mapping[str, int | None]) -> str:
-    count, attempted = counts[step], counts["attempted"]
+    count = counts[step]
+    attempted = counts["attempted"]
     told = "not judged" if count is None else str(count)
     if step not in RATES or count is None or not attempted:
         return f"| {step.replace('_', ' ')} | {told} | | |"

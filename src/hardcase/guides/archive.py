@@ -54,7 +54,8 @@ class Axis:
     def __post_init__(self) -> None:
         if not self.low < self.high or self.cells < 1:
             raise Problem(
-                f"the axis {self.name!r} has {self.cells} cells from {self.low:g} to {self.high:g}.",
+                f"the axis {self.name!r} is empty.",
+                f"It has {self.cells} cells from {self.low:g} to {self.high:g}.",
                 fix="low < high and one cell or more",
             )
 
@@ -387,7 +388,8 @@ class _Parents:
         self.code[rows, slot] = code[stays]
 
     def _grow(self, rows: Int[Tensor, " m"], place: Float[Tensor, "m f"], code: Tensor) -> None:
-        device, missing = rows.device, max(0, int(rows.max()) + 1 - len(self.size))
+        device = rows.device
+        missing = max(0, int(rows.max()) + 1 - len(self.size))
         self.size = torch.cat([self.size.to(device), self.size.new_zeros(missing).to(device)])
         self.been = torch.cat(
             [self.been.to(device), self.been.new_zeros(missing, self.cells).to(device)]
