@@ -9,9 +9,9 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.insight import keys_of, rank_images, severity_curves, slices_of_run, surprise_scores
+from hardcase.models.subject import Subject
 from hardcase.ranking import apfd
 from hardcase.slices import Rules
-from hardcase.subject import Subject
 from tiny import bars
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))

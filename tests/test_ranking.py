@@ -93,8 +93,7 @@ def traces(seed=0, count=300):
 
 
 def test_surprise_orders_as_dnn_tip_does():
-    from hardcase.criteria.surprise import Distance, Likelihood
-    from hardcase.criteria.traces import Traces
+    from hardcase.criteria.surprise import Distance, Likelihood, Traces
 
     (known, label), (points, predicted) = traces(), traces(1, 90)
     fitted = Traces(known, label, label)

@@ -20,8 +20,8 @@ from torch import Tensor
 from hardcase.corruptions import corrupt
 from hardcase.corruptions.table import Lengths
 from hardcase.errors import Problem
-from hardcase.funnel import interval
 from hardcase.oracles import MARGIN
+from hardcase.statistics import interval
 from hardcase.tensors import chunks, margin, per_row, to_grid
 from hardcase.types import Seeds, Space
 

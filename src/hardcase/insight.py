@@ -15,10 +15,10 @@ from torch import Tensor
 from hardcase import curves, ranking
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
-from hardcase.funnel import interval
-from hardcase.results import Run
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
 from hardcase.slices import Rules, Slice, find_slices
-from hardcase.store import read_images
+from hardcase.statistics import interval
 from hardcase.tags import Column, Kind, measure
 from hardcase.tensors import chunks, digest, from_bytes
 from hardcase.types import Images, Model
@@ -190,10 +190,10 @@ def surprise_scores(
     subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
 ) -> Float[Tensor, " n"]:
     """The surprise of each image by the criterion of that name, compared with training images."""
-    from hardcase.criteria.building import plan
+    from hardcase.criteria.criterion import plan
     from hardcase.criteria.frame import Frame
-    from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
-    from hardcase.measuring import anatomy_of, profile_for
+    from hardcase.criteria.trace import MeanSurprise, surprise_of
+    from hardcase.suite.coverage import anatomy_of, profile_for
 
     anatomy = anatomy_of(subject, images)
     rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))

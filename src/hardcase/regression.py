@@ -18,9 +18,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.funnel import interval
 from hardcase.oracles import MARGIN
-from hardcase.statistics import Interval, bootstrap, mcnemar
+from hardcase.statistics import Interval, bootstrap, interval, mcnemar
 from hardcase.tensors import margin
 from hardcase.types import Kind, Probe
 

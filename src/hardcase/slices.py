@@ -29,9 +29,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.funnel import interval
 from hardcase.randomness import stream
-from hardcase.statistics import holm
+from hardcase.statistics import holm, interval
 from hardcase.tags import Tags
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hardcase.errors import Problem
 from hardcase.evidence import PROFILES, Requirement, read_requirements, write_evidence
-from hardcase.results import Run
+from hardcase.runs.results import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
 from aftermath import verdict, write_run

@@ -10,9 +10,9 @@ from hardcase.guides.archive import FAILING, LEVELS, PARENT, WITNESSED, Archive,
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel, Splits
 from hardcase.randomness import stream
+from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
-from hardcase.store.deltas import pack_deltas, unpack_deltas
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Guide, Method, Probe, Seeds
 

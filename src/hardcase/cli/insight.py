@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.speaking import as_json, console, grid, note, shown, tell
+from hardcase.cli.output import as_json, console, grid, note, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def curve(
     """Draw the share failing against the severity of corruptions, and where each image first
     fails."""
     flags = dict(locals())
-    from hardcase.cli.closing import logging_to
+    from hardcase.cli.run import logging_to
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.insight import severity_curves
 
@@ -125,8 +125,8 @@ def rank(
     """Say which images to label first, because the model most likely errs on them."""
     flags = dict(locals())
     from hardcase import ranking
-    from hardcase.cli.closing import logging_to
-    from hardcase.data import load
+    from hardcase.cli.run import logging_to
+    from hardcase.data.sources import load
     from hardcase.insight import SURPRISE, rank_images
 
     logging_to(verbose=verbose, quiet=quiet)
@@ -173,7 +173,7 @@ def evidence(
     from dataclasses import asdict
 
     from hardcase.evidence import read_requirements, write_evidence
-    from hardcase.results import Run
+    from hardcase.runs.results import Run
 
     about = None
     if tool is not None:
@@ -200,11 +200,11 @@ def evidence(
 
 def _model_and_images(folder: Path | None, flags: dict[str, Any]) -> tuple[Model, Images]:
     """The model and the images that a run or flags name."""
-    from hardcase.cli.afterwards import config_of
-    from hardcase.cli.settings import resolve
-    from hardcase.data import load
-    from hardcase.planning import subject
-    from hardcase.results import Run
+    from hardcase.cli.options import resolve
+    from hardcase.cli.results import config_of
+    from hardcase.context import subject
+    from hardcase.data.sources import load
+    from hardcase.runs.results import Run
 
     asked = ("model", "settings", "trust_pickle", "device", "offline")
     if folder is not None:
@@ -227,7 +227,7 @@ def _seeds(run: Any) -> Images:
     """The seeds of a run as an image set."""
     import torch
 
-    from hardcase.store import read_images
+    from hardcase.runs.tables import read_images
     from hardcase.types import Images
 
     label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
@@ -241,8 +241,8 @@ def _failures(near: Path | None) -> Any:
         return None
     import pyarrow.compute as pc
 
-    from hardcase.results import Run
-    from hardcase.store import read_images
+    from hardcase.runs.results import Run
+    from hardcase.runs.tables import read_images
 
     found = Run(near).findings
     kept = found.filter(pc.equal(found["kind"], "label"))

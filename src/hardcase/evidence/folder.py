@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hardcase.cache import write_atomically
+from hardcase.environment import VERSION
 from hardcase.errors import Problem, choice
 from hardcase.evidence import pages
 from hardcase.evidence.pages import Page, Status, cell, sha256
 from hardcase.evidence.profiles import PROFILES, Topic
 from hardcase.evidence.requirements import Requirement, held, requirements_page
-from hardcase.results import Run
-from hardcase.version import VERSION
+from hardcase.runs.results import Run
 
 NOTE = (
     "Rows name topics in our words. 'Shown' means that the file holds the evidence described, "

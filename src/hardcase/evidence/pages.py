@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hardcase import funnel
 from hardcase.cache import write_atomically
-from hardcase.results import Run
+from hardcase.runs.results import Run
+from hardcase.statistics import interval
 
 Status = Literal["shown", "not shown", "not applicable"]
 Named = tuple[str, Run]
@@ -194,7 +194,7 @@ def _step(step: str, counts: Mapping[str, int | None]) -> str:
     told = "not judged" if count is None else str(count)
     if step not in RATES or count is None or not attempted:
         return f"| {step.replace('_', ' ')} | {told} | | |"
-    low, high = funnel.interval(count, attempted)
+    low, high = interval(count, attempted)
     return (
         f"| {step.replace('_', ' ')} | {told} | {count / attempted:.1%} | {low:.1%} to {high:.1%} |"
     )

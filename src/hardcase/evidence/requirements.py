@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardcase import funnel
 from hardcase.errors import Problem, choice
 from hardcase.evidence.pages import Named, Page, bullets, cell
-from hardcase.results import Run
+from hardcase.runs.results import Run
+from hardcase.statistics import interval
 
 METRICS = {
     "failing_rate": "failing",
@@ -119,7 +119,7 @@ def _value(metric: str, run: Run) -> dict[str, float | None]:
         hits = counts.get(METRICS[metric])
     if hits is None or not total:
         return {"value": None, "low": None, "high": None}
-    low, high = funnel.interval(hits, total)
+    low, high = interval(hits, total)
     return {"value": hits / total, "low": low, "high": high}
 
 

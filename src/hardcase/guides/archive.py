@@ -23,8 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.campaign.record import ordinal
 from hardcase.errors import Problem
-from hardcase.guides.hits import row_of, unseen
+from hardcase.guides.units import row_of, unseen
 from hardcase.tensors import to_bytes
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
@@ -377,7 +378,7 @@ class _Parents:
         self._grow(rows, place, code)
         new = (~self.been[rows, cell] & _first(rows * self.cells + cell)).nonzero().squeeze(1)
         rows, cell, place, code = rows[new], cell[new], place[new], code[new]
-        number = self.size[rows] + _ordinal(rows)
+        number = self.size[rows] + ordinal(rows)
         self.been[rows, cell] = True
         self.size = self.size.index_add(0, rows, torch.ones_like(rows))
         stays = number > self.size[rows] - self.capacity
@@ -402,13 +403,4 @@ class _Parents:
 
 def _first(key: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
     """Whether no earlier row has the same key."""
-    return _ordinal(key) == 0
-
-
-def _ordinal(key: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-    """How many earlier rows have the same key."""
-    order = key.argsort(stable=True)
-    ranked = key[order]
-    start = torch.searchsorted(ranked, ranked)
-    number = torch.arange(len(key), device=key.device) - start
-    return torch.empty_like(order).index_put_((order,), number)
+    return ordinal(key) == 0
