@@ -9,9 +9,9 @@ import torch
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.slices import (
-    Rates,
     Rules,
     Slice,
+    SliceRates,
     _one_each,
     find_slices,
     split,
@@ -186,8 +186,10 @@ def test_no_more_than_twenty_are_carried_and_the_rest_of_the_rules_hold():
 
 
 def test_what_is_printed_is_of_the_last_third():
-    rates = Rates(41, 60, 18, 200)
-    one = Slice(("dark", "tilted"), Rates(1, 1, 0, 1), Rates(1, 1, 0, 1), rates, 0.001, 0.01, True)
+    rates = SliceRates(41, 60, 18, 200)
+    one = Slice(
+        ("dark", "tilted"), SliceRates(1, 1, 0, 1), SliceRates(1, 1, 0, 1), rates, 0.001, 0.01, True
+    )
     assert str(one).startswith("fails on 41 of 60 (68%, 95 % interval ")
     assert "dark and tilted, 9% outside; held on the third not used to find it" in str(one)
     assert one.record()["C"] == {
@@ -196,9 +198,11 @@ def test_what_is_printed_is_of_the_last_third():
         "failing_outside": 18,
         "total_outside": 200,
     }
-    weak = Slice(("dark",), rates, rates, Rates(3, 20, 18, 200), 0.001, 0.01, True)
+    weak = Slice(("dark",), rates, rates, SliceRates(3, 20, 18, 200), 0.001, 0.01, True)
     assert "did not hold" in str(weak)
-    assert "no image" in str(Slice(("dark",), rates, rates, Rates(0, 0, 1, 2), 0.1, 0.1, False))
+    assert "no image" in str(
+        Slice(("dark",), rates, rates, SliceRates(0, 0, 1, 2), 0.1, 0.1, False)
+    )
 
 
 def test_what_does_not_fit_is_told():

@@ -54,7 +54,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class SliceRates:
     """Failing of all, inside a condition and outside it."""
 
     failing: int
@@ -94,9 +94,9 @@ class Slice:
     """
 
     tags: tuple[str, ...]
-    proposed: Rates
-    tested: Rates
-    estimated: Rates
+    proposed: SliceRates
+    tested: SliceRates
+    estimated: SliceRates
     p: float
     p_holm: float
     accepted: bool
@@ -261,11 +261,11 @@ class _Third:
     def inside(self, condition: Condition) -> Bool[Tensor, " n"]:
         return self.has[:, list(condition)].all(1)
 
-    def rates(self, condition: Condition) -> Rates:
+    def rates(self, condition: Condition) -> SliceRates:
         inside = self.inside(condition)
         hits = int((inside & self.failing).sum())
         total = int(inside.sum())
-        return Rates(hits, total, int(self.failing.sum()) - hits, len(inside) - total)
+        return SliceRates(hits, total, int(self.failing.sum()) - hits, len(inside) - total)
 
     def p(self, condition: Condition) -> float:
         """Against all outside and, for a pair, against the rest of each parent: the largest

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hardcase.types import Images, Model
 
 MaybeRun = Annotated[
-    Path | None, typer.Argument(metavar="[RUN]", help="A run whose model and seeds are taken.")
+    Path | None, typer.Argument(metavar="RUN", help="A run whose model and seeds are taken.")
 ]
 Count = Annotated[
     int | None,

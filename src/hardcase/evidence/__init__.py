@@ -7,8 +7,8 @@ is for the assessor to say; this room never says so.
 
 from __future__ import annotations
 
-from hardcase.evidence.folder import Row, write_evidence
+from hardcase.evidence.folder import EvidenceRow, write_evidence
 from hardcase.evidence.profiles import PROFILES
 from hardcase.evidence.requirements import Requirement, read_requirements
 
-__all__ = ["PROFILES", "Requirement", "Row", "read_requirements", "write_evidence"]
+__all__ = ["PROFILES", "EvidenceRow", "Requirement", "read_requirements", "write_evidence"]

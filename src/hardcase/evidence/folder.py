@@ -27,7 +27,7 @@ OUTSIDE = "outside what a search for failing inputs can show"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EvidenceRow:
     """One row of the index."""
 
     id: str
@@ -46,7 +46,7 @@ def write_evidence(
     requirements: Sequence[Requirement] = (),
     tool: Mapping[str, Any] | None = None,
     when: datetime | None = None,
-) -> list[Row]:
+) -> list[EvidenceRow]:
     """Fill a folder with evidence from runs, and return its index.
 
     Args:
@@ -93,17 +93,17 @@ def write_evidence(
     return rows
 
 
-def _topic(topic: Topic, parts: Mapping[str, Page], out: Path) -> Row:
+def _topic(topic: Topic, parts: Mapping[str, Page], out: Path) -> EvidenceRow:
     if not topic.part:
-        return Row(topic.id, topic.text, "not shown", OUTSIDE)
+        return EvidenceRow(topic.id, topic.text, "not shown", OUTSIDE)
     return _row(topic.id, topic.text, parts[topic.part], out / f"{topic.part}.md")
 
 
-def _row(name: str, text: str, page: Page, file: Path) -> Row:
-    return Row(name, text, page.status, page.why, file.name, sha256(file))
+def _row(name: str, text: str, page: Page, file: Path) -> EvidenceRow:
+    return EvidenceRow(name, text, page.status, page.why, file.name, sha256(file))
 
 
-def _index(out: Path, title: str, rows: Sequence[Row], stamp: str) -> None:
+def _index(out: Path, title: str, rows: Sequence[EvidenceRow], stamp: str) -> None:
     files = sorted(path for path in out.rglob("*") if path.is_file())
     values = {
         "profile": title,
