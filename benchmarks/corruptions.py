@@ -8,6 +8,8 @@ where it does not, only our own rates are written. A device is measured where th
 from __future__ import annotations
 
 import statistics
+import sys
+import types
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
@@ -65,19 +67,47 @@ def _median(work: Callable[[], object], device: torch.device, repeats: int) -> f
 def _peer(x: Tensor) -> dict[str, float]:
     """Seconds an image of the peer; empty where it does not import."""
     try:
-        from imagecorruptions import corrupt as theirs
-    except Exception:
+        theirs = imported()
+    except ImportError as error:
+        print(f"imagecorruptions is not measured: {error}")
         return {}
     images = (255 * x).byte().permute(0, 2, 3, 1).numpy()
-    found = {}
-    for name in CORRUPTIONS:
-        try:
-            work = [
-                lambda i=i, n=name: theirs(i, corruption_name=n, severity=SEVERITY) for i in images
-            ]
-            found[name] = statistics.mean(_median(one, torch.device("cpu"), 1) for one in work)
-        except Exception as error:
-            print(f"{name}: the peer fails with {type(error).__name__}: {error}")
+    device = torch.device("cpu")
+    return {
+        name: statistics.mean(
+            _median(lambda i=i, n=name: theirs(i, corruption_name=n, severity=SEVERITY), device, 1)
+            for i in images
+        )
+        for name in CORRUPTIONS
+    }
+
+
+def imported() -> Callable[..., object]:
+    """The peer's `corrupt`, given names that numpy, scipy and scikit-image have dropped since."""
+    import numpy
+    import scipy.ndimage
+    import skimage.filters
+
+    resources = types.ModuleType("pkg_resources")
+    resources.resource_filename = lambda *names: "/".join(names)
+    moved = types.ModuleType("scipy.ndimage.interpolation")
+    moved.map_coordinates = scipy.ndimage.map_coordinates
+    sys.modules.setdefault("pkg_resources", resources)
+    sys.modules.setdefault("scipy.ndimage.interpolation", moved)
+    if not hasattr(numpy, "float_"):
+        numpy.float_ = numpy.float64
+    import imagecorruptions
+
+    plain = skimage.filters.gaussian
+
+    def gaussian(
+        image: object, sigma: object, multichannel: bool = False, **options: object
+    ) -> object:
+        size = tuple(sigma) if isinstance(sigma, numpy.ndarray) else sigma
+        return plain(image, sigma=size, channel_axis=-1 if multichannel else None, **options)
+
+    sys.modules["imagecorruptions.corruptions"].gaussian = gaussian
+    found: Callable[..., object] = imagecorruptions.corrupt
     return found
 
 
