@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.slices import (
     Rules,
     Slice,
@@ -148,7 +148,7 @@ def test_groups_are_never_split_and_classes_are_spread():
 
 def test_one_image_stands_for_its_group():
     number, rows = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([0, 1, 3, 4, 5])
-    drawn = [_one_each(number, rows, stream(i)) for i in range(40)]
+    drawn = [_one_each(number, rows, Rng.numbered(i, "one", len(number))) for i in range(40)]
     assert all(sorted(number[d].tolist()) == [0, 2] for d in drawn)
     assert {d.tolist()[1] for d in drawn} == {3, 4, 5}
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from hardcase.corruptions import corrupt
 from hardcase.corruptions.table import Lengths
 from hardcase.errors import Problem
-from hardcase.oracles import MARGIN
+from hardcase.oracles import LEAD
 from hardcase.statistics import interval
 from hardcase.tensors import chunks, margin, per_row, to_grid
 from hardcase.types import Seeds, Space
@@ -138,7 +138,7 @@ def curve(
     severity: Float[Tensor, " g"],
     *,
     batch: int = 256,
-    lead: float = MARGIN,
+    lead: float = LEAD,
 ) -> Curve:
     """Ask the subject about every seed at every severity: `g` queries a seed.
 
@@ -225,7 +225,7 @@ def crossings(
     most: float = 5.0,
     tolerance: float = TOLERANCE,
     batch: int = 256,
-    lead: float = MARGIN,
+    lead: float = LEAD,
 ) -> Crossings:
     """The smallest failing severity of each seed to ± `tolerance` by bisection: 8 queries for 0 to
     5 and .01.

@@ -3,7 +3,6 @@ curve`` and ``hardcase rank`` print."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -15,10 +14,11 @@ from torch import Tensor
 from hardcase import curves, ranking
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
+from hardcase.randomness import keys_of
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.slices import Rules, Slice, find_slices
-from hardcase.statistics import interval
+from hardcase.statistics import Rate
 from hardcase.tags import Column, Kind, measure
 from hardcase.tensors import chunks, digest, from_bytes
 from hardcase.types import Images, Model
@@ -31,15 +31,6 @@ NOTE = (
     "mCE divides by AlexNet's published errors on ImageNet-C; frost is missing, so it is not the "
     "published mean"
 )
-
-
-def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
-    """A key for each image by its id, so that its noise stays the same in any order and any
-    subset."""
-    digests = (hashlib.sha256(name.encode()).digest()[:8] for name in ids)
-    return torch.tensor(
-        [int.from_bytes(digest, "big") >> 1 for digest in digests], dtype=torch.int64
-    )
 
 
 def severity_curves(
@@ -95,7 +86,7 @@ def severity_curves(
                 "kind": CORRUPTIONS[name].kind,
                 "curve": drawn.table(),
                 "crossing": crossed.summary(),
-                "non_monotone": _share(back, len(usable)),
+                "non_monotone": Rate(back, len(usable)).to_json(),
                 "error": errors[name],
             }
         )
@@ -260,12 +251,11 @@ def slices_of_run(
 
 def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
     """Seeds with a finding of that outcome."""
-    findings = run.findings
-    wanted = ["id", "seed", "kind", *(["witnessed"] if outcome == "witnessed" else [])]
-    if not set(wanted) <= set(findings.column_names):
-        raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
-    rows = [row for row in findings.select(wanted).to_pylist() if row["kind"] == "label"]
+    findings = run.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
+    rows = [row for row in findings if row["kind"] == "label"]
     if outcome == "witnessed":
+        if all(row["witnessed"] is None for row in rows):
+            raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
         rows = [row for row in rows if row["witnessed"]]
     elif outcome == "confirmed":
         said = run.verdicts
@@ -291,14 +281,3 @@ def _all_logits(subject: Model, x: UInt8[Tensor, "n c h w"], batch: int) -> Floa
         for part in chunks(len(x), batch)
     ]
     return torch.cat(parts)
-
-
-def _share(hits: int, total: int) -> dict[str, Any]:
-    low, high = interval(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }

@@ -18,8 +18,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.oracles import MARGIN
-from hardcase.statistics import Interval, bootstrap, interval, mcnemar
+from hardcase.oracles import LEAD
+from hardcase.statistics import Interval, Rate, bootstrap, mcnemar
 from hardcase.tensors import margin
 from hardcase.types import Kind, Probe
 
@@ -35,7 +35,7 @@ class Regression:
     """
 
     old: int = 0
-    lead: float = MARGIN
+    lead: float = LEAD
     kind: Kind = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
@@ -77,9 +77,9 @@ class Changed:
         before = self.fixed + self.still
         after = self.newly + self.right
         return {
-            "fixed": _share(self.fixed, before),
-            "still_failing": _share(self.still, before),
-            "newly_failing": _share(self.newly, after),
+            "fixed": Rate(self.fixed, before).to_json(),
+            "still_failing": Rate(self.still, before).to_json(),
+            "newly_failing": Rate(self.newly, after).to_json(),
             "mcnemar_p": self.p,
             "groups": dict(zip(("better", "worse", "neither"), self.groups)),
             "groups_p": self.p_groups,
@@ -112,10 +112,8 @@ def changed(
     balance = dict.fromkeys(names, 0)
     for name, worse in zip(names, (after.long() - before.long()).tolist()):
         balance[name] += worse
-    better, worse = (
-        sum(value < 0 for value in balance.values()),
-        sum(value > 0 for value in balance.values()),
-    )
+    better = sum(value < 0 for value in balance.values())
+    worse = sum(value > 0 for value in balance.values())
     return Changed(
         fixed,
         int((before & after).sum()),
@@ -222,14 +220,3 @@ def excess(
 
 def _column(said: Mapping[str, bool], seeds: Sequence[str]) -> Tensor:
     return torch.tensor([float(said[seed]) for seed in seeds], dtype=torch.float64)
-
-
-def _share(hits: int, total: int) -> dict[str, Any]:
-    low, high = interval(hits, total)
-    return {
-        "hits": hits,
-        "total": total,
-        "share": hits / total if total else None,
-        "low": low,
-        "high": high,
-    }

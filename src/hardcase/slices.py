@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import holm, interval
 from hardcase.tags import Tags
 
@@ -161,11 +161,12 @@ def split(
         seed: Of the draw.
     """
     number = _numbers(group)
-    count = int(number.max()) + 1 if len(number) else 0
+    keys = _keys(group)
+    count = len(keys)
     first = torch.full((count,), len(number)).scatter_reduce(
         0, number, torch.arange(len(number)), "amin"
     )
-    drawn = torch.randperm(count, generator=stream(seed, "thirds"))
+    drawn = Rng(seed, "thirds", keys).uniform(torch.arange(count)).argsort(stable=True)
     order = drawn[strata[first[drawn]].argsort(stable=True)]
     third = torch.empty(count, dtype=torch.int64)
     third[order] = torch.arange(count) % 3
@@ -181,11 +182,17 @@ def _numbers(group: Sequence[str] | Tensor) -> Int[Tensor, " n"]:
     return torch.tensor([place[name] for name in group], dtype=torch.int64)
 
 
-def _one_each(
-    number: Int[Tensor, " n"], rows: Int[Tensor, " r"], rng: torch.Generator
-) -> Int[Tensor, " g"]:
+def _keys(group: Sequence[str] | Tensor) -> Int[Tensor, " g"]:
+    """What the random numbers of each group follow from, in the order of `_numbers`."""
+    if isinstance(group, Tensor):
+        known: Tensor = torch.unique(group.cpu())
+        return known.long()
+    return keys_of(list(dict.fromkeys(group)))
+
+
+def _one_each(number: Int[Tensor, " n"], rows: Int[Tensor, " r"], rng: Rng) -> Int[Tensor, " g"]:
     """One row of every group among `rows`, drawn at random."""
-    drawn = rows[torch.randperm(len(rows), generator=rng)]
+    drawn = rows[rng.uniform(rows).argsort(stable=True)]
     order = drawn[number[drawn].argsort(stable=True)]
     fresh = torch.ones(len(order), dtype=torch.bool)
     fresh[1:] = number[order][1:] != number[order][:-1]
@@ -219,12 +226,13 @@ def find_slices(
     count = len(failing)
     if not count or len(tags.has) != count:
         raise Problem(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
-    number = torch.arange(count) if group is None else _numbers(group)
+    whole = torch.arange(count) if group is None else group
+    number = _numbers(whole)
     if len(number) != count:
         raise Problem(f"{len(number)} groups are named for {count} images.")
-    third = split(number, strata, seed=seed)
+    third = split(whole, strata, seed=seed)
     parts = [(third == i).nonzero().squeeze(1) for i in range(3)]
-    rng = stream(seed, "representatives")
+    rng = Rng.numbered(seed, "representatives", count)
     thirds = [parts[0], *(_one_each(number, rows, rng) for rows in parts[1:])]
     a, b, c = (
         _Third(tags.has[rows].cpu(), failing[rows].cpu(), strata[rows].cpu()) for rows in thirds

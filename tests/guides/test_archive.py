@@ -9,7 +9,7 @@ from hardcase.errors import Problem
 from hardcase.guides.archive import FAILING, LEVELS, PARENT, WITNESSED, Archive, Axis, spanned
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel, Splits
-from hardcase.randomness import stream
+from hardcase.randomness import Rng, stream
 from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
@@ -53,7 +53,7 @@ def test_it_is_a_guide_that_starts_empty():
     guide = archive()
     assert isinstance(guide, Guide)
     assert guide.value() == 0
-    assert guide.choose(torch.arange(3), stream(0)) == {}
+    assert guide.choose(torch.arange(3), Rng.numbered(0, "search", 6)) == {}
     assert {row["state"] for row in guide.table()} == {LEVELS[0]}
     assert len(guide.table()) == 20
 
@@ -118,7 +118,7 @@ def test_a_fork_does_not_touch_its_base():
     before = {name: value.clone() for name, value in guide.base.items()}
     fork = guide.fork()
     fork.update(looks(1))
-    fork.choose(torch.arange(6), stream(0))
+    fork.choose(torch.arange(6), Rng.numbered(0, "search", 6))
     same(guide.base, before)
     assert int(fork.delta()["visits"].sum()) == 40
 
@@ -200,7 +200,7 @@ def test_aims_are_empty_cells_and_parents_the_nearest_of_the_same_seed():
     guide.update(probe)
     rows = torch.arange(6)
     for turn in range(20):
-        aim = guide.choose(rows, stream(turn))
+        aim = guide.choose(rows, Rng.numbered(turn, "search", len(rows)))
         assert bool((guide.own["level"][aim["map/cell"]] < FAILING).all())
         assert torch.allclose(aim["map/target"], guide.centres()[aim["map/cell"]])
         own = [probe.z[probe.aim["row"] == row] for row in range(6)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, note, shown, tell
+from hardcase.cli.output import as_json, console, grid, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -21,51 +21,47 @@ Count = Annotated[
     int | None,
     typer.Option("--count", metavar="N", min=1, help="A balanced sample of so many images."),
 ]
+Part = Annotated[o.Split, typer.Option("--split", help="Which part of the data.")]
 OutFile = Annotated[
     Path | None, typer.Option("--out", metavar="FILE.json", help="Everything, as JSON.")
 ]
 
+ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
+"""Flags that say how a model is loaded."""
 
+
+@o.takes("model", "data", *ASKED, *o.SAYS)
 def curve(
+    flags: o.Flags,
     folder: MaybeRun = None,
-    model: o.Model = None,
-    data: o.Data = None,
     corruptions: Annotated[
         str, typer.Option(metavar="A,B", help="Which corruptions; all 18 by default.")
     ] = "all",
-    split: Annotated[o.Split, typer.Option(help="Which part of the data.")] = o.Split.test,
+    split: Part = o.Split.test,
     count: Count = None,
-    seed: o.Seed = None,
-    settings: o.Settings = None,
     out: OutFile = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    trust_pickle: o.TrustPickle = False,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
     """Draw the share failing against the severity of corruptions, and where each image first
     fails."""
-    flags = dict(locals())
-    from hardcase.cli.run import logging_to
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.insight import severity_curves
 
-    logging_to(verbose=verbose, quiet=quiet)
-    subject, images = _model_and_images(folder, flags)
+    subject, images = _model_and_images(folder, flags, split, count)
     names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
     found = severity_curves(
         subject,
         images,
         names,
-        progress=None if quiet else lambda done, total: note(f"{done} of {total} corruptions"),
+        progress=lambda done, total: flags.say(f"{done} of {total} corruptions"),
     )
     _write(out, found)
-    as_json(found) if format == "json" else _tell_curves(found, quiet=quiet)
+    if flags.json:
+        as_json(found)
+    else:
+        _tell_curves(found, flags)
 
 
-def _tell_curves(found: dict[str, Any], *, quiet: bool) -> None:
+def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
     rows = []
     for row in found["corruptions"]:
         failing = row["curve"][-1]
@@ -86,11 +82,13 @@ def _tell_curves(found: dict[str, Any], *, quiet: bool) -> None:
         tell(
             f"mean corruption error: {mean['plain']:.1%}; over AlexNet's: {mean['relative_to']:.1%}"
         )
-    if not quiet:
-        note(f"{found['usable']} of {found['images']} images classified correctly; {found['note']}")
+    right = f"{found['usable']} of {found['images']} images classified correctly"
+    flags.say(f"{right}; {found['note']}")
 
 
+@o.takes(*ASKED, *o.SAYS)
 def rank(
+    flags: o.Flags,
     model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
     data: Annotated[str, typer.Option(help="The images to put into an order.")],
     by: Annotated[
@@ -110,28 +108,21 @@ def rank(
         typer.Option("--labelled", help="The labels are known: also say how good the order is."),
     ] = False,
     first: Annotated[int, typer.Option(metavar="N", min=1, help="How many to print.")] = 20,
-    split: Annotated[o.Split, typer.Option(help="Which part of the data.")] = o.Split.test,
+    split: Part = o.Split.test,
     count: Count = None,
-    seed: o.Seed = None,
-    settings: o.Settings = None,
     out: OutFile = None,
-    device: o.Device = None,
-    offline: o.Offline = False,
-    trust_pickle: o.TrustPickle = False,
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> None:
     """Say which images to label first, because the model most likely errs on them."""
-    flags = dict(locals())
+    from dataclasses import replace
+
     from hardcase import ranking
-    from hardcase.cli.run import logging_to
     from hardcase.data.sources import load
     from hardcase.insight import SURPRISE, rank_images
 
-    logging_to(verbose=verbose, quiet=quiet)
-    subject, images = _model_and_images(None, flags)
-    train = load(profile or data, split="train", offline=offline) if by in SURPRISE else None
+    subject, images = _model_and_images(None, replace(flags, model=model, data=data), split, count)
+    train = None
+    if by in SURPRISE:
+        train = load(profile or data, split="train", offline=flags.offline)
     ranked = rank_images(subject, images, by, train=train, failures=_failures(near))
     found: dict[str, Any] = {"score": by, "images": len(images), "rows": ranked.rows(images)}
     if labelled:
@@ -139,7 +130,7 @@ def rank(
         found["apfd"] = ranking.apfd(wrong, ranked.order)
         found["errors"] = int(wrong.sum())
     _write(out, found)
-    if format == "json":
+    if flags.json:
         as_json(found)
         return
     rows = [tuple(row.values()) for row in found["rows"][:first]]
@@ -148,8 +139,10 @@ def rank(
         tell(f"APFD {found['apfd']:.3f} with {found['errors']} errors (0.5 by chance)")
 
 
+@o.takes("format", "quiet")
 def evidence(
     folders: o.Runs,
+    flags: o.Flags,
     profile: Annotated[str, typer.Option(help="42119, 8800, amlas or ai-act.")],
     requirements: Annotated[
         Path | None,
@@ -164,8 +157,6 @@ def evidence(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder.")] = Path(
         "evidence"
     ),
-    format: o.AsFormat = o.Format.text,
-    quiet: o.Quiet = False,
 ) -> None:
     """Fill a folder for an assessor: each row shown, not shown or not applicable, with file and
     hash."""
@@ -188,38 +179,39 @@ def evidence(
         requirements=read_requirements(requirements) if requirements is not None else (),
         tool=about,
     )
-    if format == "json":
+    if flags.json:
         as_json({"folder": str(out), "rows": [asdict(row) for row in rows]})
         return
-    if not quiet:
+    if not flags.quiet:
         console().print(
             grid("", ("topic", "status", "why"), [(row.id, row.status, row.why) for row in rows])
         )
     tell(f"folder  {shown(out)}")
 
 
-def _model_and_images(folder: Path | None, flags: dict[str, Any]) -> tuple[Model, Images]:
+def _model_and_images(
+    folder: Path | None, flags: o.Flags, split: o.Split, count: int | None
+) -> tuple[Model, Images]:
     """The model and the images that a run or flags name."""
-    from hardcase.cli.options import resolve
     from hardcase.cli.results import config_of
     from hardcase.context import subject
     from hardcase.data.sources import load
     from hardcase.runs.results import Run
 
-    asked = ("model", "settings", "trust_pickle", "device", "offline")
+    named = vars(flags)
     if folder is not None:
         run = Run(folder)
-        config = config_of(run, **{name: flags[name] for name in asked})
+        config = config_of(run, **{name: named[name] for name in ("model", *ASKED)})
         images = _seeds(run)
     else:
-        if flags["model"] is None or flags["data"] is None:
+        if flags.model is None or flags.data is None:
             raise Problem(
                 "there is no model or no data.", fix="hardcase curve RUN, or --model ... --data ..."
             )
-        config = resolve({**flags, "seeds": None, "split": None}, {"method": "pgd"})
-        images = load(flags["data"], split=flags["split"], offline=flags["offline"])
-    if flags["count"] is not None:
-        images = images.sample(count=flags["count"], seed=config.seed)
+        config = o.resolve(named, {"method": "pgd"})
+        images = load(flags.data, split=split, offline=flags.offline)
+    if count is not None:
+        images = images.sample(count=count, seed=config.seed)
     return subject(config, config.model), images
 
 

@@ -1,5 +1,4 @@
-"""Random numbers hashed from a key per row: no state, equal on every device, and no row depends on
-another.
+"""Random numbers of a key per row and a name: equal on every device, and no row depends on another.
 
 A number follows from its row's key, the name of its purpose and its position alone. The same
 numbers are therefore used at every severity of a corruption, so that a row changes continuously
@@ -8,27 +7,16 @@ numbers are therefore used at every severity of a corruption, so that a row chan
 
 from __future__ import annotations
 
-import hashlib
-import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_FIRST = 0x7FEB352D
-_SECOND = 0x846CA68B - (1 << 32)  # the same 32 bits as a signed number
+from hardcase.randomness import Rng
 
-
-def _mixed(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """Scatter the bits of 32-bit integers, in place: two rounds of xor-shift and multiplication (C.
-    Wellons, 2018)."""
-    x ^= (x >> 16) & 0xFFFF
-    x *= _FIRST
-    x ^= (x >> 15) & 0x1FFFF
-    x *= _SECOND
-    x ^= (x >> 16) & 0xFFFF
-    return x
+HALF = 2.0**-25
+"""Half of the grid on which uniform numbers lie: with it none is 0 (and none may round to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +37,16 @@ class Draws:
 
     def uniform(self, name: str, *shape: int) -> Float[Tensor, "m *shape"]:
         """Numbers of the open interval from 0 to 1, on a grid of 2**24."""
-        return (((self._bits(name, shape) >> 8) & 0xFFFFFF).float() + 0.5) / (1 << 24)
+        return self._fresh(name).uniform(self._rows, shape).add_(HALF).clamp_max_(1 - 2 * HALF)
 
     def normal(self, name: str, *shape: int) -> Float[Tensor, "m *shape"]:
         """Standard normal numbers."""
-        return self.uniform(name, *shape).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2))
+        return self._fresh(name).normal(self._rows, shape)
 
-    def _bits(self, name: str, shape: tuple[int, ...]) -> Int[Tensor, "m *shape"]:
-        device = self.keys.device
-        purpose = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big", signed=True)
-        position = torch.arange(math.prod(shape), dtype=torch.int32, device=device) ^ purpose
-        row = (self.keys.long() ^ (self.keys.long() >> 32)) & 0xFFFFFFFF
-        row = torch.where(row >= 1 << 31, row - (1 << 32), row).to(torch.int32)
-        return _mixed(_mixed(position)[None] ^ _mixed(row)[:, None]).reshape(len(row), *shape)
+    @property
+    def _rows(self) -> Int[Tensor, " m"]:
+        return torch.arange(len(self.keys), device=self.keys.device)
+
+    def _fresh(self, name: str) -> Rng:
+        """The sequence of a purpose from its beginning."""
+        return Rng(0, f"corruption/{name}", self.keys.long())

@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.record import ordinal
 from hardcase.errors import Problem
 from hardcase.guides.units import row_of, unseen
-from hardcase.tensors import to_bytes
+from hardcase.randomness import Rng
+from hardcase.tensors import ordinal, to_bytes
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
 PARENT = "corpus/z"
@@ -106,13 +106,12 @@ class Archive:
             raise Problem(
                 f"a map has two or three axes, not {len(axes)}.", fix="--map brightness,slant"
             )
-        self.axes, self.measure, self.oracle, self.witnessed = (
-            tuple(axes),
-            measure,
-            oracle,
-            witnessed,
-        )
-        self.distance, self.capacity = distance, max(2, capacity)
+        self.axes = tuple(axes)
+        self.measure = measure
+        self.oracle = oracle
+        self.witnessed = witnessed
+        self.distance = distance
+        self.capacity = max(2, capacity)
         self.cells = math.prod(axis.cells for axis in axes)
         self.base = base or _empty(self.cells)
         self.own = _empty(self.cells)
@@ -122,7 +121,7 @@ class Archive:
     def taps(self) -> Mapping[str, Tap]:
         return {}
 
-    def choose(self, rows: Int[Tensor, " m"], rng: torch.Generator) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
         """For each seed a cell without a failure, drawn the rarer the more often it was aimed at,
         and the seed's candidate nearest to it; nothing before any candidate was seen."""
         if not len(rows) or not self.parents.known(rows):
@@ -131,8 +130,9 @@ class Archive:
         weight = 1.0 / (1 + self.base["aimed"] + self.own["aimed"]).double()
         wanted = level < FAILING
         weight = weight * wanted if bool(wanted.any()) else weight
-        drawn = torch.multinomial(weight.to(rng.device), len(rows), replacement=True, generator=rng)
-        cell = drawn.to("cpu")
+        edge = weight.cumsum(0) / weight.sum()
+        drawn = torch.searchsorted(edge, rng.uniform(rows).double().cpu(), right=True)
+        cell = drawn.clamp_max(self.cells - 1)
         self.own["aimed"] += torch.bincount(cell, minlength=self.cells)
         centre = self.centres()[cell].to(rows.device)
         target = self._scaled(centre)
