@@ -52,7 +52,7 @@ def shuffled_within(failing, strata, rng):
 def test_chance_makes_a_slice_in_at_most_five_of_a_hundred_permutations():
     """Permuted within class, so that tags and failing still both follow the class; many more tags
     than may be carried, so that choosing and testing on the same third would show."""
-    tags, failing, strata = planted(0, (2, 5), count=900, tags=80)
+    tags, failing, strata = planted(0, (2, 5), count=900, tags=40)
     rng, wrong = stream(0, "permutations"), 0
     for number in range(200):
         moved = shuffled_within(failing, strata, rng)
