@@ -90,7 +90,7 @@ def test_an_onnx_file_gives_the_findings_of_the_network(tmp_path, model):
     ours = api.run(toy_subject(), SEEDS, method=method, out=tmp_path / "a", seed=3)
     onnx = api.run(Onnx(model, 4, "onnx"), SEEDS, method=method, out=tmp_path / "b", seed=3)
     assert ours.findings["id"].to_pylist() == onnx.findings["id"].to_pylist()
-    assert len(ours) > 3
+    assert len(ours) > 2
 
 
 def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):

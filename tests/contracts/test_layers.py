@@ -12,9 +12,9 @@ LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
     "oracles statistics campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
-    "semantics",
+    "semantics corruptions tags slices ranking regression curves",
     "run": "config context runs",
-    "faces": "__init__ __main__ api report suite testing cli pytest_plugin",
+    "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}

@@ -98,7 +98,7 @@ class Run:
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""
         seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
-        findings = self.findings.select(["id", "seed", "kind"]).to_pylist()
+        findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
         return statistics.count(seeds, findings, self.verdicts)
 
     def summary(self) -> str:

@@ -1,0 +1,283 @@
+"""Curves, orders and slices for a model, an image set or a run, as plain values: what ``hardcase
+curve`` and ``hardcase rank`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from hardcase import curves, ranking
+from hardcase.corruptions import CORRUPTIONS, corruption
+from hardcase.errors import NO_SEEDS, Problem, choice
+from hardcase.randomness import keys_of
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+from hardcase.slices import Rules, Slice, find_slices
+from hardcase.statistics import Rate
+from hardcase.tags import Column, Kind, measure
+from hardcase.tensors import chunks, digest, from_bytes
+from hardcase.types import Images, Model
+
+Progress = Callable[[int, int], None]
+Outcome = Literal["failing", "confirmed", "witnessed"]
+SURPRISE = ("dsa", "lsa", "mdsa")
+NEAR = "near-failures"
+NOTE = (
+    "mCE divides by AlexNet's published errors on ImageNet-C; frost is missing, so it is not the "
+    "published mean"
+)
+
+
+def severity_curves(
+    subject: Model,
+    images: Images,
+    names: Sequence[str] = tuple(CORRUPTIONS),
+    *,
+    batch: int = 256,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What corruptions do to a model.
+
+    Args:
+        subject: The model.
+        images: Labelled images; curves and crossings are of those it classifies correctly,
+            corruption error is of all.
+        names: Which corruptions.
+        batch: Rows in one question.
+        progress: Told how many corruptions are done, and of how many.
+
+    Returns:
+        For each corruption the share failing on a grid of 16 severities with intervals, the
+        crossing severity of the seeds, and the share of seeds whose failing is not monotone in
+        severity; and the mean corruption error of all of them.
+    """
+    chosen = [corruption(name).name for name in names]
+    x = from_bytes(images.x).to(subject.device)
+    y = images.y.to(subject.device)
+    right = torch.cat(
+        [_logits(subject, x[part]).argmax(1) == y[part] for part in chunks(len(x), batch)]
+    )
+    usable = right.nonzero().squeeze(1)
+    if not len(usable):
+        raise Problem(
+            f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
+        )
+    keys = keys_of(images.id).to(subject.device)
+
+    def answers(x: Tensor) -> Tensor:
+        return _logits(subject, x)
+
+    rows = []
+    errors = {}
+    for done, name in enumerate(chosen):
+        change = curves.Corrupting(name, keys[usable])
+        drawn = curves.curve(change, answers, x[usable], y[usable], curves.grid(), batch=batch)
+        crossed = curves.crossings(change, answers, x[usable], y[usable], batch=batch)
+        errors[name] = curves.error_rates(curves.Corrupting(name, keys), answers, x, y, batch=batch)
+        back = int(drawn.non_monotone().sum())
+        rows.append(
+            {
+                "corruption": name,
+                "kind": CORRUPTIONS[name].kind,
+                "curve": drawn.table(),
+                "crossing": crossed.summary(),
+                "non_monotone": Rate(back, len(usable)).to_json(),
+                "error": errors[name],
+            }
+        )
+        if progress:
+            progress(done + 1, len(chosen))
+    clean = 1 - len(usable) / len(images)
+    counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra}
+    mean = curves.corruption_error(counted or errors, clean=clean, reference=curves.ALEXNET)
+    return {
+        "model": subject.name,
+        "data": images.name,
+        "images": len(images),
+        "usable": len(usable),
+        "clean_error": clean,
+        "corruptions": rows,
+        "corruption_error": asdict(mean),
+        "note": NOTE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Images in the order in which to label them, by one score.
+
+    Args:
+        score: Its name.
+        order: Rows of the image set, the first to be labelled first.
+        values: The score of each image.
+        predicted: What the subject answers for each image.
+    """
+
+    score: str
+    order: Int[Tensor, " n"]
+    values: Float[Tensor, " n"]
+    predicted: Int[Tensor, " n"]
+
+    def rows(self, images: Images, first: int | None = None) -> list[dict[str, Any]]:
+        """Rank, id, score and answer of the first images (all, if None)."""
+        chosen = self.order[: len(self.order) if first is None else first].tolist()
+        said = [
+            images.classes[i] if i < len(images.classes) else str(i)
+            for i in self.predicted.tolist()
+        ]
+        return [
+            {"rank": rank, "id": images.id[i], "score": float(self.values[i]), "predicted": said[i]}
+            for rank, i in enumerate(chosen, 1)
+        ]
+
+
+def rank_images(
+    subject: Model,
+    images: Images,
+    score: str = "deepgini",
+    *,
+    train: Images | None = None,
+    failures: UInt8[Tensor, "f c h w"] | None = None,
+    batch: int = 256,
+) -> Ranked:
+    """Put images into the order in which to label them.
+
+    Args:
+        subject: The model.
+        images: The images; their labels are not looked at.
+        score: One of `hardcase.ranking.SCORES`, ``dsa``, ``lsa``, ``mdsa`` or ``near-failures``.
+        train: Training images, for surprise.
+        failures: Found failing tests, for ``near-failures``: nearness is measured between the
+            logits of the subject.
+        batch: Rows in one question.
+    """
+    known = (*ranking.SCORES, *SURPRISE, NEAR)
+    if score not in known:
+        raise choice("score", score, known)
+    if not len(images):
+        raise Problem("there are no images to put into an order.", fix="another --data or --split")
+    logits = _all_logits(subject, images.x, batch)
+    if score in ranking.SCORES:
+        values = ranking.by_answer(score, logits)
+    elif score == NEAR:
+        if failures is None or not len(failures):
+            raise Problem("near-failures needs found failing tests.", fix="--near RUN")
+        values = ranking.near_failures(logits, _all_logits(subject, failures, batch)).double()
+    else:
+        if train is None:
+            raise Problem(
+                f"{score} compares with training images; none were given.", fix="--profile DATA"
+            )
+        values = surprise_scores(subject, images, train, score, batch=batch)
+    return Ranked(score, ranking.order(values), values, logits.argmax(1))
+
+
+def surprise_scores(
+    subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
+) -> Float[Tensor, " n"]:
+    """The surprise of each image by the criterion of that name, compared with training images."""
+    from hardcase.criteria.criterion import plan
+    from hardcase.criteria.frame import Frame
+    from hardcase.criteria.trace import MeanSurprise, surprise_of
+    from hardcase.suite.coverage import anatomy_of, profile_for
+
+    anatomy = anatomy_of(subject, images)
+    rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))
+    if not isinstance(rule, MeanSurprise):
+        raise choice("surprise", name, SURPRISE)
+    parts = []
+    for part in chunks(len(images), batch):
+        with torch.no_grad():
+            answer = subject(from_bytes(images.x[part]).to(subject.device), rule.selection.taps)
+            parts.append(
+                surprise_of(
+                    Frame(answer.activations, answer.logits), rule.selection, rule.model
+                ).cpu()
+            )
+    return torch.nan_to_num(torch.cat(parts).double(), nan=torch.inf, posinf=torch.inf)
+
+
+def slices_of_run(
+    run: Run,
+    *,
+    outcome: Outcome = "failing",
+    kind: Kind | Literal["auto"] = "auto",
+    table: Mapping[str, Mapping[str, Any]] | None = None,
+    rules: Rules | None = None,
+    seed: int = 0,
+) -> list[Slice]:
+    """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
+    group.
+
+    Args:
+        run: A stored run.
+        outcome: What counts: a finding on which the label is left, one that the judge confirmed, or
+            one that every witness keeps.
+        kind: Which measures suit the images.
+        table: Columns of the data: for each name, a value for each seed id; a seed without one gets
+            "unknown".
+        rules: When a condition is called a slice.
+        seed: Of the division into thirds.
+    """
+    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+    kept = [
+        i
+        for i, row in enumerate(rows)
+        if row["status"] in ("done", "out of time") and row["looked"]
+    ]
+    if not kept:
+        raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
+    x = read_images(run.seeds["image"])[kept]
+    names = [rows[i]["id"] for i in kept]
+    bad = _failing_seeds(run, outcome)
+    columns: dict[str, Column] = {
+        name: [str(values.get(seed_id, "unknown")) for seed_id in names]
+        for name, values in (table or {}).items()
+    }
+    return find_slices(
+        measure(from_bytes(x), kind=kind, table=columns),
+        torch.tensor([name in bad for name in names]),
+        torch.tensor([rows[i]["label"] for i in kept]),
+        group=[digest([image.numpy().tobytes()]) for image in x],
+        rules=rules,
+        seed=seed,
+    )
+
+
+def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
+    """Seeds with a finding of that outcome."""
+    findings = run.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
+    rows = [row for row in findings if row["kind"] == "label"]
+    if outcome == "witnessed":
+        if all(row["witnessed"] is None for row in rows):
+            raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
+        rows = [row for row in rows if row["witnessed"]]
+    elif outcome == "confirmed":
+        said = run.verdicts
+        if said is None:
+            raise Problem(
+                f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
+            )
+        verdicts = [said.get(row["id"], {}) for row in rows]
+        rows = [
+            row for row, one in zip(rows, verdicts) if one.get("valid") and one.get("label_kept")
+        ]
+    return {row["seed"] for row in rows}
+
+
+def _logits(subject: Model, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+    with torch.inference_mode():
+        return subject(x).logits.clone()
+
+
+def _all_logits(subject: Model, x: UInt8[Tensor, "n c h w"], batch: int) -> Float[Tensor, "n k"]:
+    parts = [
+        _logits(subject, from_bytes(x[part]).to(subject.device)).cpu()
+        for part in chunks(len(x), batch)
+    ]
+    return torch.cat(parts)

@@ -1,0 +1,389 @@
+"""Slices: named conditions under which a model fails more often, found, tested and estimated on
+three different thirds.
+
+Third A proposes at most 20 single tags and pairs of tags. Third B tests each with a one-sided exact
+test stratified by class, corrected by Holm for the number carried. Third C only estimates what is
+printed. Groups of images that belong together (one seed, near-duplicates) are never split, and in B
+and C one image drawn from each group stands for it, so that images count as often as they are
+independent. What is failing must be decided per *attempted seed*; tags must not depend on the
+outcome.
+
+The test: given how many images of each class fail and how many have the tag, the number of failing
+ones among the tagged is a sum of hypergeometric counts; p is the chance of as many or more (the
+exact conditional form of W. G. Cochran, 1954, and N. Mantel, W. Haenszel, 1959). A pair of tags
+must besides hold against the rest of each of its parents by the same test (the largest of the three
+p counts), or it says no more than they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import holm, interval
+from hardcase.tags import Tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """When a condition is called a slice.
+
+    Args:
+        carried: How many conditions third A may propose.
+        support: Images that a condition must hold for in A and in B.
+        difference: By how much the share failing inside must be above that outside, in B.
+        level: The family-wise error allowed.
+        pairs: Whether two tags may be joined.
+    """
+
+    carried: int = 20
+    support: int = 30
+    difference: float = 0.10
+    level: float = 0.05
+    pairs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRates:
+    """Failing of all, inside a condition and outside it."""
+
+    failing: int
+    total: int
+    failing_outside: int
+    total_outside: int
+
+    @property
+    def inside(self) -> float:
+        return self.failing / self.total if self.total else float("nan")
+
+    @property
+    def outside(self) -> float:
+        return self.failing_outside / self.total_outside if self.total_outside else float("nan")
+
+    @property
+    def difference(self) -> float:
+        return self.inside - self.outside
+
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the share failing inside."""
+        return interval(self.failing, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A condition that was proposed on A.
+
+    Args:
+        tags: Its one or two tags.
+        proposed: Rates on A.
+        tested: Rates on B.
+        estimated: Rates on C; only these are printed.
+        p: Of the test on B.
+        p_holm: Corrected for all conditions that were carried.
+        accepted: Whether it is called a slice.
+    """
+
+    tags: tuple[str, ...]
+    proposed: SliceRates
+    tested: SliceRates
+    estimated: SliceRates
+    p: float
+    p_holm: float
+    accepted: bool
+
+    @property
+    def name(self) -> str:
+        return " and ".join(self.tags)
+
+    @property
+    def held(self) -> bool:
+        """Whether C's interval lies above the share failing outside."""
+        return self.estimated.total > 0 and self.estimated.interval()[0] > self.estimated.outside
+
+    def __str__(self) -> str:
+        seen = self.estimated
+        if not seen.total:
+            return f"{self.name}: no image on the third that estimates"
+        low, high = seen.interval()
+        word = "held" if self.held else "did not hold"
+        return (
+            f"fails on {seen.failing} of {seen.total} "
+            f"({seen.inside:.0%}, 95 % interval {low:.0%} to {high:.0%}) {self.name}, "
+            f"{seen.outside:.0%} outside; {word} on the third not used to find it"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        low, high = self.estimated.interval()
+        return {
+            "tags": list(self.tags),
+            "name": self.name,
+            "accepted": self.accepted,
+            "held": self.held,
+            "p": self.p,
+            "p_holm": self.p_holm,
+            **{
+                third: {
+                    "failing": rates.failing,
+                    "total": rates.total,
+                    "failing_outside": rates.failing_outside,
+                    "total_outside": rates.total_outside,
+                }
+                for third, rates in (
+                    ("A", self.proposed),
+                    ("B", self.tested),
+                    ("C", self.estimated),
+                )
+            },
+            "interval": [low, high],
+        }
+
+
+def split(
+    group: Sequence[str] | Int[Tensor, " n"], strata: Int[Tensor, " n"], *, seed: int = 0
+) -> Int[Tensor, " n"]:
+    """The third (0, 1 or 2) of every image: whole groups, the classes spread evenly, drawn by
+    `seed`.
+
+    Args:
+        group: Which images belong together.
+        strata: The class of each image (of a group: that of its first image).
+        seed: Of the draw.
+    """
+    number = _numbers(group)
+    keys = _keys(group)
+    count = len(keys)
+    first = torch.full((count,), len(number)).scatter_reduce(
+        0, number, torch.arange(len(number)), "amin"
+    )
+    drawn = Rng(seed, "thirds", keys).uniform(torch.arange(count)).argsort(stable=True)
+    order = drawn[strata[first[drawn]].argsort(stable=True)]
+    third = torch.empty(count, dtype=torch.int64)
+    third[order] = torch.arange(count) % 3
+    return third[number]
+
+
+def _numbers(group: Sequence[str] | Tensor) -> Int[Tensor, " n"]:
+    """Groups counted from 0."""
+    if isinstance(group, Tensor):
+        number: Tensor = torch.unique(group.cpu(), return_inverse=True)[1]
+        return number
+    place = {name: i for i, name in enumerate(dict.fromkeys(group))}
+    return torch.tensor([place[name] for name in group], dtype=torch.int64)
+
+
+def _keys(group: Sequence[str] | Tensor) -> Int[Tensor, " g"]:
+    """What the random numbers of each group follow from, in the order of `_numbers`."""
+    if isinstance(group, Tensor):
+        known: Tensor = torch.unique(group.cpu())
+        return known.long()
+    return keys_of(list(dict.fromkeys(group)))
+
+
+def _one_each(number: Int[Tensor, " n"], rows: Int[Tensor, " r"], rng: Rng) -> Int[Tensor, " g"]:
+    """One row of every group among `rows`, drawn at random."""
+    drawn = rows[rng.uniform(rows).argsort(stable=True)]
+    order = drawn[number[drawn].argsort(stable=True)]
+    fresh = torch.ones(len(order), dtype=torch.bool)
+    fresh[1:] = number[order][1:] != number[order][:-1]
+    return order[fresh]
+
+
+def find_slices(
+    tags: Tags,
+    failing: Bool[Tensor, " n"],
+    strata: Int[Tensor, " n"],
+    *,
+    group: Sequence[str] | Int[Tensor, " n"] | None = None,
+    rules: Rules | None = None,
+    seed: int = 0,
+) -> list[Slice]:
+    """Conditions proposed on A, tested on B and estimated on C: slices first, then by p.
+
+    Args:
+        tags: What was measured of the images before any outcome was known.
+        failing: Whether each image (attempted seed) fails.
+        strata: The class of each image, or coarser strata where classes have few images: strata of
+            one image say nothing.
+        group: Which images belong together; None: each stands alone.
+        rules: When a condition is called a slice.
+        seed: Of the division into thirds.
+
+    Returns:
+        Every condition that was carried, also those that were not accepted.
+    """
+    rules = rules or Rules()
+    count = len(failing)
+    if not count or len(tags.has) != count:
+        raise Problem(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
+    whole = torch.arange(count) if group is None else group
+    number = _numbers(whole)
+    if len(number) != count:
+        raise Problem(f"{len(number)} groups are named for {count} images.")
+    third = split(whole, strata, seed=seed)
+    parts = [(third == i).nonzero().squeeze(1) for i in range(3)]
+    rng = Rng.numbered(seed, "representatives", count)
+    thirds = [parts[0], *(_one_each(number, rows, rng) for rows in parts[1:])]
+    a, b, c = (
+        _Third(tags.has[rows].cpu(), failing[rows].cpu(), strata[rows].cpu()) for rows in thirds
+    )
+    carried = propose(a, tags.family, rules)
+    p = [b.p(condition) for condition in carried]
+    corrected = holm(p)
+    found = []
+    for condition, one, many in zip(carried, p, corrected):
+        tested = b.rates(condition)
+        accepted = (
+            many <= rules.level
+            and tested.total >= rules.support
+            and tested.difference >= rules.difference
+        )
+        names = tuple(tags.names[i] for i in condition)
+        found.append(
+            Slice(names, a.rates(condition), tested, c.rates(condition), one, many, accepted)
+        )
+    return sorted(found, key=lambda s: (not s.accepted, s.p, s.name))
+
+
+Condition = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Third:
+    """Tags, outcomes and strata of one third."""
+
+    has: Bool[Tensor, "n t"]
+    failing: Bool[Tensor, " n"]
+    strata: Int[Tensor, " n"]
+
+    def inside(self, condition: Condition) -> Bool[Tensor, " n"]:
+        return self.has[:, list(condition)].all(1)
+
+    def rates(self, condition: Condition) -> SliceRates:
+        inside = self.inside(condition)
+        hits = int((inside & self.failing).sum())
+        total = int(inside.sum())
+        return SliceRates(hits, total, int(self.failing.sum()) - hits, len(inside) - total)
+
+    def p(self, condition: Condition) -> float:
+        """Against all outside and, for a pair, against the rest of each parent: the largest
+        counts."""
+        inside = self.inside(condition)
+        whole = torch.ones_like(inside)
+        wider = (
+            [whole] if len(condition) == 1 else [whole, *(self.has[:, tag] for tag in condition)]
+        )
+        return max(
+            stratified_p(inside[among], self.failing[among], self.strata[among]) for among in wider
+        )
+
+
+def stratified_p(
+    inside: Bool[Tensor, " n"], failing: Bool[Tensor, " n"], strata: Int[Tensor, " n"]
+) -> float:
+    """The chance of as many failing images inside or more, if within each stratum failing does not
+    depend on being inside.
+
+    Example:
+        >>> inside = torch.tensor([True, True, False, False])
+        >>> round(stratified_p(inside, inside, torch.zeros(4, dtype=torch.int64)), 4)  # 1 of 6 ways
+        0.1667
+    """
+    if not len(inside):
+        return 1.0
+    number = _numbers(strata)
+    size = int(number.max()) + 1
+    counts = [
+        torch.bincount(number[rows], minlength=size).numpy()
+        for rows in (torch.ones_like(inside), failing, inside)
+    ]
+    chance = np.ones(1)
+    least = 0
+    log = _log_factorials(len(inside))
+    for total, bad, drawn in zip(*(column.tolist() for column in counts)):
+        lowest = max(0, drawn + bad - total)
+        least += lowest
+        k = np.arange(lowest, min(bad, drawn) + 1)  # how many of those drawn may be bad
+        if len(k) > 1:
+            ways = -log[k] - log[bad - k] - log[drawn - k] - log[total - bad - drawn + k]
+            share = np.exp(ways - ways.max())
+            chance = np.convolve(chance, share / share.sum())
+    seen = int((inside & failing).sum())
+    return float(min(1.0, chance[max(0, seen - least) :].sum()))
+
+
+@lru_cache(maxsize=8)
+def _log_factorials(most: int) -> Any:
+    return np.concatenate([np.zeros(1), np.log(np.arange(1, most + 1)).cumsum()])
+
+
+def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Condition]:
+    """The conditions with the strongest stratified excess of failing images on this third.
+
+    A condition must have support and the difference asked for; a pair must also fail more often
+    than the rest of each parent.
+    """
+    conditions: list[Condition] = [(i,) for i in range(len(family))]
+    if rules.pairs:
+        pairs = combinations(range(len(family)), 2)
+        conditions += [(i, j) for i, j in pairs if family[i] != family[j]]
+    if not conditions:
+        return []
+    first, last = (torch.tensor([condition[end] for condition in conditions]) for end in (0, -1))
+    counts = _Counts.of(third)
+    total = counts.total.sum(0)
+    hits = counts.hits.sum(0)
+    inside = total[first, last]
+    bad = hits[first, last]
+    share = bad / inside.clamp_min(1)
+    outside = (third.failing.sum() - bad) / (len(third.failing) - inside).clamp_min(1)
+    kept = (inside >= rules.support) & (share - outside >= rules.difference)
+    for parent in (first, last):
+        rest = total[parent, parent] - inside
+        kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
+    excess = counts.excess()[first, last]
+    kept &= excess > 0
+    ranked = torch.where(kept, excess, -torch.inf).argsort(descending=True, stable=True)
+    return [conditions[i] for i in ranked[: min(rules.carried, int(kept.sum()))].tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Images and failing images that have two tags, in each stratum; a tag with itself on the
+    diagonal."""
+
+    size: Float[Tensor, " k"]
+    wrong: Float[Tensor, " k"]
+    total: Float[Tensor, "k t t"]
+    hits: Float[Tensor, "k t t"]
+
+    @staticmethod
+    def of(third: _Third) -> _Counts:
+        number = _numbers(third.strata)
+        parts = [(number == i).nonzero().squeeze(1) for i in range(int(number.max()) + 1)]
+        has = [third.has[rows].double() for rows in parts]
+        bad = [third.failing[rows].double() for rows in parts]
+        return _Counts(
+            torch.tensor([float(len(rows)) for rows in parts], dtype=torch.float64),
+            torch.stack([one.sum() for one in bad]),
+            torch.stack([one.T @ one for one in has]),
+            torch.stack([one.T @ (one * two[:, None]) for one, two in zip(has, bad)]),
+        )
+
+    def excess(self) -> Float[Tensor, "t t"]:
+        """Failing images less those expected by stratum, in standard deviations."""
+        size = self.size[:, None, None]
+        share = (self.wrong / self.size)[:, None, None]
+        spread = self.total * share * (1 - share) * (size - self.total) / (size - 1).clamp_min(1)
+        gap = (self.hits - self.total * share).sum(0)
+        return gap / spread.sum(0).clamp_min(1e-12).sqrt()

@@ -1,0 +1,271 @@
+"""Tags of images: plain words for what is measured of them, before any outcome is known.
+
+A measure is a number of an image; its tags are "in the lowest third" and "in the highest third" of
+the images given, each with a word of its own. Columns of a user's data become tags too: one for
+each value of a column of words, thirds of a column of numbers. Tags describe *seeds* (or codes
+drawn at random): tags of found images describe findings and enter no rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from hardcase.errors import Problem
+from hardcase.tensors import chunks
+
+Column = Sequence[str] | Sequence[bool] | Sequence[float] | Tensor
+Kind = Literal["figure", "photograph"]
+LEAST_SHARE = 0.02
+"""A value of a column of words is a tag if at least this share of the images has it, and some have
+not."""
+EDGE = 0.25
+"""Strength of a Sobel gradient from which a pixel counts as an edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Yes or no for each image (axis `n`) and tag (axis `t`).
+
+    Args:
+        names: The tags, in words.
+        family: What each was made from; two tags of one family are never joined.
+        has: Which image has which tag.
+    """
+
+    names: tuple[str, ...]
+    family: tuple[str, ...]
+    has: Bool[Tensor, "n t"]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, rows: Int[Tensor, " r"]) -> Tags:
+        return Tags(self.names, self.family, self.has[rows])
+
+    def of(self, row: int) -> list[str]:
+        """The tags of one image."""
+        return [name for name, has in zip(self.names, self.has[row].tolist()) if has]
+
+
+def join(*parts: Tags) -> Tags:
+    """The tags of the same images, side by side."""
+    lengths = {len(part.has) for part in parts}
+    if len(lengths) != 1:
+        raise Problem(
+            f"tags of {sorted(lengths)} images cannot be joined; they must be of the same images."
+        )
+    names = tuple(name for part in parts for name in part.names)
+    family = tuple(name for part in parts for name in part.family)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise Problem(f"two tags have the name {twice[0]!r}.", fix="rename a column")
+    return Tags(names, family, torch.cat([part.has for part in parts], 1))
+
+
+WORDS: Mapping[str, tuple[str, str]] = {
+    "brightness": ("dark", "bright"),
+    "contrast": ("low contrast", "high contrast"),
+    "background": ("dark background", "bright background"),
+    "figure": ("dark figure", "bright figure"),
+    "saturation": ("pale colours", "strong colours"),
+    "stroke": ("thin strokes", "thick strokes"),
+    "slant": ("leaning left", "leaning right"),
+    "x": ("figure left", "figure right"),
+    "y": ("figure high", "figure low"),
+    "scale": ("small figure", "large figure"),
+    "detail": ("little detail", "fine detail"),
+    "sharpness": ("blurred", "sharp"),
+    "colourfulness": ("colourless", "colourful"),
+    "edges": ("few edges", "many edges"),
+    "object size": ("small object", "large object"),
+    "object x": ("object left", "object right"),
+    "object y": ("object high", "object low"),
+    "object off centre": ("object central", "object off centre"),
+}
+"""Words for the lowest and the highest third of a measure; another measure gets "low NAME" and
+"high NAME"."""
+
+
+def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
+    """Two tags a measure: its lowest and its highest third of these images. Constant measures give
+    none.
+
+    Example:
+        >>> tags = thirds({"brightness": torch.arange(9.0)})
+        >>> tags.names, tags.has.sum(0).tolist()
+        (('dark', 'bright'), [3, 3])
+    """
+    names: list[str] = []
+    family: list[str] = []
+    columns = []
+    for name, value in values.items():
+        known = value[value.isfinite()]
+        if not len(known) or bool(known.amin() == known.amax()):
+            continue
+        low, high = known.double().quantile(
+            torch.tensor([1 / 3, 2 / 3], dtype=torch.float64, device=value.device)
+        )
+        words = WORDS.get(name, (f"low {name}", f"high {name}"))
+        for word, has in zip(words, (value < low, value > high)):
+            if bool(has.any()):
+                names.append(word)
+                family.append(name)
+                columns.append(has)
+    some = next(iter(values.values()), torch.zeros(0))
+    empty = torch.zeros(len(some), 0, dtype=torch.bool, device=some.device)
+    return Tags(tuple(names), tuple(family), torch.stack(columns, 1) if columns else empty)
+
+
+def columns(table: Mapping[str, Column], *, least: float = LEAST_SHARE) -> Tags:
+    """Tags from what else is known of each image.
+
+    Args:
+        table: Columns by name, all of one length: words, yes or no, or numbers (cut into thirds).
+        least: Values that a smaller share of the images has are left out.
+
+    Example:
+        >>> columns({"camera": ["front", "rear", "rear"]}).names
+        ('camera: front', 'camera: rear')
+    """
+    parts = [_column(name, column, least) for name, column in table.items()]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        count = len(next(iter(table.values()), ()))
+        return Tags((), (), torch.zeros(count, 0, dtype=torch.bool))
+    return join(*parts)
+
+
+def _column(name: str, column: Column, least: float) -> Tags:
+    values = column.tolist() if isinstance(column, Tensor) else list(column)
+    if all(isinstance(value, bool) for value in values):
+        return Tags((name,), (name,), torch.tensor(values, dtype=torch.bool)[:, None])
+    if all(isinstance(value, (int, float)) for value in values):
+        return thirds({name: torch.tensor(values, dtype=torch.float64)})
+    words = [str(value) for value in values]
+    kinds = [kind for kind in sorted(set(words)) if least <= words.count(kind) / len(words) < 1]
+    has = torch.tensor([[word == kind for kind in kinds] for word in words], dtype=torch.bool)
+    return Tags(
+        tuple(f"{name}: {kind}" for kind in kinds),
+        (name,) * len(kinds),
+        has.reshape(len(words), -1),
+    )
+
+
+def figure_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, " m"]]:
+    """Measures of figures on a plain ground: those of `hardcase.semantics`, without hue (a circle
+    has no thirds)."""
+    from hardcase.semantics import FEATURES, measured
+
+    values = measured(x)
+    return {feature.name: values[:, i] for i, feature in enumerate(FEATURES) if not feature.turns}
+
+
+def photograph_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, " m"]]:
+    """Measures of photographs: light, contrast, sharpness, colour and edges.
+
+    Sharpness is the logarithm of the variance of the Laplacian (J. L. Pech-Pacheco et al., ICPR
+    2000), colourfulness that of D. Hasler and S. Süsstrunk (2003), edges the share of pixels whose
+    Sobel gradient is 0.25 or more.
+    """
+    grey = x.mean(1, keepdim=True)
+    measures = {
+        "brightness": grey.mean((1, 2, 3)),
+        "contrast": grey.flatten(1).std(1),
+        "sharpness": _filtered(grey, ((0, 1, 0), (1, -4, 1), (0, 1, 0)))
+        .flatten(1)
+        .var(1)
+        .clamp_min(1e-12)
+        .log(),
+        "edges": _edges(grey),
+    }
+    if x.shape[1] == 3:
+        red, green, blue = x.unbind(1)
+        across = red - green
+        along = (red + green) / 2 - blue
+        spread = (across.flatten(1).var(1) + along.flatten(1).var(1)).sqrt()
+        shift = (across.mean((1, 2)).square() + along.mean((1, 2)).square()).sqrt()
+        measures["colourfulness"] = spread + 0.3 * shift
+        measures["saturation"] = ((x.amax(1) - x.amin(1)) / x.amax(1).clamp_min(1e-6)).mean((1, 2))
+    return measures
+
+
+def _filtered(
+    grey: Float[Tensor, "m 1 h w"], kernel: tuple[tuple[float, ...], ...]
+) -> Float[Tensor, "m 1 h2 w2"]:
+    return functional.conv2d(
+        grey, torch.tensor(kernel, device=grey.device, dtype=grey.dtype)[None, None]
+    )
+
+
+def _edges(grey: Float[Tensor, "m 1 h w"]) -> Float[Tensor, " m"]:
+    across = _filtered(grey, ((-1, 0, 1), (-2, 0, 2), (-1, 0, 1))) / 4
+    along = _filtered(grey, ((-1, -2, -1), (0, 0, 0), (1, 2, 1))) / 4
+    return ((across.square() + along.square()).sqrt() >= EDGE).to(grey.dtype).mean((1, 2, 3))
+
+
+def object_measures(mask: Float[Tensor, "m h w"]) -> dict[str, Float[Tensor, " m"]]:
+    """Size and place of the object that a mask (0 to 1) marks; not a number where it marks
+    nothing."""
+    h, w = mask.shape[1:]
+    total = mask.sum((1, 2))
+    right = ((torch.arange(w, device=mask.device) + 0.5) / w - 0.5).to(mask.dtype)
+    down = ((torch.arange(h, device=mask.device) + 0.5) / h - 0.5).to(mask.dtype)
+    known = torch.where(total > 0, total, torch.nan)
+    x = (mask.sum(1) * right).sum(1) / known
+    y = (mask.sum(2) * down).sum(1) / known
+    off = (x.square() + y.square()).sqrt()
+    return {"object size": known / (h * w), "object x": x, "object y": y, "object off centre": off}
+
+
+def kind_of(x: Float[Tensor, "m c h w"]) -> Kind:
+    """`figure` where most images have a border of one colour, else `photograph`."""
+    grey = x.mean(1)
+    border = torch.cat([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], 1)
+    level = border.median(1, keepdim=True).values
+    plain = ((border - level).abs() < 0.1).to(grey.dtype).mean(1) > 0.9
+    return "figure" if bool(plain.to(grey.dtype).mean() > 0.5) else "photograph"
+
+
+def measure(
+    x: Float[Tensor, "n c h w"],
+    *,
+    kind: Kind | Literal["auto"] = "auto",
+    mask: Float[Tensor, "n h w"] | None = None,
+    table: Mapping[str, Column] | None = None,
+    runner_up: Sequence[str] | None = None,
+    batch: int = 256,
+) -> Tags:
+    """Every tag of some seeds.
+
+    Args:
+        x: Seeds in [0, 1].
+        kind: Which measures suit them.
+        mask: Where the object is, if known.
+        table: Columns of the data.
+        runner_up: The name of the class each seed is nearest to beside its own, such as the second
+            most probable one.
+        batch: Images measured at once.
+    """
+    if not len(x):
+        raise Problem("there are no images to tag.")
+    chosen = kind_of(x) if kind == "auto" else kind
+    how: Callable[[Tensor], dict[str, Tensor]] = (
+        figure_measures if chosen == "figure" else photograph_measures
+    )
+    pieces = [how(x[part]) for part in chunks(len(x), batch)]
+    values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}
+    if mask is not None:
+        values |= {name: value.cpu() for name, value in object_measures(mask).items()}
+    parts = [thirds(values)]
+    if runner_up is not None:
+        parts.append(columns({"nearest class": list(runner_up)}))
+    if table:
+        parts.append(columns(table))
+    return join(*parts)

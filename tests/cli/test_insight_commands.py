@@ -1,0 +1,120 @@
+"""Curve, rank and evidence from the command line."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hardcase.cli.insight import curve, evidence, rank
+from hardcase.errors import Problem
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
+from aftermath import verdict, write_run
+
+MODEL = """
+import torch
+from torch import nn
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(20.0))
+    def forward(self, x):
+        left, right = x[..., :8].mean((1, 2, 3)), x[..., 8:].mean((1, 2, 3))
+        return self.scale * torch.stack([left, right], 1)
+
+def net():
+    return Halves()
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 60, (200, 16, 16)).astype(np.uint8)
+    y = np.arange(200) % 2
+    for i in range(200):
+        x[i, :, 8 * y[i] : 8 * y[i] + 8] += np.uint8(i % 60)
+    np.savez(tmp_path / "halves.npz", images=x, labels=y)
+    found = {0: [140], 1: [150]}
+    run = write_run(
+        tmp_path / "run", levels=[10, 60, *[5] * 30], found=found, verdicts=[verdict(), verdict()]
+    )
+    named = f'model = "{tmp_path}/models.py:net"\ndata = "npz:{tmp_path}/halves.npz"\n'
+    text = named + '[method]\nname = "pgd"\n'
+    (run.folder / "config.toml").write_text(text)
+    return tmp_path
+
+
+def call(function, *words):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(function)
+    return CliRunner().invoke(app, list(words), catch_exceptions=True)
+
+
+NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
+
+
+def test_a_curve_is_told_and_written(home):
+    said = call(
+        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "40", "--out", "curve.json"
+    )
+    assert said.exit_code == 0, said.output
+    assert "gaussian_noise" in said.stdout
+    written = json.loads(Path("curve.json").read_text())
+    assert written["images"] == 40
+    assert len(written["corruptions"]) == 2
+    asked = call(curve, *NAMED, "--corruptions", "fog", "--count", "40", "--format", "json", "-q")
+    assert json.loads(asked.stdout)["corruptions"][0] == written["corruptions"][1]
+
+
+def test_a_curve_needs_something_to_draw(home):
+    said = call(curve, "--corruptions", "fog")
+    assert isinstance(said.exception, Problem)
+    assert "--model" in str(said.exception)
+
+
+def test_an_order_is_told_with_how_good_it_is(home):
+    said = call(rank, *NAMED, "--labelled", "--first", "3", "--out", "order.json")
+    assert said.exit_code == 0, said.output
+    assert "APFD" in said.stdout
+    written = json.loads(Path("order.json").read_text())
+    assert len(written["rows"]) == 200
+    assert written["apfd"] > 0.5
+    plain = json.loads(call(rank, *NAMED, "--by", "margin", "--format", "json").stdout)
+    assert "apfd" not in plain
+
+
+def test_evidence_is_a_folder(home):
+    Path("req.toml").write_text(
+        '[[requirement]]\nid = "R1"\ntext = "few"\nmetric = "confirmed_rate"\nmost = 0.5\n'
+    )
+    Path("tool.json").write_text(
+        '{"planted_defects": {"caught": 1, "planted": 1}, "faults": {"detected": 1, "total": 1}}'
+    )
+    words = (
+        "run",
+        "--profile",
+        "ai-act",
+        "--requirements",
+        "req.toml",
+        "--tool",
+        "tool.json",
+        "--out",
+        "folder",
+    )
+    said = call(evidence, *words)
+    assert said.exit_code == 0, said.output
+    assert "requirement R1" in said.stdout
+    rows = json.loads((home / "folder" / "index.json").read_text())["rows"]
+    assert rows[-1]["status"] == "shown"
+    again = call(evidence, *words)
+    assert isinstance(again.exception, Problem)
+    Path("tool.json").write_text("{")
+    assert "JSON" in str(call(evidence, *words[:-1], "other").exception)

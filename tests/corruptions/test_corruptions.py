@@ -1,0 +1,258 @@
+"""Corruptions: the image itself at 0, the published constants at 1 to 5, rows that know nothing of
+each other."""
+
+import colorsys
+import io
+
+import numpy
+import pytest
+import torch
+
+from hardcase.corruptions import CORRUPTIONS, corrupt, corruption, effects, filters
+from hardcase.corruptions.draws import Draws
+from hardcase.errors import Problem
+from tiny import global_state
+
+NAMES = list(CORRUPTIONS)
+
+
+def pictures(count=6, channels=3, side=48, seed=0):
+    """Smooth shapes with some fine detail, each image darker than the one before."""
+    rng = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(count, channels, 6, 6, generator=rng)
+    smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bicubic")
+    light = 1 - 0.1 * torch.arange(count)[:, None, None, None].clamp_max(6)
+    noise = torch.rand(count, channels, side, side, generator=rng)
+    return light * (smooth + 0.1 * noise).clamp(0, 1)
+
+
+def at(x, name, severity, keys=None, **options):
+    keys = torch.arange(len(x)) if keys is None else keys
+    return corrupt(x, name, torch.full((len(x),), float(severity)), keys, **options)
+
+
+def test_there_are_eighteen_of_four_kinds_fourteen_of_which_count_in_the_mean():
+    assert len(NAMES) == 18
+    assert {one.kind for one in CORRUPTIONS.values()} == {"noise", "blur", "weather", "digital"}
+    assert sum(not one.extra for one in CORRUPTIONS.values()) == 14
+    assert all(
+        len(one.nodes) == 6 and len({len(row) for row in one.nodes}) == 1
+        for one in CORRUPTIONS.values()
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 48)])
+def test_nothing_at_zero_little_near_it_and_images_everywhere(name, channels, side):
+    x = pictures(channels=channels, side=side)
+    before = x.clone()
+    state = global_state()
+    assert torch.equal(at(x, name, 0), x)
+    small = float((at(x, name, 0.01) - x).abs().mean())
+    assert small < 0.01
+    for severity in (0.5, 1, 2.3, 5):
+        y = at(x, name, severity)
+        assert y.shape == x.shape
+        assert bool(y.isfinite().all())
+        assert 0 <= float(y.min()) <= float(y.max()) <= 1
+    whole = float((at(x, name, 5) - x).abs().mean())
+    assert whole > small or (name == "saturate" and channels == 1)
+    assert torch.equal(x, before)
+    assert global_state() == state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_follows_from_its_image_key_and_severity_alone(name):
+    x, severity, keys = (
+        pictures(5),
+        torch.tensor([1.0, 2.5, 5.0, 0.0, 3.5]),
+        torch.tensor([9, 4, 7, 4, 2**40]),
+    )
+    together = corrupt(x, name, severity, keys)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    assert torch.allclose(
+        corrupt(x[order], name, severity[order], keys[order]), together[order], atol=1e-6
+    )
+    for row in range(5):
+        one = slice(row, row + 1)
+        assert torch.allclose(
+            corrupt(x[one], name, severity[one], keys[one]), together[one], atol=1e-6
+        )
+    assert torch.equal(corrupt(x, name, severity, keys), together)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_are_linear_between_the_published_ones(name):
+    table = torch.tensor(CORRUPTIONS[name].nodes, dtype=torch.float32)
+    assert torch.allclose(CORRUPTIONS[name].constants(torch.arange(6.0)), table)
+    assert torch.allclose(
+        CORRUPTIONS[name].constants(torch.tensor([2.25])), table[2:3] * 0.75 + table[3:4] * 0.25
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in ("pixelate", "jpeg_compression", "shot_noise")]
+)
+def test_images_change_continuously_with_severity(name):
+    x = pictures(3)
+    for severity in (0.4, 1.0, 2.0, 3.0, 4.0):
+        gap = (at(x, name, severity + 0.002) - at(x, name, severity)).abs().mean()
+        assert float(gap) < 0.01, severity
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gaussian_noise",
+        "impulse_noise",
+        "speckle_noise",
+        "brightness",
+        "contrast",
+        "defocus_blur",
+        "gaussian_blur",
+        "elastic_transform",
+    ],
+)
+def test_more_severe_is_farther_from_the_image(name):
+    x = pictures(4, side=96)
+    effect = torch.stack([(at(x, name, s / 2) - x).abs().mean((1, 2, 3)) for s in range(11)])
+    assert bool((effect.diff(dim=0) > -1e-4).all())
+
+
+def test_lengths_scale_with_the_image_unless_pixels_are_asked_for():
+    x = pictures(2, side=56)
+    assert torch.allclose(
+        at(x, "gaussian_blur", 1, lengths="pixels"),
+        filters.blur(x, torch.ones(2), reach=6.0),
+        atol=1e-6,
+    )
+    assert torch.allclose(
+        at(x, "gaussian_blur", 4), at(x, "gaussian_blur", 1, lengths="pixels"), atol=1e-5
+    )
+
+
+def test_what_cannot_be_corrupted_is_told():
+    x = pictures(2)
+    with pytest.raises(Problem, match="fog"):
+        corruption("fogg")
+    with pytest.raises(Problem, match="between 0 and 5"):
+        at(x, "fog", 5.5)
+    with pytest.raises(Problem, match="between 0 and 5"):
+        at(x, "fog", float("nan"))
+    with pytest.raises(Problem, match="shape"):
+        at(x[:, :2], "fog", 1)
+    assert len(at(x[:0], "fog", 1)) == 0
+
+
+def test_draws_are_uniform_and_normal_and_differ_by_key_and_name():
+    draws = Draws(torch.arange(64))
+    u, z = draws.uniform("a", 1000), draws.normal("a", 1000)
+    assert abs(float(u.mean()) - 0.5) < 0.005
+    assert abs(float(u.var()) - 1 / 12) < 0.001
+    assert torch.histc(u, 10, 0, 1) == pytest.approx([6400] * 10, rel=0.05)
+    assert abs(float(z.mean())) < 0.015
+    assert abs(float(z.std()) - 1) < 0.01
+    assert abs(float(torch.corrcoef(u)[0, 1:].mean())) < 0.02
+    assert abs(float((u[:, 1:] - 0.5).mul(u[:, :-1] - 0.5).mean())) < 0.002
+    assert not torch.equal(u, draws.uniform("b", 1000))
+    assert torch.equal(Draws(torch.tensor([5])).uniform("a", 1000)[0], u[5])
+    assert not torch.equal(
+        Draws(torch.tensor([1 << 33])).uniform("a", 9),
+        Draws(torch.tensor([1 << 34])).uniform("a", 9),
+    )
+
+
+def test_counts_of_light_are_poisson():
+    scipy = pytest.importorskip("scipy.stats")
+    u = (torch.arange(20000) + 0.5) / 20000
+    for mean in (0.0, 0.3, 2.0, 5.9, 6.1, 20.0, 60.0):
+        counts = effects._poisson(
+            torch.full_like(u, mean).reshape(1, 1, 100, 200), u.reshape(1, 1, 100, 200)
+        ).flatten()
+        true = scipy.poisson.ppf(u.double().numpy(), mean)
+        assert float((counts.double().numpy() != true).mean()) < 0.02, mean
+        assert float(counts.mean()) == pytest.approx(mean, abs=0.02 + 0.002 * mean)
+
+
+def test_blurs_are_those_of_scipy():
+    ndimage = pytest.importorskip("scipy.ndimage")
+    x = pictures(1, channels=1, side=40)
+    ours = filters.blur(x, torch.tensor([2.0]), reach=6.0)[0, 0]
+    theirs = ndimage.gaussian_filter(x[0, 0].double().numpy(), 2.0, mode="nearest", truncate=4.0)
+    assert numpy.allclose(ours.numpy(), theirs, atol=1e-5)
+    symmetric = filters.blur(x, torch.tensor([2.0]), reach=2.0, border="symmetric", truncate=3.0)[
+        0, 0
+    ]
+    theirs = ndimage.gaussian_filter(x[0, 0].double().numpy(), 2.0, mode="reflect", truncate=3.0)
+    assert numpy.allclose(symmetric.numpy(), theirs, atol=1e-5)
+    kernel = filters.disk(torch.tensor([3.0]), torch.tensor([0.5]), reach=10.0)
+    for border, mode in (("reflect", "mirror"), ("replicate", "nearest"), ("symmetric", "reflect")):
+        ours = filters.convolve(x, kernel, border)[0, 0]
+        theirs = ndimage.convolve(x[0, 0].double().numpy(), kernel[0].double().numpy(), mode=mode)
+        assert numpy.allclose(ours.numpy(), theirs, atol=1e-5), border
+
+
+def test_a_streak_is_half_a_normal_curve_in_its_direction():
+    kernel = filters.streak(
+        torch.tensor([5.0, 5.0]), torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0]), reach=6.0
+    )
+    weight = torch.exp(-0.5 * (torch.arange(5.0) / 2) ** 2)
+    assert torch.allclose(kernel[0, 6, 2:7].flip(0), weight / weight.sum(), atol=1e-6)
+    assert kernel[1, 6, 6] == 1
+    up = filters.streak(torch.tensor([5.0]), torch.tensor([2.0]), torch.tensor([90.0]), reach=6.0)
+    assert torch.allclose(up[0], kernel[0].T, atol=1e-6)
+
+
+def test_cells_are_those_of_pillow():
+    image = pytest.importorskip("PIL.Image")
+    x = (255 * pictures(1, side=56)).round() / 255
+    picture = image.fromarray((255 * x[0]).round().byte().permute(1, 2, 0).numpy())
+    for severity, share in ((1, 0.6), (3, 0.4), (5, 0.25)):
+        small = picture.resize((int(56 * share),) * 2, image.Resampling.BOX)
+        theirs = (
+            numpy.array(small.resize((56, 56), image.Resampling.NEAREST)).transpose(2, 0, 1) / 255
+        )
+        assert numpy.abs(at(x, "pixelate", severity)[0].numpy() - theirs).max() < 1.5 / 255
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_is_nearly_that_of_pillow(channels):
+    image = pytest.importorskip("PIL.Image")
+    x = (255 * pictures(1, channels=channels, side=64)).round() / 255
+    picture = image.fromarray((255 * x[0]).round().byte().permute(1, 2, 0).squeeze(-1).numpy())
+    for severity, quality in ((1, 25), (3, 15), (5, 7)):
+        file = io.BytesIO()
+        picture.save(file, "JPEG", quality=quality)
+        theirs = (
+            torch.from_numpy(numpy.array(image.open(file)))
+            .reshape(64, 64, channels)
+            .permute(2, 0, 1)
+            / 255
+        )
+        ours = at(x, "jpeg_compression", severity)[0]
+        assert float((ours - theirs).abs().mean()) < 0.25 * float((theirs - x[0]).abs().mean())
+
+
+def test_colours_move_as_in_hue_saturation_value():
+    x = pictures(1, side=12)
+    x[0, :, 0, 0] = 0.4  # grey
+    x[0, :, 0, 1] = 0.0  # black
+    for name, change in (
+        ("brightness", lambda h, s, v: (h, s, min(1, v + 0.3))),
+        ("saturate", lambda h, s, v: (h, min(1, 2 * s), v)),
+    ):
+        theirs = [
+            colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel)))
+            for pixel in x[0].flatten(1).T.tolist()
+        ]
+        assert torch.allclose(at(x, name, 3)[0].flatten(1).T, torch.tensor(theirs), atol=1e-5)
+
+
+def test_clouds_fill_the_range_and_are_coarse():
+    cloud = effects._plasma(Draws(torch.arange(4)), torch.full((4,), 2.0), 60)
+    assert cloud.shape == (4, 64, 64)
+    assert torch.allclose(cloud.amin((1, 2)), torch.zeros(4))
+    assert torch.allclose(cloud.amax((1, 2)), torch.ones(4))
+    near = (cloud - cloud.roll(1, 2)).abs().mean()
+    far = (cloud - cloud.roll(32, 2)).abs().mean()
+    assert float(far) > 3 * float(near)

@@ -1,0 +1,162 @@
+"""Curves: counts with intervals, crossings in eight questions, seeds that come back, conventions of
+corruption error."""
+
+import math
+
+import pytest
+import torch
+
+from hardcase.corruptions import corrupt
+from hardcase.curves import (
+    ALEXNET,
+    Corrupting,
+    Curve,
+    Moving,
+    corruption_error,
+    crossings,
+    curve,
+    grid,
+)
+from hardcase.errors import Problem
+from hardcase.spaces.pixel import Linf, Pixels
+from hardcase.statistics import interval
+from hardcase.types import Seeds
+
+EDGES = torch.linspace(0.05, 6.0, 40)
+
+
+class Threshold:
+    """Row `i` is class 1 from severity `EDGES[i]` on: the change writes the severity into the
+    image, the subject reads it."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def change(self, x, severity, rows):
+        over = (severity >= EDGES[rows]).float()
+        return over[:, None, None, None].expand_as(x)
+
+    def subject(self, x):
+        self.asked += len(x)
+        level = x.mean((1, 2, 3))
+        return torch.stack([torch.full_like(level, 0.5), level], 1) * 10
+
+
+def seeds():
+    return torch.zeros(len(EDGES), 1, 8, 8), torch.zeros(len(EDGES), dtype=torch.int64)
+
+
+def test_a_curve_counts_with_wilsons_interval():
+    world = Threshold()
+    found = curve(world.change, world.subject, *seeds(), torch.tensor([0.0, 2.0, 5.0]), batch=7)
+    rows = found.table()
+    assert [row["failing"] for row in rows] == [int((level >= EDGES).sum()) for level in (0, 2, 5)]
+    assert (rows[1]["low"], rows[1]["high"]) == interval(rows[1]["failing"], 40)
+    assert found.share().tolist() == [row["share"] for row in rows]
+    assert world.asked == 3 * 40
+    assert not found.non_monotone().any()
+
+
+def test_eight_questions_leave_a_hundredth_open():
+    world = Threshold()
+    found = crossings(world.change, world.subject, *seeds(), batch=16)
+    assert found.queries == 8
+    assert world.asked == 8 * 40
+    crossing = EDGES < 5
+    assert bool(((found.severity() - EDGES).abs()[crossing] <= 0.01).all())
+    assert bool((found.low[crossing] <= EDGES[crossing]).all())
+    assert bool((EDGES[crossing] <= found.high[crossing]).all())
+    assert bool(found.severity()[~crossing].isinf().all())
+    said = found.summary()
+    assert said["crossed"] == int(crossing.sum())
+    assert said["tolerance"] <= 0.01
+    assert said["quartiles"][0] == pytest.approx(float(EDGES[9]), abs=0.01)
+    assert crossings(world.change, world.subject, *seeds(), most=1.0).queries == 6
+
+
+def test_a_quartile_above_the_range_is_not_a_number():
+    found = crossings(lambda x, s, rows: x, Threshold().subject, *seeds())
+    assert found.summary()["quartiles"] == [None, None, None]
+    assert found.summary()["tolerance"] is None
+
+
+def test_seeds_that_come_back_are_counted():
+    failing = torch.tensor([[0, 0, 1, 0], [0, 1, 0, 0], [1, 1, 1, 0]], dtype=torch.bool)
+    assert Curve(torch.arange(3.0), failing).non_monotone().tolist() == [False, False, True, False]
+    assert len(grid()) == 16
+    assert float(grid()[-1]) == 5.0
+
+
+def test_what_is_asked_is_an_eight_bit_image():
+    """A change of less than half a grey level changes nothing."""
+    x, y = torch.full((3, 1, 8, 8), 0.2), torch.zeros(3, dtype=torch.int64)
+
+    def subject(x):
+        moved = 100 * (x.mean((1, 2, 3)) - 0.2)
+        return torch.stack([torch.zeros_like(moved), moved], 1)
+
+    def change(x, severity, rows):
+        return x + severity[:, None, None, None] / 1000
+
+    found = curve(change, subject, x, y, torch.tensor([1.0, 2.0, 3.0]))
+    assert found.share().tolist() == [0, 1, 1]
+
+
+def test_a_corruption_is_a_change_whose_noise_stays_with_its_seed():
+    x, keys = (
+        torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0)),
+        torch.arange(5) + 100,
+    )
+    change, level = Corrupting("gaussian_noise", keys), torch.full((5,), 2.0)
+    whole = change(x, level, torch.arange(5))
+    assert torch.equal(whole, corrupt(x, "gaussian_noise", level, keys))
+    rows = torch.tensor([4, 1])
+    assert torch.equal(change(x[rows], level[rows], rows), whole[rows])
+
+
+def test_a_direction_of_a_space_is_a_change():
+    """Pixels that all get lighter, but no further than the space allows."""
+    x, y = torch.full((6, 1, 8, 8), 0.25), torch.zeros(6, dtype=torch.int64)
+    space = Pixels(Linf(0.5))
+    seeds = Seeds(x.clone(), x, y, torch.arange(6))
+    change = Moving(space, seeds, torch.ones(1, 8, 8))
+    level = torch.tensor([0.0, 0.1, 0.3])
+    moved = change(x[:3], level, torch.tensor([3, 1, 5]))
+    assert torch.allclose(moved.mean((1, 2, 3)), 0.25 + level)
+    far = change(x[:1], torch.tensor([9.0]), torch.tensor([0]))
+    assert torch.allclose(far, torch.full_like(far, 0.75), atol=1 / 255)
+
+    def subject(x):
+        gap = 40 * (x.mean((1, 2, 3)) - 0.5)
+        return torch.stack([torch.zeros_like(gap), gap], 1)
+
+    found = crossings(change, subject, x, y, most=1.0)
+    assert found.severity() == pytest.approx([0.25] * 6, abs=0.01)
+
+
+def test_conventions_of_corruption_error():
+    errors = {"fog": [0.2, 0.4], "snow": [0.5, 0.7]}
+    found = corruption_error(
+        errors, clean=0.1, reference={"fog": 0.6, "snow": 0.8, "frost": 0.9}, reference_clean=0.4
+    )
+    assert found.plain == pytest.approx(0.45)
+    assert found.relative_to == pytest.approx((0.3 / 0.6 + 0.6 / 0.8) / 2)
+    assert found.above_clean == pytest.approx((0.2 / 0.2 + 0.5 / 0.4) / 2)
+    assert corruption_error(errors, clean=0.1).relative_to is None
+    itself = corruption_error(
+        {name: [value] for name, value in ALEXNET.items()}, clean=0.435, reference=ALEXNET
+    )
+    assert itself.relative_to == pytest.approx(1)
+    assert math.isclose(itself.plain, sum(ALEXNET.values()) / 14)
+
+
+def test_what_cannot_be_drawn_is_told():
+    world, (x, y) = Threshold(), seeds()
+    with pytest.raises(Problem, match="rise"):
+        curve(world.change, world.subject, x, y, torch.tensor([2.0, 1.0]))
+    with pytest.raises(Problem, match="0 images"):
+        curve(world.change, world.subject, x[:0], y[:0], torch.tensor([1.0]))
+    with pytest.raises(Problem, match="tolerance"):
+        crossings(world.change, world.subject, x, y, tolerance=7.0)
+    with pytest.raises(Problem, match="at least one"):
+        corruption_error({}, clean=0.1)

@@ -1,0 +1,127 @@
+"""Curves and orders of a model and an image set."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.insight import keys_of, rank_images, severity_curves, slices_of_run, surprise_scores
+from hardcase.models.subject import Subject
+from hardcase.ranking import apfd
+from hardcase.slices import Rules
+from tiny import bars
+
+sys.path.insert(0, str(Path(__file__).parent / "suite"))
+from aftermath import verdict, write_run
+
+
+class Columns(nn.Module):
+    """The brightest third of the columns names the class."""
+
+    def __init__(self, size=12, classes=3):
+        super().__init__()
+        self.hidden = nn.Linear(size * size, classes, bias=False)
+        self.out = nn.Linear(classes, classes, bias=False)
+        self.out.weight.data = torch.eye(classes)
+        column = torch.zeros(classes, size, size)
+        for i in range(classes):
+            column[i, :, i * size // classes : (i + 1) * size // classes] = 1 / size
+        self.hidden.weight.data = column.flatten(1)
+
+    def forward(self, x):
+        return self.out(self.hidden(x.mean(1).flatten(1)).relu())
+
+
+def subject():
+    return Subject(Columns(), name="columns")
+
+
+def test_curves_of_a_model_that_noise_confuses():
+    found = severity_curves(subject(), bars(60), ("gaussian_noise", "contrast", "speckle_noise"))
+    assert found["usable"] == 60
+    assert [row["corruption"] for row in found["corruptions"]] == [
+        "gaussian_noise",
+        "contrast",
+        "speckle_noise",
+    ]
+    noise, contrast, _ = found["corruptions"]
+    assert len(noise["curve"]) == 16
+    assert len(noise["error"]) == 5
+    assert noise["crossing"]["queries"] == 8
+    assert contrast["curve"][-1]["failing"] == 0, "the order of brightness stays"
+    assert found["corruption_error"]["corruptions"] == ("gaussian_noise", "contrast"), (
+        "speckle is one of the extra four"
+    )
+    seen = []
+    severity_curves(subject(), bars(6), ("contrast",), progress=lambda *done: seen.append(done))
+    assert seen == [(1, 1)]
+    with pytest.raises(Problem, match="contrast"):
+        severity_curves(subject(), bars(6), ("contrasts",))
+
+
+def test_noise_stays_with_an_image_whatever_stands_beside_it():
+    images = bars(30)
+    whole = severity_curves(subject(), images, ("gaussian_noise",))["corruptions"][0]
+    half = severity_curves(
+        subject(), images.take(torch.arange(29, -1, -1)), ("gaussian_noise",), batch=7
+    )
+    assert half["corruptions"][0]["curve"] == whole["curve"]
+    assert len(set(keys_of(images.id).tolist())) == 30
+    assert bool((keys_of(images.id) >= 0).all())
+
+
+def test_nothing_right_is_told():
+    images = bars(6)
+    wrong = images.__class__(images.x, (images.y + 1) % 3, images.id, images.classes)
+    with pytest.raises(Problem, match="none of the 6"):
+        severity_curves(subject(), wrong, ("contrast",))
+
+
+@pytest.mark.parametrize("score", ["deepgini", "margin", "dsa", "mdsa", "near-failures"])
+def test_weak_images_come_first(score):
+    images = bars(60)
+    x = images.x.clone()
+    x[::6] = (x[::6].float() * 0.4).to(torch.uint8)  # pale, so unsure and unlike training images
+    pale = images.__class__(x, images.y, images.id, images.classes)
+    failures = (bars(9, seed=5).x.float() * 0.4).to(torch.uint8)
+    ranked = rank_images(subject(), pale, score, train=bars(90, seed=3), failures=failures)
+    unsure = torch.zeros(60, dtype=torch.bool)
+    unsure[::6] = True
+    assert apfd(unsure, ranked.order) > 0.8
+    rows = ranked.rows(pale, 3)
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    assert rows[0]["id"] in {images.id[i] for i in range(0, 60, 6)}
+    assert len(ranked.rows(pale)) == 60
+
+
+def test_what_an_order_lacks_is_told():
+    for score, message in (("gini", "deepgini"), ("dsa", "--profile"), ("near-failures", "--near")):
+        with pytest.raises(Problem, match=message):
+            rank_images(subject(), bars(6), score)
+    with pytest.raises(Problem, match="mdsa"):
+        surprise_scores(subject(), bars(6), bars(30), "nc")
+
+
+def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
+    """Dark seeds fail, and the judge confirms half of their tests."""
+    levels = [1 + i % 120 for i in range(600)] + [200] * 9
+    found = {i: [140] for i in range(600) if levels[i] < 40}
+    verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
+    run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
+    rules = Rules(support=5)
+    slices = slices_of_run(run, kind="figure", table={"place": {"s0": "left"}}, rules=rules)
+    assert slices[0].tags == ("dark",)
+    assert slices[0].accepted
+    seen = slices[0].estimated
+    assert seen.total + seen.total_outside <= 40, (
+        "equal images are one group, wrong seeds are not attempted"
+    )
+    assert (
+        slices_of_run(run, outcome="confirmed", kind="figure", rules=rules)[0].estimated.inside
+        < seen.inside
+    )
+    with pytest.raises(Problem, match="witnesses"):
+        slices_of_run(run, outcome="witnessed")

@@ -1,0 +1,99 @@
+"""Regression: the oracle, counts with groups, and an excess that chance does not have."""
+
+import pytest
+import torch
+
+from hardcase.errors import Problem
+from hardcase.oracles import LeavesLabel
+from hardcase.randomness import stream
+from hardcase.regression import Changed, Regression, changed, excess
+from hardcase.statistics import mcnemar
+from hardcase.types import Oracle, Probe, Seeds
+
+RIGHT, WRONG, EVEN = [4.0, 0.0], [0.0, 4.0], [1.0, 1.0]
+
+
+def probe(subject, *peers):
+    m = len(subject)
+    z = torch.zeros(m, 1, 2, 2)
+    origin = Seeds(z, z, torch.zeros(m, dtype=torch.int64), torch.arange(m))
+    return Probe(z, z, torch.tensor(subject), origin, tuple(torch.tensor(peer) for peer in peers))
+
+
+def test_old_right_new_wrong_and_witnesses_agree():
+    subject = [WRONG, WRONG, RIGHT, WRONG, WRONG, EVEN]
+    old = [RIGHT, WRONG, RIGHT, RIGHT, EVEN, RIGHT]
+    witness = [RIGHT, RIGHT, RIGHT, WRONG, RIGHT, RIGHT]
+    seen = probe(subject, old, witness)
+    assert isinstance(Regression(), Oracle)
+    assert Regression()(seen).tolist() == [True, False, False, False, False, False]
+    assert Regression()(probe(subject, old)).tolist() == [True, False, False, True, False, False]
+    assert bool((Regression()(seen) <= LeavesLabel()(seen)).all()), "only what leaves the label"
+    with pytest.raises(Problem, match="--was"):
+        Regression()(probe(subject))
+
+
+def test_inputs_are_told_apart_with_groups():
+    before = torch.tensor([1, 1, 0, 0, 0, 0, 1], dtype=torch.bool)
+    after = torch.tensor([0, 1, 1, 1, 1, 0, 0], dtype=torch.bool)
+    alone = changed(before, after)
+    assert (alone.fixed, alone.still, alone.newly, alone.right) == (2, 1, 3, 1)
+    assert alone.p == mcnemar(3, 2).p
+    assert alone.groups == (2, 3, 2)
+    together = changed(before, after, group=list("aabbbcb"))
+    assert together.groups == (1, 1, 1), (
+        "three newly failing of one group are one group that got worse"
+    )
+    assert together.p_groups == 1.0
+    said = together.record()
+    assert (said["newly_failing"]["hits"], said["newly_failing"]["total"]) == (3, 4)
+    assert (said["fixed"]["hits"], said["fixed"]["total"]) == (2, 3)
+    assert isinstance(together, Changed)
+    with pytest.raises(Problem, match="groups"):
+        changed(before, after, group=["a"])
+
+
+def sides(rate, name, count=300, seed=0):
+    drawn = torch.rand(count, generator=stream(seed, name)) < rate
+    return {f"s{i}": bool(value) for i, value in enumerate(drawn.tolist())}
+
+
+def test_a_regression_is_what_exceeds_both_nulls():
+    found = excess(
+        sides(0.5, "found"), retrained=sides(0.2, "null"), swapped=sides(0.1, "swap"), rng=stream(0)
+    )
+    assert found.shown
+    assert found.value.value == pytest.approx(found.found - found.retrained)
+    assert found.value.low < found.value.value < found.value.high
+    assert found.p < 1e-6
+    assert found.seeds == 300
+    assert "a regression" in str(found)
+
+
+def test_where_nothing_got_worse_none_is_shown():
+    shown = sum(
+        excess(
+            sides(0.3, "a", seed=i),
+            retrained=sides(0.3, "b", seed=i),
+            swapped=sides(0.3, "c", seed=i),
+            rng=stream(i),
+            repeats=300,
+        ).shown
+        for i in range(60)
+    )
+    assert shown <= 3
+
+
+def test_only_seeds_that_all_attempted_count_and_a_null_is_needed():
+    one = excess(
+        {"a": True, "b": False, "c": True},
+        swapped={"a": False, "b": False, "d": True},
+        rng=stream(0),
+    )
+    assert one.seeds == 2
+    assert one.retrained is None
+    assert one.found == 0.5
+    with pytest.raises(Problem, match="without a null"):
+        excess({"a": True, "b": True}, rng=stream(0))
+    with pytest.raises(Problem, match="at least 2"):
+        excess({"a": True}, swapped={"b": True}, rng=stream(0))
