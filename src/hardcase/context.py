@@ -24,7 +24,9 @@ from hardcase.generators.quality import Sampler, fresh
 from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
+from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.quantised import fx_int8, int8
+from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
 from hardcase.registry import Part, resolve, rows
@@ -98,11 +100,14 @@ class Context:
     ) -> None:
         self.config = config
         self.progress = progress
-        self._splits = {} if train is None else {"train": train}
+        self._stored = {} if train is None else {"train": train}
+        self._splits: dict[str, Images] = {}
         given = {"subject": subject, "seeds": seeds, "peers": peers, "method": method}
         live = {name: value for name, value in given.items() if value is not None}
         self._named = not live and train is None
         self.__dict__.update(live)  # these take the place of the cached properties
+        if seeds is not None and subject is not None:
+            self.__dict__["seeds"] = self.under_model_classes(seeds)
 
     @classmethod
     def of(
@@ -150,10 +155,38 @@ class Context:
     # --- data
 
     def images(self, split: str) -> Images:
-        """One split of the data, loaded once."""
+        """One split of the data under the model's classes, loaded once."""
         if split not in self._splits:
-            self._splits[split] = load(self.config.data, split=split, offline=self.config.offline)
+            self._splits[split] = self.under_model_classes(self._read(split))
         return self._splits[split]
+
+    def named_images(self, data: str, split: str) -> Images:
+        """One split of any data set, under the model's classes."""
+        if data == self.config.data:
+            return self.images(split)
+        return self.under_model_classes(load(data, split=split, offline=self.config.offline))
+
+    def under_model_classes(self, images: Images) -> Images:
+        """The images with the labels and class names of the model's outputs."""
+        return aligned(images, self._output_names)
+
+    @property
+    def class_map(self) -> ClassMap | None:
+        """Which output means each class of the data; None where they are the same."""
+        return map_between(self._read(self.config.split).classes, self._output_names)
+
+    def _read(self, split: str) -> Images:
+        """One split of the data as it is stored, under its own classes."""
+        if split not in self._stored:
+            self._stored[split] = load(self.config.data, split=split, offline=self.config.offline)
+        return self._stored[split]
+
+    @cached_property
+    def _output_names(self) -> tuple[str, ...]:
+        """What the model calls its outputs; empty where it takes the data's names."""
+        if "subject" not in self.__dict__ and not names_outputs(self.config.model):
+            return ()
+        return tuple(getattr(self.subject, "class_names", ()))
 
     @property
     def train(self) -> Images:
@@ -208,8 +241,8 @@ class Context:
         """The model that `spec` names, loaded as this campaign loads models."""
         config = self.config
         how = Loading(
-            train=self.train,
-            test=self.test,
+            train=self._read("train"),
+            test=self._read("test"),
             device=self.device,
             mean=config.subject.mean,
             std=config.subject.std,

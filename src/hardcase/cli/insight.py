@@ -12,7 +12,8 @@ from hardcase.cli.output import as_json, console, grid, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
-    from hardcase.types import Images, Model
+    from hardcase.context import Context
+    from hardcase.types import Images
 
 MaybeRun = Annotated[
     Path | None, typer.Argument(metavar="RUN", help="A run whose model and seeds are taken.")
@@ -46,10 +47,10 @@ def curve(
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.insight import severity_curves
 
-    subject, images = _model_and_images(folder, flags, split, count)
+    context, images = _model_and_images(folder, flags, split, count)
     names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
     found = severity_curves(
-        subject,
+        context.subject,
         images,
         names,
         progress=lambda done, total: flags.say(f"{done} of {total} corruptions"),
@@ -116,13 +117,11 @@ def rank(
     from dataclasses import replace
 
     from hardcase import ranking
-    from hardcase.data.sources import load
     from hardcase.insight import SURPRISE, rank_images
 
-    subject, images = _model_and_images(None, replace(flags, model=model, data=data), split, count)
-    train = None
-    if by in SURPRISE:
-        train = load(profile or data, split="train", offline=flags.offline)
+    context, images = _model_and_images(None, replace(flags, model=model, data=data), split, count)
+    subject = context.subject
+    train = context.named_images(profile or data, "train") if by in SURPRISE else None
     ranked = rank_images(subject, images, by, train=train, failures=_failures(near))
     found: dict[str, Any] = {"score": by, "images": len(images), "rows": ranked.rows(images)}
     if labelled:
@@ -191,17 +190,17 @@ def evidence(
 
 def _model_and_images(
     folder: Path | None, flags: o.Flags, split: o.Split, count: int | None
-) -> tuple[Model, Images]:
-    """The model and the images that a run or flags name."""
+) -> tuple[Context, Images]:
+    """The context of the model and the images that a run or flags name."""
     from hardcase.cli.results import config_of
-    from hardcase.context import subject
-    from hardcase.data.sources import load
+    from hardcase.context import Context
     from hardcase.runs.results import Run
 
     named = vars(flags)
     if folder is not None:
         run = Run(folder)
         config = config_of(run, **{name: named[name] for name in ("model", *ASKED)})
+        context = Context(config)
         images = _seeds(run)
     else:
         if flags.model is None or flags.data is None:
@@ -209,10 +208,11 @@ def _model_and_images(
                 "there is no model or no data.", fix="hardcase curve RUN, or --model ... --data ..."
             )
         config = o.resolve(named, {"method": "pgd"})
-        images = load(flags.data, split=split, offline=flags.offline)
+        context = Context(config)
+        images = context.images(split)
     if count is not None:
         images = images.sample(count=count, seed=config.seed)
-    return subject(config, config.model), images
+    return context, images
 
 
 def _seeds(run: Any) -> Images:

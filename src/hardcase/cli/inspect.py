@@ -56,8 +56,7 @@ def coverage(
     """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
     from dataclasses import replace
 
-    from hardcase.context import subject
-    from hardcase.data.sources import load
+    from hardcase.context import Context
     from hardcase.suite.coverage import coverage as measured
     from hardcase.suite.coverage import specs_of
 
@@ -65,17 +64,18 @@ def coverage(
     own = _data_of(Path(data.removeprefix(RUN))) if data.startswith(RUN) else data
     source = profile or own
     config = o.resolve(vars(replace(flags, model=model, data=source)), {"method": "pgd"})
-    images = load(data, split=split, offline=flags.offline)
+    context = Context(config)
+    images = context.named_images(data, split)
     if count is not None:
         images = images.sample(count=count, seed=config.seed)
     seeds = _seeds(data, images) if "seed-test" in criteria else None
     profiled = f"profile from the train split of {source}"
     flags.say(f"measuring {len(images):,} images of {data}; {profiled}")
     rows = measured(
-        subject(config, model),
+        context.subject,
         images,
         specs,
-        profile=load(source, split="train", offline=flags.offline),
+        profile=context.train,
         convention=convention,
         seeds=seeds,
         batch=0 if config.batch_size == "auto" else config.batch_size,

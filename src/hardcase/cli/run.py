@@ -175,13 +175,12 @@ def covered(run: Run | None, config: Config) -> Run | None:
     """A complete run with the coverage of its seeds and findings, by the criteria that ``--criteria`` names."""
     if run is None or config.criteria is None or not run.record["complete"]:
         return run
-    from hardcase import context
-    from hardcase.data.sources import load
+    from hardcase.context import Context
     from hardcase.suite.coverage import reach
 
-    training = load(config.data, split="train", offline=config.offline)
+    context = Context(config)
     try:
-        return reach(run, context.subject(config, config.model), config.criteria, training=training)
+        return reach(run, context.subject, config.criteria, training=context.train)
     except Problem as problem:
         note(f"coverage was not measured: {problem.what}")
         return run

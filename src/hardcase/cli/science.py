@@ -45,7 +45,6 @@ def escape(
 
 def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Space]:
     from hardcase import context
-    from hardcase.data.sources import load
     from hardcase.models.health import check
     from hardcase.searches.boundary import Crossing
     from hardcase.suite import escape
@@ -60,7 +59,7 @@ def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Spac
     flags.say(f"walking out of {len(images)} images")
     method = escape.ways_out(ready.method.space, codes, walks=walks)
     measured = escape.measure(ready.subject, method, images, seed=config.seed)
-    test = load(config.data, split="test", offline=config.offline)
+    test = context.Context(config).images("test")
     confused = escape.confusion(ready.subject, test)
     told = Escaped.of(measured, confused, escape.floor(ready.subject, test))
     return told, ready.method.space

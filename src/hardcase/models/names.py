@@ -146,6 +146,58 @@ def _distinct(found: ClassMap) -> None:
         first[at] = name
 
 
+def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
+    """The mapping from a data set's classes to a model's, by all names that are known of either.
+
+    Args:
+        data: Names of the data's classes.
+        model: Names of the model's outputs; where they are ImageNet's, synsets and further names
+            of its classes are understood too, if they are on this machine.
+
+    Returns:
+        None if the model names no outputs, or both name the same classes in the same order.
+
+    Raises:
+        Problem: If a class of the data is none of the model's.
+
+    Example:
+        >>> map_between(["cat", "dog"], ["cat", "dog"]) is None
+        True
+        >>> map_between(["dog"], ["cat", "dog"]).outputs
+        (1,)
+    """
+    if not model or tuple(data) == tuple(model):
+        return None
+    known = _imagenet_names(tuple(model))
+    return class_map(data, model, synsets=[*known], lemmas=dict(enumerate(known.values())))
+
+
+def aligned(images: Images, model: Sequence[str]) -> Images:
+    """The images under the classes of a model, or as they are where nothing has to be mapped.
+
+    Args:
+        images: Labelled images under the classes of their own.
+        model: Names of the model's outputs.
+    """
+    found = map_between(images.classes, model)
+    return images if found is None else found.apply(images)
+
+
+def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """All names of ImageNet's classes by synset, if these are its classes and they are known here."""
+    from hardcase.models.pretrained import synsets
+
+    if len(model) != synsets.COUNT:
+        return {}
+    try:
+        rows = synsets.imagenet(fetch=False)
+    except Problem:
+        return {}
+    own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
+    same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
+    return {row.synset: row.lemmas for row in rows} if same > len(model) / 2 else {}
+
+
 def imagenet_map(data: Sequence[str]) -> ClassMap:
     """Map class names of any of the usual kinds to the 1,000 outputs of an ImageNet network."""
     from hardcase.models.pretrained.synsets import imagenet

@@ -68,6 +68,13 @@ def is_known(spec: str) -> bool:
     return kind in LOADERS or (not weights and named_path(spec).suffix in WHOLE)
 
 
+def names_outputs(spec: str) -> bool:
+    """Whether a model of this name may bring class names of its own, other than the data's."""
+    if is_known(spec):
+        return True
+    return spec.partition(":")[0] not in ("zoo", "onnx", "http", "https")
+
+
 def load_spec(
     spec: str,
     *,

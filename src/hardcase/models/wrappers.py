@@ -26,7 +26,10 @@ class _Around:
     """A model around another one. `tally` counts what it takes to get answers; all layers share one."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name, self.hash = model, model.name, model.hash
+        self.model = model
+        self.name = model.name
+        self.hash = model.hash
+        self.class_names: tuple[str, ...] = getattr(model, "class_names", ())
         shared = getattr(model, "tally", None)
         self.tally: Counter[str] = shared if isinstance(shared, Counter) else Counter()
 

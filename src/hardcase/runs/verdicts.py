@@ -17,6 +17,7 @@ from hardcase.judges import teach
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import Tell, calibrate_on, read
+from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.registry import resolve
@@ -282,7 +283,9 @@ def _splits_of(
     if images is not None:
         return images(other), images(own)
     name = run.record["data"]
-    return load(name, split=other, offline=offline), load(name, split=own, offline=offline)
+    stored = (load(name, split=split, offline=offline) for split in (other, own))
+    first, second = (aligned(part, run.record["classes"]) for part in stored)
+    return first, second
 
 
 def _same_data(run: Run, images: Images) -> None:
