@@ -23,6 +23,18 @@ class Margin:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfidenceFalls:
+    """Minus the confidence in the top class, whichever it is (feature perturbation's L = max f_y).
+
+    While the seed's label leads this is `LabelFalls` on probabilities; once another class leads,
+    that one is made to fall.
+    """
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        return -probe.logits.softmax(1).amax(1)
+
+
+@dataclass(frozen=True, slots=True)
 class TargetMargin:
     """The target's logit minus the best other one."""
 
@@ -44,9 +56,7 @@ UNFIT = torch.finfo(torch.float32).max
 """Equation 1's infinity: no distance is as long, and it is still ahead of a candidate that was not looked at (-inf)."""
 
 
-def nearest(
-    fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]
-) -> Float[Tensor, " m"]:
+def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
     """Minus the distance where `fit`, and less than any of these elsewhere, however many coordinates a code has.
 
     >>> nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0])).tolist() == [-2e4, -UNFIT]
@@ -57,12 +67,18 @@ def nearest(
 
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
-    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that does not fail (SINVAD, Eq. 1)."""
+    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that does not fail (SINVAD, Eq. 1).
+
+    `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what the
+    search holds is measured, as in the authors' code.
+    """
 
     oracle: Oracle
+    encode: Callable[[Probe], Tensor] | None = None
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        distance = flat(probe.z - probe.origin.z).abs().sum(1)
+        code = probe.z if self.encode is None else self.encode(probe)
+        distance = flat(code - probe.origin.z).abs().sum(1)
         return nearest(self.oracle(probe), distance)
 
 
