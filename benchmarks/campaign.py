@@ -18,7 +18,7 @@ from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.methods import pgd, sinvad
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.spaces.latent import Latent, partners
@@ -69,7 +69,7 @@ def figures() -> Iterator[Figure]:
     ours = sinvad(space=space, partners=partners(space, train, device="cpu", limit=10_000))
     yield _share("sinvad", cnn, ours, space, seeds=512)
     yield _share("sinvad-lenet5", lenet, ours, space, seeds=512)
-    yield _share("sinvad-paper", cnn, sinvad_paper(space=space, generations=20), space)
+    yield _share("sinvad-paper", cnn, sinvad_code(space=space, generations=20), space)
     yield _share("pgd", lenet, pgd(epsilon=0.05), None, seeds=512)
     yield from start_up()
     yield memory()
@@ -123,7 +123,7 @@ def memory() -> Figure:
     """Peak memory of 1,000 seeds x population 50 x 100 generations, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "hardcase", "run", "--data", "mnist5k", "--model", "zoo:lenet5", "--method", "sinvad@paper",
+            sys.executable, "-m", "hardcase", "run", "--data", "mnist5k", "--model", "zoo:lenet5", "--method", "sinvad@code",
             "--seeds", "1000", "--set", "method.generations=100", "--progress", "none", "--out", str(Path(folder) / "run"),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)

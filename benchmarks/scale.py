@@ -22,7 +22,7 @@ from benchmarks.figures import Figure, seconds
 from hardcase import data, generators
 from hardcase.campaign.record import Campaign
 from hardcase.methods import fgsm, pgd, sinvad
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -78,7 +78,7 @@ def campaign(name: str, generations: int = 60) -> Campaign:
             subject=subject,
             method=sinvad(space=space, partners=partners(space, train, device="cpu", limit=10_000)),
         )
-    return Campaign(subject=subject, method=sinvad_paper(space=space, generations=generations))
+    return Campaign(subject=subject, method=sinvad_code(space=space, generations=generations))
 
 
 def _plan(name: str, seeds: int, **how: Any) -> start.Plan:
@@ -92,12 +92,12 @@ def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
     ways: dict[str, dict[str, Any]] = {"workers-2-speedup": {"workers": 2}}
     if importlib.util.find_spec("ray"):
         ways["ray-2-speedup"] = {"cluster": "local:2"}
-    make = partial(_plan, "sinvad@paper", seeds, generations=generations)
+    make = partial(_plan, "sinvad@code", seeds, generations=generations)
     make()
     alone = min(_timed(make()) for _ in range(2))
     for name, how in ways.items():
         value = alone / min(_timed(make(**how)) for _ in range(2))
-        against = f"one process of one thread, {alone:.0f} s of sinvad@paper"
+        against = f"one process of one thread, {alone:.0f} s of sinvad@code"
         yield Figure(name=name, value=value, unit="times as fast", against=against, command=COMMAND)
 
 

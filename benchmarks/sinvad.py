@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.figures import Figure
 from hardcase.campaign.in_memory import Searched, search
-from hardcase.methods.sinvad import sinvad, sinvad_paper
+from hardcase.methods.sinvad import sinvad, sinvad_code
 from hardcase.models.health import usable
 from hardcase.spaces.latent import Latent
 from hardcase.suite.tables import Bench
@@ -36,7 +36,7 @@ def figures() -> Iterator[Figure]:
     method = sinvad(space=here.space, partners=here.codes)
     search(here.subject, method, seeds.first(16))
     ours = search(here.subject, method, seeds, shard=SEEDS)
-    theirs = search(here.subject, sinvad_paper(space=here.space), seeds.first(SERIAL), shard=1)
+    theirs = search(here.subject, sinvad_code(space=here.space), seeds.first(SERIAL), shard=1)
     kind = "" if device == "cpu" else f"-{device}"
     yield _figure(
         f"sinvad-image{kind}",

@@ -111,7 +111,7 @@ def test_methods_carry_the_name_they_were_asked_for_by():
     space = Latent(ToyAutoencoder())
     assert methods.sinvad(space=space).name == "sinvad"
     assert methods.sinvad(space).name == "sinvad"
-    assert methods.sinvad_paper(space=space).name == "sinvad@paper"
+    assert methods.sinvad_code(space=space).name == "sinvad@code"
     assert toy_method(resolve("method", "deepxplore@adapt")).name == "deepxplore@adapt"
     assert inspect.signature(methods.pgd).parameters["epsilon"].default == 0.3
 

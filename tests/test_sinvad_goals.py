@@ -1,10 +1,12 @@
 """Objectives and oracles of SINVAD's searches, row by row."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from hardcase.objectives import NearestSplit, Surprise
-from hardcase.oracles import Splits, Surprising
+from hardcase.objectives import UNFIT, NearestFailing, NearestSplit, Surprise
+from hardcase.oracles import LeavesLabel, Splits, Surprising
 from hardcase.types import Probe, Seeds
 
 
@@ -30,7 +32,19 @@ def test_between_two_networks_nearer_is_better_and_more_so_where_the_peer_is_rig
     assert score[0] == pytest.approx(-(2 + 0.4 - 0.9))
     assert score[1] == pytest.approx(-3 * (2 + 0.4 - 0.9))
     assert score[0] > score[2] > score[1]
-    assert score[3] == -999
+    assert score[3] == -UNFIT
+
+
+@pytest.mark.parametrize("width", [2, 400, 1_120, 20_384, 1_000_000])
+def test_failing_beats_not_failing_at_any_dimension(width):
+    """A failing code far away, one farther still, and one at the seed that does not fail."""
+    z = torch.stack([torch.full((width,), 3.0), torch.full((width,), 4.0), torch.zeros(width)])
+    plain = probe([[0.4, 0.6], [0.4, 0.6], [0.9, 0.1]], [[0.9, 0.1]] * 3, z=z.tolist())
+    origin = replace(plain.origin, z=torch.zeros(3, width))
+    rows = replace(plain, origin=origin)
+    for objective in (NearestFailing(LeavesLabel()), NearestSplit()):
+        near, far, unfit = objective(rows).tolist()
+        assert near > far > unfit > -torch.inf, objective
 
 
 def test_splits_are_wrong_for_the_subject_and_right_for_the_peer():

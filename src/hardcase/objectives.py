@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.oracles import Witnessed, witness_margin
@@ -20,6 +20,18 @@ class Margin:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return margin(probe.logits, probe.origin.y)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceFalls:
+    """Minus the confidence in the top class, whichever it is (feature perturbation's L = max f_y).
+
+    While the seed's label leads this is `LabelFalls` on probabilities; once another class leads,
+    that one is made to fall.
+    """
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        return -probe.logits.softmax(1).amax(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +52,34 @@ class CrossEntropy:
         return torch.nn.functional.cross_entropy(probe.logits, probe.origin.y, reduction="none")
 
 
+UNFIT = torch.finfo(torch.float32).max
+"""Equation 1's infinity: no distance is as long, and it is still ahead of a candidate that was not looked at (-inf)."""
+
+
+def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
+    """Minus the distance where `fit`, and less than any of these elsewhere, however many coordinates a code has.
+
+    >>> nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0])).tolist() == [-2e4, -UNFIT]
+    True
+    """
+    return torch.where(fit, -distance.clamp(max=UNFIT / 2), -UNFIT)
+
+
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
-    """Among failing candidates the nearest to the seed's code in L1; one that does not fail scores `-unfit` (SINVAD, Eq. 1)."""
+    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that does not fail (SINVAD, Eq. 1).
+
+    `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what the
+    search holds is measured, as in the authors' code.
+    """
 
     oracle: Oracle
-    unfit: float = 999.0
+    encode: Callable[[Probe], Tensor] | None = None
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        distance = flat(probe.z - probe.origin.z).abs().sum(1)
-        return torch.where(self.oracle(probe), -distance, torch.full_like(distance, -self.unfit))
+        code = probe.z if self.encode is None else self.encode(probe)
+        distance = flat(code - probe.origin.z).abs().sum(1)
+        return nearest(self.oracle(probe), distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +191,7 @@ class Sum:
 @dataclass(frozen=True, slots=True)
 class NearestSplit:
     """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer the less the first peer
-    keeps the label; elsewhere `-unfit` (SINVAD's search between two networks)."""
-
-    unfit: float = 999.0
+    keeps the label; elsewhere less than any of these (SINVAD's search between two networks)."""
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         label = probe.origin.y[:, None]
@@ -172,9 +200,7 @@ class NearestSplit:
             for logits in (probe.logits, probe.peers[0])
         )
         distance = flat(probe.z - probe.origin.z).abs().sum(1)
-        return torch.where(
-            own <= 0.5, -distance * (2 + own - peer), torch.full_like(distance, -self.unfit)
-        )
+        return nearest(own <= 0.5, distance * (2 + own - peer))
 
 
 @dataclass(frozen=True, slots=True)

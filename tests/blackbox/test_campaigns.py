@@ -53,7 +53,7 @@ def recipe(name, subject):
     )
     latent = Latent(ToyAutoencoder())
     return {
-        "sinvad": lambda: methods.sinvad_paper(space=latent, spread=1.5, generations=10),
+        "sinvad": lambda: methods.sinvad_code(space=latent, spread=1.5, generations=10),
         "argus": lambda: methods.argus(space=grid, partners=partners, mix=0.7),
         "argus-adaptive": lambda: methods.argus_adaptive(space=grid, partners=partners, rounds=1, halvings=3, blocks=()),
         "tensorfuzz": lambda: methods.tensorfuzz(
@@ -86,7 +86,7 @@ def test_methods_work_against_a_server(tmp_path, model, other, name):
 
 def test_an_onnx_file_gives_the_findings_of_the_network(tmp_path, model):
     """Scores agree to the last bits or nearly so; a method that looks at labels alone then finds the same images."""
-    method = methods.sinvad_paper(space=Latent(ToyAutoencoder()), spread=1.5, generations=6)
+    method = methods.sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=6)
     ours = api.run(toy_subject(), SEEDS, method=method, out=tmp_path / "a", seed=3)
     onnx = api.run(Onnx(model, 4, "onnx"), SEEDS, method=method, out=tmp_path / "b", seed=3)
     assert ours.findings["id"].to_pylist() == onnx.findings["id"].to_pylist()
@@ -106,7 +106,7 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
             x = np.frombuffer(body[int(length) :], "<f4").reshape(-1, SIZE * SIZE)
             return (500, {}, b"too bright") if (x[:, 0] > 0.62).any() else real(body, length)
 
-        method = methods.sinvad_paper(
+        method = methods.sinvad_code(
             space=Latent(ToyAutoencoder()), spread=1.5, population=20, elite=8, generations=2
         )
         server.answer = answer
@@ -117,7 +117,7 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
 
 
 def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
-    method = methods.sinvad_paper(space=Latent(ToyAutoencoder()), spread=1.5, generations=5)
+    method = methods.sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=5)
     with serving(model) as server:
         whole = api.run(_remote(server), SEEDS, method=method, out=tmp_path / "whole", shard=2)
         server.seen.clear()
@@ -188,7 +188,7 @@ def test_from_the_command_line(place, model, capsys):
         "--data",
         "npz:toy.npz",
         "--method",
-        "sinvad@paper",
+        "sinvad@code",
         "--generator",
         f"vae:{place}",
         "--seeds",
@@ -261,7 +261,7 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
             "--data",
             "npz:toy.npz",
             "--method",
-            "sinvad@paper",
+            "sinvad@code",
             "--generator",
             f"vae:{place}",
             "--seeds",
@@ -290,5 +290,5 @@ def test_mlserver_answers_too(tmp_path, model):
         assert not subject.model.model.binary
         x = from_bytes(SEEDS.x)
         torch.testing.assert_close(subject(x).logits, toy_subject()(x).logits, rtol=1e-4, atol=1e-4)
-        method = methods.sinvad_paper(space=Latent(ToyAutoencoder()), spread=1.5, generations=3)
+        method = methods.sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=3)
         assert len(api.run(subject, SEEDS, method=method, out=tmp_path / "run")) > 0

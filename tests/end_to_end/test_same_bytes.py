@@ -6,7 +6,7 @@ import torch
 
 from hardcase import api, data, generators
 from hardcase.methods import pgd, sinvad
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.spaces.latent import Latent, collect
@@ -31,7 +31,7 @@ def run(world, out, name, rows=None, **how):
     seeds = seeds if rows is None else seeds.take(torch.tensor(rows))
     methods = {
         "sinvad": lambda: sinvad(space=space, partners=codes, shorten=6, closing=4),
-        "sinvad@paper": lambda: sinvad_paper(
+        "sinvad@code": lambda: sinvad_code(
             space=space, population=30, elite=10, generations=12, spread=1.5
         ),
         "pgd": lambda: pgd(epsilon=0.1),
@@ -48,7 +48,7 @@ def run(world, out, name, rows=None, **how):
     )
 
 
-@pytest.mark.parametrize("name", ["sinvad", "sinvad@paper", "pgd"])
+@pytest.mark.parametrize("name", ["sinvad", "sinvad@code", "pgd"])
 def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tmp_path, name):
     first = run(world, tmp_path / "a", name)
     assert first.record["bitwise"]
@@ -74,7 +74,7 @@ def of_each_seed(run):
     }
 
 
-@pytest.mark.parametrize("name", ["sinvad", "sinvad@paper", "pgd"])
+@pytest.mark.parametrize("name", ["sinvad", "sinvad@code", "pgd"])
 def test_a_seed_has_the_same_findings_in_any_shard_order_and_company(world, tmp_path, name):
     whole = of_each_seed(run(world, tmp_path / "whole", name))
     assert len(whole) > 5, "nothing to compare"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hardcase.methods import argus, cw, fgsm, pgd, sinvad
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.randomness import Rng
 from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.testing.methods import search
@@ -36,7 +36,7 @@ RECIPES = {
     "pgd l2": lambda: pgd(norm="l2", epsilon=2.0),
     "cw": lambda: cw(steps=20, rounds=3),
     "sinvad": lambda: sinvad(space=SPACE, partners=partners(SPACE)),
-    "sinvad@paper": lambda: sinvad_paper(space=SPACE, spread=1.5, generations=20),
+    "sinvad@code": lambda: sinvad_code(space=SPACE, spread=1.5, generations=20),
     "argus": lambda: argus(space=GRID, partners=partners(GRID), mix=0.7),
 }
 

@@ -106,7 +106,7 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     triples = json.loads(Path("run/report/report.json").read_text())["runs"][0]["triples"]
     assert all(triple["path"] == [0.25, 0.5, 0.75] for triple in triples)
     assert page.count('class="way"') == len(triples)
-    assert page.count(" % of the way from the seed to test ") == 3 * len(triples)
+    assert page.count(" % of the way from the seed to finding ") == 3 * len(triples)
 
 
 def test_the_way_leads_from_the_seed_to_the_test(capsys):

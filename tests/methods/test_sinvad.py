@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_paper
+from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_code
+from hardcase.registry import resolve
 from hardcase.spaces.latent import Latent, collect
+from hardcase.tensors import from_bytes
 from hardcase.testing.methods import search
 from hardcase.testing.toys import ToyAutoencoder, toy_images
 
@@ -41,7 +43,7 @@ def test_every_class_is_reached_from_every_seed(codes):
 def test_a_target_is_reached_and_nothing_else(codes):
     for method in (
         sinvad(space=SPACE, partners=codes, target=2),
-        sinvad_paper(space=SPACE, target=2, spread=1.5, generations=10),
+        sinvad_code(space=SPACE, target=2, spread=1.5, generations=10),
     ):
         found = search(method, images=toy_images(8)).findings
         assert set(found.predicted.tolist()) == {2}
@@ -51,17 +53,31 @@ def test_a_target_is_reached_and_nothing_else(codes):
 def test_ours_is_nearer_than_the_published_search(codes):
     ours = search(sinvad(space=SPACE, partners=codes), images=toy_images(8)).findings
     theirs = search(
-        sinvad_paper(space=SPACE, spread=1.5, generations=40), images=toy_images(8)
+        sinvad_code(space=SPACE, spread=1.5, generations=40), images=toy_images(8)
     ).findings
     assert len(ours) == 8
     assert float(ours.distance.mean()) < float(theirs.distance.mean())
 
 
 def test_the_published_constants():
-    plain, targeted = sinvad_paper(space=SPACE).search, sinvad_paper(space=SPACE, target=1).search
+    plain, targeted = sinvad_code(space=SPACE).search, sinvad_code(space=SPACE, target=1).search
     assert (plain.population, plain.elite, plain.spread, plain.generations) == (50, 20, 0.7, 500)
     assert (plain.mutation, plain.decay, plain.smallest, plain.reset) == (0.1, 0.7, 1e-3, 0.5)
     assert (targeted.spread, targeted.generations) == (1.0, 100)
+
+
+def test_the_text_and_the_code_are_told_apart():
+    text = resolve("method", "sinvad@paper")(space=SPACE)
+    assert (text.search.elite, text.search.spread, text.search.mutate) == (10, 1.0, "equal")
+    assert (text.search.scaled, text.search.smallest) == (False, 0.0)
+    found = search(
+        resolve("method", "sinvad@paper")(space=SPACE, generations=5), images=toy_images(8)
+    ).findings
+    pictures = from_bytes(found.x)
+    start = from_bytes(toy_images(8).x[found.seed])
+    moved = SPACE.vae.encode(pictures)[0] - SPACE.vae.encode(start)[0]
+    assert torch.allclose(found.distance, moved.abs().sum(1), rtol=1e-4), "Eq. 1 is re-encoded"
+    assert torch.allclose(found.score, -found.distance, rtol=1e-4)
 
 
 def test_without_partners_steps_are_drawn_and_every_class_is_refused(codes):

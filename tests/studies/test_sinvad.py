@@ -7,7 +7,7 @@ from hardcase_studies.lab import Lab
 
 
 def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeypatch, written):
-    monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@paper": (51, 81)})
+    monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@code": (51, 81)})
     ready = bench(seeds=20, paper_seeds=2)
     outcome = sinvad.boundary(ready)
     gaps, costs, budgets = outcome.tables

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.spaces.latent import Latent
 from hardcase.suite import escape
 from hardcase.testing.toys import CLASSES, ToyAutoencoder, toy_images, toy_subject
@@ -39,7 +39,7 @@ def test_the_code_of_a_walk_is_what_it_entered(measured):
 
 def test_the_published_count_reaches_only_targets(measured):
     def method(target):
-        return sinvad_paper(
+        return sinvad_code(
             space=SPACE, target=target, population=20, elite=8, spread=1.5, generations=10
         )
 
@@ -122,6 +122,6 @@ def test_nobody_to_walk_from():
     escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None), wrong)
     assert (escapes.seeds, len(walks.seed), len(seeds)) == (0, 0, 0)
     counted = escape.measure_as_published(
-        toy_subject(), lambda target: sinvad_paper(space=SPACE, target=target), wrong
+        toy_subject(), lambda target: sinvad_code(space=SPACE, target=target), wrong
     )
     assert int(counted.attempts.sum()) == 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         sinvad,
         sinvad_between,
         sinvad_between_code,
-        sinvad_paper,
+        sinvad_code,
         sinvad_surprise,
     )
     from hardcase.methods.tensorfuzz import tensorfuzz

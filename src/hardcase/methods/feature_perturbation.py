@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Literal
 
-from hardcase.objectives import Margin, TargetMargin
+from hardcase.objectives import ConfidenceFalls, Margin, TargetMargin
 from hardcase.oracles import Confident
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
-from hardcase.types import Budget, Method
+from hardcase.types import Budget, Method, Objective
 
 CITE = """@inproceedings{dunn2021features,
   author    = {Isaac Dunn and Hadrien Pouget and Tom Melham and Daniel Kroening},
@@ -34,10 +35,17 @@ CITE = """@inproceedings{dunn2021features,
     toy={"stride": 0.05},
     presets={
         "paper": Preset(
-            summary="feature perturbation whose norm is only recorded; a seed stops at its first "
-            "failure",
-            options={"stride": 0.01, "radius": math.inf, "gradients": 200, "retreat": 0},
-            differences="optimiser, step and cap, which the paper does not state, are ours",
+            summary="the published text literally: confidence in the top class falls, the norm is "
+            "only recorded, a seed stops at its first failure",
+            options={
+                "stride": 0.01,
+                "radius": math.inf,
+                "gradients": 200,
+                "retreat": 0,
+                "loss": "top confidence",
+            },
+            differences="optimiser, step, cap and units of the perturbation, which the paper does "
+            "not state, are ours; its code is not published, so there is no @code",
         )
     },
 )
@@ -52,6 +60,7 @@ def feature_perturbation(
     retreat: int = 5,
     places: Sequence[int] | None = None,
     checkpoint: bool = False,
+    loss: Literal["margin", "top confidence"] = "margin",
 ) -> Method:
     """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
 
@@ -61,7 +70,8 @@ def feature_perturbation(
     in Deep Neural Networks. ISSTA 2021. https://arxiv.org/abs/2106.00576
 
     The loss is the paper's confident targeted one (best other output minus the target's, plus
-    `confidence`), or without a `target` its untargeted counterpart, on logits. Differences: the
+    `confidence`), or without a `target` its untargeted counterpart, on logits; `loss` "top
+    confidence" is the paper's own untargeted loss, max f_y on confidences. Differences: the
     paper states neither optimiser, step size nor cap; here Adam with small steps, perturbations in
     units of each stage's own spread, the norm bound of the space really enforced (`radius`), and
     `retreat` bisections of the way back to the seed after the first failure (``@paper``: no bound
@@ -73,10 +83,13 @@ def feature_perturbation(
     chosen = space.places
     if places is not None:
         chosen = early_places(space.generator, places, classes=space.classes)
+    objective: Objective = Margin() if loss == "margin" else ConfidenceFalls()
+    if target is not None:
+        objective = TargetMargin(target)
     return Method(
         space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
         search=AdamAscent(stride=stride, retreat=retreat),
-        objective=Margin() if target is None else TargetMargin(target),
+        objective=objective,
         oracle=Confident(confidence=confidence, target=target),
         needs="gradients",
         until="budget" if retreat else "first",

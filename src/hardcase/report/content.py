@@ -18,6 +18,7 @@ from hardcase.report import words
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
+from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
 
@@ -221,6 +222,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "findings": counts["findings"],
         "triples": _triples(run, sheet),
         "weakness": {**weakness(sheet, run.classes), "differences": differences(run, sheet, run.classes)},
+        "where": where(run, counts),
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {"total": len(sheet), "left_out": len(sheet) - len(shown), "tests": [sheet.facts(r) for r in shown]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,20 @@ class Genetic:
     coordinate is reset to the seed's with probability `reset`. A seed's mutation size shrinks by
     `decay` while its best does not improve by more than `tolerance`, returns to `mutation` when it
     does, and the seed retires below `smallest` or after `generations`.
+
+    Args:
+        population: Codes of a generation, parents among them.
+        elite: Parents that are kept.
+        spread: Deviation of the first population around the seed's code.
+        mutation: Mutation size of a seed whose best improves.
+        decay: What a stalled seed's mutation size is multiplied by.
+        smallest: A seed retires below this mutation size; 0: never for that reason.
+        reset: Share of coordinates that go back to the seed's.
+        generations: The most generations.
+        tolerance: What the best must gain to count as improved.
+        mutate: Which coordinates mutate, by how they compare with the seed's: the authors' code
+            says those that differ, the text of Figure 3 those that are equal.
+        scaled: Whether mutations are of the current size (code) or of deviation 1 (Figure 3).
     """
 
     population: int = 50
@@ -35,6 +50,8 @@ class Genetic:
     reset: float = 0.5
     generations: int = 500
     tolerance: float = 0.0
+    mutate: Literal["different", "equal"] = "different"
+    scaled: bool = True
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         device, n = seeds.z.device, len(seeds)
@@ -76,8 +93,11 @@ class Genetic:
         cut = rng.integers(rows, elite.shape[2], shape)[..., None]
         left = torch.arange(elite.shape[2], device=elite.device) < cut
         child = torch.where(left, _gather(elite, one), _gather(elite, two))
-        noise = rng.normal(rows, child.shape[1:]) * state["size"][rows][:, None, None]
-        child = torch.where(child != seed, child + noise, child)
+        noise = rng.normal(rows, child.shape[1:])
+        if self.scaled:
+            noise = noise * state["size"][rows][:, None, None]
+        hit = child != seed if self.mutate == "different" else child == seed
+        child = torch.where(hit, child + noise, child)
         back = rng.uniform(rows, child.shape[1:]) < self.reset
         return torch.where(back, seed, child)
 

@@ -19,8 +19,8 @@ from torch.nn.functional import embedding_bag
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.tensors import chunks, flat, from_bytes, tiled
-from hardcase.types import Images, Seeds, Space
+from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid
+from hardcase.types import Images, Probe, Seeds, Space
 
 # --- Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
 
@@ -188,6 +188,52 @@ class Labelled:
 def latent(vae: Any) -> Latent | Labelled:
     """The space of this VAE, by whether it is told labels."""
     return Labelled(vae) if getattr(vae, "labels", 0) else Latent(vae)
+
+
+@space(
+    "re-encoded",
+    needs="another space",
+    paper="Kang, Feldt and Yoo, TOSEM 2023",
+)
+@dataclass(frozen=True, slots=True)
+class ReEncoded:
+    """Another space whose distances are between pictures' codes, |E(D(z)) - E(seed)|.
+
+    This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other space's.
+    """
+
+    space: Space
+
+    @property
+    def name(self) -> str:
+        return self.space.name
+
+    @property
+    def keeps_code(self) -> bool:
+        return self.space.keeps_code
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return self.space.encode(x, y, rng)
+
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return self.space.decode(z, origin)
+
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
+        return self.space.project(z, origin)
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
+        picture = to_grid(self.space.decode(z, origin))
+        return flat(self._code(picture, origin) - origin.z).abs().sum(1)
+
+    def seen(self, probe: Probe) -> Float[Tensor, "m *code"]:
+        """The codes of pictures that are decoded already."""
+        return self._code(probe.x, probe.origin)
+
+    def _code(self, x: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m *code"]:
+        rng = Rng.numbered(0, "re-encoding", len(x), device=x.device)
+        return self.space.encode(x, origin.y, rng)[0]
 
 
 # --- The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.

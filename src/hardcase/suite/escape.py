@@ -123,7 +123,7 @@ def measure_as_published(
     seed: int = 0,
     targets: tuple[int, ...] = (),
 ) -> Escapes:
-    """The paper's count: `method` (``sinvad_paper`` with a target) is asked for one class after the other; a seed stops there."""
+    """The paper's count: `method` (``sinvad_code`` with a target) is asked for one class after the other; a seed stops there."""
     seeds = usable(subject, images)
     kinds = len(images.classes)
     attempts = torch.zeros(kinds, dtype=torch.int64)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
-from hardcase.methods.sinvad import sinvad, sinvad_paper, sinvad_surprise
+from hardcase.methods.sinvad import sinvad, sinvad_code, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
@@ -50,7 +50,7 @@ PAPER = {
 }
 BUDGETS = {
     "sinvad": (8, 16, 24, 32, 48, 64, 123),
-    "sinvad@paper": (51, 111, 231, 471, 951, 1911, 3051),
+    "sinvad@code": (51, 111, 231, 471, 951, 1911, 3051),
 }
 
 
@@ -62,9 +62,9 @@ def boundary(bench: Bench) -> Outcome:
     few = seeds.first(bench.size("paper_seeds", 48, 500))
     bench.say(f"sinvad on {len(seeds)} seeds")
     ours = search(here.subject, _ours(here), seeds, seed=bench.seed)
-    bench.say(f"sinvad@paper on {len(few)} seeds")
+    bench.say(f"sinvad@code on {len(few)} seeds")
     theirs = search(here.subject, _theirs(here), few, seed=bench.seed)
-    done = {"sinvad": ours, "sinvad@paper": theirs}
+    done = {"sinvad": ours, "sinvad@code": theirs}
     bench.say("the same with less to spend")
     costs = {name: _curve(here, name, few, bench) for name in done}
     shown = [
@@ -85,7 +85,7 @@ def _ours(here: Lab) -> Method:
 
 
 def _theirs(here: Lab) -> Method:
-    return sinvad_paper(space=here.space)
+    return sinvad_code(space=here.space)
 
 
 def top_two_gap(p: Float[Tensor, "m k"]) -> Float[Tensor, " m"]:

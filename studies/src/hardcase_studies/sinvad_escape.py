@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.errors import Problem
-from hardcase.methods.sinvad import sinvad_paper
+from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite import figures
@@ -147,7 +147,7 @@ def _measures(
     )
     theirs = measure_as_published(
         subject,
-        lambda target: sinvad_paper(space=here.space, target=target),
+        lambda target: sinvad_code(space=here.space, target=target),
         seeds,
         seed=bench.seed,
         targets=pair,
@@ -266,7 +266,7 @@ def _matrices(bench: Bench, here: Lab, subject: Subject) -> str:
         bench.say(f"genetic search from {len(few)} images to every other class")
         theirs = measure_as_published(
             subject,
-            lambda target: sinvad_paper(space=here.space, target=target),
+            lambda target: sinvad_code(space=here.space, target=target),
             few,
             seed=bench.seed,
         )

@@ -1,0 +1,87 @@
+"""Where it fails: the conditions in words under which seeds fail more often, if any held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hardcase.errors import Problem
+from hardcase.insight import Outcome, slices_of_run
+from hardcase.report.words import number, plural, rate
+from hardcase.runs.results import Run
+from hardcase.slices import Rules, Slice
+
+NEEDED = 3 * 3 * Rules().support
+"""Attempted seeds with which a third of a measure can have its images on each third of the seeds."""
+MANY = 4_000
+"""Attempted seeds of which measures are taken; more would only slow the page down."""
+
+
+def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The slices of a run, of which the page shows those that held.
+
+    Args:
+        run: A stored run.
+        counts: What `Run.counts` says of it.
+
+    Returns:
+        `outcome` is what was counted, `carried` all conditions that were tested, `held` the names
+        of those that passed the test and held on the third that only estimates.
+    """
+    attempted = counts["funnel"]["attempted"] or 0
+    confirmed = counts["funnel"]["confirmed"]
+    outcome: Outcome = "confirmed" if confirmed else "failing"
+    bad = confirmed or counts["funnel"]["failing"] or 0
+    carried = _carried(run, outcome) if NEEDED <= attempted <= MANY and 0 < bad < attempted else []
+    held = [one for one in carried if one.accepted and one.held]
+    return {
+        "outcome": outcome,
+        "attempted": attempted,
+        "carried": [one.record() for one in carried],
+        "held": [_row(one) for one in held],
+        "sentence": _sentence(attempted, bad, outcome, carried, held),
+    }
+
+
+def _carried(run: Run, outcome: Outcome) -> list[Slice]:
+    try:
+        return slices_of_run(run, outcome=outcome)
+    except Problem:  # seeds whose pictures cannot be read: the rest of the report still can
+        return []
+
+
+def _row(one: Slice) -> dict[str, Any]:
+    seen = one.estimated
+    return {
+        "name": one.name,
+        "sentence": str(one),
+        "inside": rate(seen.failing, seen.total),
+        "outside": rate(seen.failing_outside, seen.total_outside),
+        "p": one.p_holm,
+    }
+
+
+def _sentence(
+    attempted: int, bad: int, outcome: Outcome, carried: list[Slice], held: list[Slice]
+) -> str:
+    """What was looked for and what came of it, in words that promise no more."""
+    word = "has a confirmed failure" if outcome == "confirmed" else "fails"
+    if attempted < NEEDED:
+        return (
+            f"Conditions (dark, thick strokes, …) are looked for on one third of the seeds, tested on another and measured on "
+            f"a last one. That takes about {number(NEEDED)} attempted seeds; this run has {number(attempted)}."
+        )
+    if attempted > MANY:
+        return f"Conditions were not looked for: more than {number(MANY)} seeds were attempted; hardcase.insight.slices_of_run does it."
+    if not 0 < bad < attempted:
+        every = "Every" if bad else "No"
+        return f"{every} attempted seed {word}, so there is nothing to tell apart."
+    if not held:
+        accepted = sum(one.accepted for one in carried)
+        last = f" {accepted} of them passed a test on another third, but did not hold on the last one." if accepted else " None of them passed a test on another third."  # fmt: skip
+        told = f"{plural(len(carried), 'condition')} looked promising on a third of the seeds.{last if carried else ''}"
+        return f"No condition is known under which the model fails more often. {told} That is no proof that there is none."
+    return (
+        f"Found on one third of the seeds, tested on another (Holm’s correction over {plural(len(carried), 'condition')}) and "
+        f"measured on the last, which had no part in finding or testing: a seed inside the condition {word} more often."
+    )
