@@ -72,6 +72,7 @@ class Config(_Section):
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
     peers: tuple[str, ...] = ()
+    judge_features: tuple[str, ...] = ()
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
@@ -90,7 +91,7 @@ class Config(_Section):
     allow_low_accuracy: bool = False
     trust_pickle: bool = False
 
-    @field_validator("peers", mode="before")
+    @field_validator("peers", "judge_features", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value

@@ -390,8 +390,17 @@ class Context:
             metrics=Path(config.metrics) if config.metrics else None,
             allow_low_accuracy=config.allow_low_accuracy,
             config=config.to_toml() if self._named else _FROM_PYTHON,
-            about={"model": config.model, "data": config.data, "keep": config.keep},
+            about=self._about,
         )
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What run.json says beside the campaign itself."""
+        config = self.config
+        about: dict[str, Any] = {"model": config.model, "data": config.data, "keep": config.keep}
+        if config.judge_features:
+            about["judge_features"] = list(config.judge_features)
+        return about
 
     # --- the steps of the above
 

@@ -93,6 +93,15 @@ class Flags:
         list[str] | None,
         _option("Another model to compare with; repeatable.", metavar="MODEL", panel=_CAMPAIGN),
     ] = None
+    judge_features: Annotated[
+        list[str] | None,
+        _option(
+            "Network whose features judge the findings, as zoo:resnet50-imagenet; repeatable.",
+            "--judge-features",
+            metavar="MODEL",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
     generator: Annotated[
         str | None,
         _option(
@@ -241,7 +250,16 @@ WATCHED = ("progress", *SAYS)
 BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 CAMPAIGN = (
     *("config", "model", "data", "method", "seeds", "split", "seed", "peer", "generator"),
-    *("target", "criterion", "criteria", "oracle", "keep", "settings", "allow_low_accuracy"),
+    *(
+        "judge_features",
+        "target",
+        "criterion",
+        "criteria",
+        "oracle",
+        "keep",
+        "settings",
+        "allow_low_accuracy",
+    ),
     *("trust_pickle", *BUDGET, "device", "batch_size", "workers", "cluster", "offline"),
 )
 """Groups of flags for `takes`."""
@@ -314,6 +332,8 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
     values |= {key: True for key in _SWITCHES if flags.get(key)}
     if flags.get("peer"):
         values["peers"] = list(flags["peer"])
+    if flags.get("judge_features"):
+        values["judge_features"] = list(flags["judge_features"])
     if flags.get("method") is not None and _method(values) != flags["method"]:
         values["method"] = {"name": flags["method"]}
     limits = {key: flags[key] for key in BUDGET if flags.get(key) is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -249,7 +249,7 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@o.takes(*TRAINING)
+@o.takes("judge_features", *TRAINING)
 def judge(
     flags: o.Flags,
     folders: Annotated[
@@ -293,7 +293,12 @@ def judge(
             "offline": flags.offline,
             "progress": screen.train,
         }
-        judges = [_judge(run, which, data, asked) for run in runs] or [
+        if flags.judge_features and (which is not None or data is not None):
+            raise Problem(
+                "--judge-features makes the judge of the run's own data.",
+                fix="leave out --judge and --data",
+            )
+        judges = [_judge(run, which, data, asked, flags.judge_features or ()) for run in runs] or [
             _judge(None, which, data or "mnist5k", asked)
         ]
     measured = None
@@ -311,7 +316,13 @@ def judge(
         tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
 
 
-def _judge(run: Run | None, which: str | None, data: str | None, asked: dict[str, Any]) -> Judge:
+def _judge(
+    run: Run | None,
+    which: str | None,
+    data: str | None,
+    asked: dict[str, Any],
+    features: Sequence[str] = (),
+) -> Judge:
     from hardcase.judges import teach
     from hardcase.runs import verdicts
 
@@ -322,7 +333,7 @@ def _judge(run: Run | None, which: str | None, data: str | None, asked: dict[str
         return teach.for_data(
             data or "mnist5k", learn_from="train" if split == "test" else "test", **asked
         )
-    return verdicts.for_run(run, **asked)
+    return verdicts.for_run(run, features=features, **asked)
 
 
 def _trained(judge: Judge) -> PanelJudge:

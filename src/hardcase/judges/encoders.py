@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -75,19 +75,22 @@ class Encoder:
         subject: The network with its normalisation.
         layers: Names of modules, from shallow to deep; see `depths`.
         lineage: Networks of one lineage are not independent of each other; empty where it is not known.
+        spec: The words that name it.
+        size: Side to which images are resized before the network sees them; 0: they stay.
     """
 
     subject: Subject
     layers: tuple[str, ...]
     lineage: str = ""
-    spec: str = field(default="")
+    spec: str = ""
+    size: int = 0
 
     @property
     def hash(self) -> str:
         return self.subject.hash
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> Seen:
-        answer = self.subject(x, dict.fromkeys(self.layers, pooled))
+        answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
         return Seen(dict(answer.activations), answer.logits)
 
     @torch.no_grad()
@@ -112,10 +115,30 @@ def pooled(output: Tensor) -> Float[Tensor, "m _"]:
     return output.flatten(1).clone()
 
 
+def _sized(x: Float[Tensor, "m c h w"], size: int) -> Float[Tensor, "m c h w"]:
+    if not size or x.shape[2:] == (size, size):
+        return x
+    return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
+
+
 def encoder(
-    net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3, lineage: str = "", spec: str = ""
+    net: Subject,
+    x: Float[Tensor, "m c h w"],
+    *,
+    count: int = 3,
+    lineage: str = "",
+    spec: str = "",
+    size: int = 0,
 ) -> Encoder:
     """An encoder of `net` that reads its `count` deepest resolutions; `x` is an example of the images.
+
+    Args:
+        net: The network with its normalisation.
+        x: An image or more, to see which layers run.
+        count: How many layers are read.
+        lineage: See `Encoder`.
+        spec: The words that name the network; its own name if empty.
+        size: See `Encoder`.
 
     Example:
         >>> import torch
@@ -124,7 +147,8 @@ def encoder(
         >>> encoder(Subject(net), torch.rand(1, 3, 8, 8)).layers
         ('3',)
     """
-    return Encoder(net, depths(net, x, count=count), lineage, spec or net.name)
+    layers = depths(net, _sized(x, size), count=count)
+    return Encoder(net, layers, lineage, spec or net.name, size)
 
 
 @torch.no_grad()

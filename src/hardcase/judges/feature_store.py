@@ -36,7 +36,8 @@ class FeatureStore:
     root: Path | None = None
 
     def folder(self, encoder: Encoder, view: str) -> Path:
-        key = digest([encoder.hash, *encoder.layers, view])
+        size = [str(encoder.size)] if encoder.size else []
+        key = digest([encoder.hash, *encoder.layers, view, *size])
         return (self.root or cache_folder() / "features") / key
 
     def features(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class PanelJudge:
         label_kept: The rule for "still shows what its seed showed".
         valid: The rule for "looks like the data".
         calibration: What people's ratings made of it; None if nobody was asked.
+        uncalibrated: What to say of it as long as nobody was asked.
+        elsewhere: How its thresholds did on rated images of other data; None if that is not known.
     """
 
     panel: Panel | FeaturePanel
@@ -63,6 +65,8 @@ class PanelJudge:
     label_kept: Rule
     valid: Rule
     calibration: Mapping[str, Any] | None
+    uncalibrated: str = UNCALIBRATED
+    elsewhere: Mapping[str, Any] | None = field(default_factory=lambda: MEASURED_ELSEWHERE)
 
     @property
     def rules(self) -> dict[str, Rule]:
@@ -97,14 +101,15 @@ class PanelJudge:
             "standing": self.standing,
             "rules": {name: rule.to_card() for name, rule in self.rules.items()},
             "calibration": self.calibration,
-            "elsewhere": None if self.calibration is not None else MEASURED_ELSEWHERE,
+            "elsewhere": None if self.calibration is not None else self.elsewhere,
+            **{name: card[name] for name in ("encoders", "lineages") if name in card},
         }
 
     @property
     def standing(self) -> str:
         """One sentence on how far its answers can be trusted."""
         if self.calibration is None:
-            return UNCALIBRATED
+            return self.uncalibrated
         kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
         return (
             f"calibrated on {self.calibration['images']} images rated by people: AUROC {_value(kept)} for label kept, "
@@ -121,9 +126,15 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudg
     assert isinstance(net, Panel)
     made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
-    judge = PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
+    return with_kept_calibration(
+        PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
+    )
+
+
+def with_kept_calibration(judge: PanelJudge) -> PanelJudge:
+    """The judge as people's ratings made it, if a calibration of these weights lies in its folder."""
     stored = _read(judge.folder / FILE)
-    if stored is None or stored.get("weights") != card["weights"]:
+    if stored is None or stored.get("weights") != judge.card["weights"]:
         return judge
     return calibrated(
         judge,

@@ -13,13 +13,18 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.judges.encoders import Encoder
+from hardcase.judges.encoders import Encoder, encoder
 from hardcase.judges.feature_store import FeatureStore, Tell
 from hardcase.judges.features import USUAL, FeaturePanel, PanelPlan, build, fit, parts
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import PanelJudge, with_kept_calibration
 from hardcase.judges.panel import Signals
 from hardcase.judges.photo_exam import photo_examination
 from hardcase.judges.rules import Rule, learned
+from hardcase.models.load import Loading, load_model, network
+from hardcase.models.names import map_between
+from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.roles import lineage_of
+from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -27,6 +32,9 @@ from hardcase.types import Images
 
 KIND = "judge"
 NAME = "features"
+SMALLEST = 64
+"""Side from which on colour images are taken for photographs, for which no small network is trained."""
+FEWEST_IMAGES = 20
 EXAMINED = 96
 """Real images of which the pictures of the examination are made, four of each."""
 PRECISION = 0.95
@@ -139,9 +147,141 @@ def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
 
 
 def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> PanelJudge:
-    """The judge that this panel and card are. Nobody was asked: its thresholds are those of made pictures."""
+    """The judge that this panel and card are: until people are asked, with thresholds of made pictures."""
     rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
-    return PanelJudge(panel, card, folder, rules["label_kept"], rules["valid"], None)
+    read = f"reads {100 * card['accuracy']:.1f} % of {card['measured_images']} real images rightly"
+    judge = PanelJudge(
+        panel,
+        card,
+        folder,
+        rules["label_kept"],
+        rules["valid"],
+        None,
+        uncalibrated=f"uncalibrated, {read}: no person has rated images of this data; thresholds "
+        "were chosen on pictures made from held-out training images",
+        elsewhere=None,
+    )
+    return with_kept_calibration(judge)
+
+
+def feature_judge(
+    specs: Sequence[str],
+    train: Images,
+    test: Images,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    offline: bool = False,
+    encoders: Sequence[Encoder] = (),
+    tell: Tell | None = None,
+) -> PanelJudge:
+    """The judge of `train`'s kind of photographs, by features of networks that others have trained.
+
+    Args:
+        specs: Names of networks, as ``--judge-features`` takes them.
+        train: Images to learn from; never the seeds.
+        test: Images that measure it.
+        seed: Of everything that is drawn.
+        device: Where it computes.
+        offline: Fetch nothing.
+        encoders: The same networks, where they are loaded already.
+        tell: Told how many images are done, of how many.
+
+    Raises:
+        Problem: If there are too few images, or a network's layers cannot be read.
+    """
+    if len(train) < FEWEST_IMAGES:
+        raise Problem(
+            f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is usual.",
+            fix="more photographs beside the seeds: a folder train/ and a folder test/",
+        )
+    loaded = [*encoders] or [
+        encoder_of(spec, train, test, device=device, offline=offline) for spec in specs
+    ]
+    heads = [found for each in loaded if (found := _head(each, train)) is not None]
+    panel, card, folder = photo_panel(
+        loaded,
+        train,
+        test,
+        heads=heads if len(heads) == len(loaded) else (),
+        seed=seed,
+        device=device,
+        tell=tell,
+    )
+    return photo_judge(panel, {**card, "encoders": [each.spec for each in loaded]}, folder)
+
+
+def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> PanelJudge:
+    """A judge by features read from its folder; its networks are loaded by the names in its card.
+
+    Args:
+        folder: Where it is kept.
+        device: Where it computes.
+
+    Raises:
+        Problem: If a network is not on this machine, or is another one now.
+    """
+    config = cards.read_card(folder)["configuration"]
+    encoders = []
+    for spec, known, size, *layers in config["encoders"]:
+        subject = load_spec(spec, device=device).subject
+        if subject.hash != known:
+            raise Problem(
+                f"{spec} is not the network that this judge was made with.",
+                fix="hardcase judge RUN --judge-features makes a new one",
+            )
+        encoders.append(Encoder(subject, tuple(layers), lineage_of(spec), spec, size))
+
+    def shaped(_: Mapping[str, Any]) -> nn.Module:
+        places = cards.read_card(folder)["places"]
+        return build(encoders, places, classes=config["classes"], learned=config["learned"])
+
+    net, card = cards.load_card(folder, shaped, kind=KIND)
+    assert isinstance(net, FeaturePanel)
+    named = {**card, "encoders": [each.spec for each in encoders]}
+    return photo_judge(net.to(device), named, folder)
+
+
+def encoder_of(
+    spec: str,
+    train: Images,
+    test: Images,
+    *,
+    device: torch.device | str = "cpu",
+    offline: bool = False,
+) -> Encoder:
+    """The network that `spec` names, as an encoder of images like these.
+
+    Args:
+        spec: Any name of a model whose layers can be read.
+        train: Images of the data; only a network that is trained here learns from them.
+        test: Images of the data.
+        device: Where it computes.
+        offline: Fetch nothing.
+    """
+    how = Loading(train=train, test=test, device=str(device), offline=offline)
+    subject = network(load_model(spec, how))
+    known = PRETRAINED.get(spec.removeprefix("zoo:"))
+    small = known is not None and test.x.shape[2] < known.size / 2
+    size = known.size if known is not None and small else 0
+    example = from_bytes(test.x[:1].to(subject.device))
+    return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
+
+
+def is_photographic(shape: Sequence[int]) -> bool:
+    """Whether images of this shape (channels, height, width) are photographs by their size and colour."""
+    return shape[0] == 3 and min(shape[1:]) >= SMALLEST
+
+
+def _head(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
+    """The output of an encoder that means each class of the data, if it has one for all of them."""
+    names = each.subject.class_names
+    try:
+        found = map_between(train.classes, names)
+    except Problem:
+        return None
+    outputs = range(len(train.classes)) if found is None else found.outputs
+    return torch.tensor(outputs) if names else None
 
 
 def _config(
@@ -157,7 +297,7 @@ def _config(
         "channels": channels,
         "size": height,
         "classes": len(train.classes),
-        "encoders": [[each.spec, each.hash, *each.layers] for each in encoders],
+        "encoders": [[each.spec, each.hash, each.size, *each.layers] for each in encoders],
         "heads": [head.tolist() for head in heads],
         "plan": asdict(plan),
         "seed": seed,

@@ -24,6 +24,7 @@ from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
+from hardcase.models.pretrained.roles import lineage_of
 from hardcase.randomness import stream
 from hardcase.registry import citation_key
 from hardcase.report.words import Sheet, gallery
@@ -136,6 +137,7 @@ def first_record(
             "data": images.hash,
         },
         "witnesses": _witnesses(campaign),
+        **_lineages(campaign),
         "generator": card,
         "places": method.details.get("places"),
         "accuracy": {"value": health.accuracy, "images": health.images},
@@ -144,6 +146,17 @@ def first_record(
         "citations": list(map(citation_key, method.details.get("cite", ()))),
         **about,
     }
+
+
+def _lineages(campaign: Campaign) -> dict[str, Any]:
+    """Where the networks of the search come from, if others have trained any of them."""
+    known = {
+        "subject": lineage_of(campaign.subject.name),
+        "peers": [lineage_of(peer.name) for peer in campaign.peers],
+        "witnesses": [lineage_of(witness.name) for witness in campaign.witnesses],
+    }
+    named = known["subject"] or any([*known["peers"], *known["witnesses"]])
+    return {"lineages": known} if named else {}
 
 
 def _witnesses(campaign: Campaign) -> dict[str, Any] | None:

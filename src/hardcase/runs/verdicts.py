@@ -13,11 +13,15 @@ from torch import Tensor
 
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.judges import teach
+from hardcase.judges import photographs, teach
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
+from hardcase.judges.photographs import encoder_of, feature_judge, is_photographic
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.names import aligned
+from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.fetching import is_fetched
+from hardcase.models.pretrained.roles import lineage_of, roles
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.registry import resolve
@@ -25,6 +29,7 @@ from hardcase.runs.folder import locked
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
 from hardcase.tensors import fingerprints, from_bytes
+from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts
 from hardcase.usercode import guarded
 
@@ -52,6 +57,7 @@ def judge(
     run: Run | str | Path,
     *,
     by: Judge | str | Path | None = None,
+    features: Sequence[str] = (),
     calibrate: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
@@ -62,6 +68,8 @@ def judge(
         run: A stored run or its folder.
         by: Any callable from findings to `Verdicts`, the folder of a trained panel, or a name
             such as ``file.py:name``; without it the judge of the run's data, trained if missing.
+        features: Networks whose features the judge of the run's data reads, such as
+            ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
         calibrate: A file of images that people have rated; a panel is fitted to them and keeps that.
         device: Where a panel computes.
         progress: Told how its training goes.
@@ -85,7 +93,10 @@ def judge(
         True
     """
     run = run if isinstance(run, Run) else Run(run)
-    judge = _judge_of(run, by, device, progress)
+    if by is None:
+        judge: Judge = for_run(run, features=features, device=device, progress=progress)
+    else:
+        judge = named(str(by), device) if isinstance(by, str | Path) else by
     if calibrate is not None:
         if not isinstance(judge, PanelJudge):
             raise Problem("only a trained panel can be calibrated.", fix="leave out calibrate")
@@ -171,17 +182,76 @@ def finish(
 def for_run(
     run: Run,
     *,
+    features: Sequence[str] = (),
     offline: bool = False,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Tell = None,
     images: Callable[[str], Images] | None = None,
 ) -> PanelJudge:
-    """The judge for a run: of the run's data, taught by the split that the seeds are not from."""
+    """The judge for a run: of the run's data, taught by the split that the seeds are not from.
+
+    Args:
+        run: A stored run.
+        features: Networks whose features the judge reads; by default those the run was started
+            with, else, for photographs, the best one on this machine that took no part.
+        offline: Touch no network.
+        seed: Of the judge's training.
+        device: Where the judge computes.
+        progress: Told how its training goes.
+        images: The splits of the run's data, where they are loaded already.
+
+    Raises:
+        Problem: If the data are others now, or no independent judge can be had.
+    """
     first, second = _splits_of(run, offline=offline, images=images)
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
-    return teach.trained(first, second, seed=seed, device=device, progress=progress)
+    wanted = features_of(run, features)
+    if not wanted:
+        return teach.trained(first, second, seed=seed, device=device, progress=progress)
+    for spec in wanted:
+        _other_lineage(run, spec, lineage_of(spec))
+    encoders = [encoder_of(spec, first, second, device=device, offline=offline) for spec in wanted]
+    for each in encoders:
+        _took_no_part(run, {each.hash: each.spec})
+    return feature_judge(wanted, first, second, seed=seed, device=device, encoders=encoders)
+
+
+def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
+    """The networks whose features judge a run: those given, its own, or for photographs the best here.
+
+    Args:
+        run: A stored run.
+        given: What the user asked for now.
+
+    Raises:
+        Problem: If the run is about photographs and no independent network is on this machine.
+    """
+    named = tuple(given) or tuple(run.record.get("judge_features") or ())
+    if named or not is_photographic(run.record["image"]):
+        return named
+    used = {run.record["model"], *_names_of_witnesses(run)}
+    present = [
+        name
+        for name, row in PRETRAINED.items()
+        if row.outputs == "imagenet" and f"zoo:{name}" not in used and is_fetched(name)
+    ]
+    chosen = roles(run.record["model"], present)
+    taken = {lineage_of(name) for name in used}
+    if not chosen.judge or lineage_of(chosen.judge) in taken:
+        raise Problem(
+            "no network is on this machine that could judge these photographs: "
+            "small networks trained on them read too few rightly.",
+            chosen.note or "All that are here took part in the search.",
+            fix=f"hardcase fetch model resnet50-imagenet, then hardcase judge {run.folder}",
+        )
+    return (f"zoo:{chosen.judge}",)
+
+
+def _names_of_witnesses(run: Run) -> list[str]:
+    known = run.record.get("witnesses") or {}
+    return list(map(str, known.get("models", ()))) if isinstance(known, Mapping) else []
 
 
 def is_ready(
@@ -192,6 +262,10 @@ def is_ready(
     images: Callable[[str], Images] | None = None,
 ) -> bool:
     """Whether the judge of a run's data is in the cache, so that judging takes seconds."""
+    if run.record.get("judge_features"):
+        return True
+    if is_photographic(run.record["image"]):
+        return False
     try:
         first, second = _splits_of(run, offline=offline, images=images)
         return teach.folder(first, second, seed=seed).is_dir()
@@ -226,20 +300,13 @@ def findings_of(run: Run) -> Findings:
     )
 
 
-def _judge_of(
-    run: Run, by: Judge | str | Path | None, device: torch.device | str, progress: Tell
-) -> Judge:
-    """The judge that `by` is or names."""
-    if by is None:
-        return for_run(run, device=device, progress=progress)
-    return named(str(by), device) if isinstance(by, str | Path) else by
-
-
 def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     """A judge by its name: ``file.py:name``, or the folder of a trained panel."""
     if spec.rpartition(":")[0].endswith(".py"):
         made: Judge = resolve("judge", spec).make
         return made
+    if cards.read_card(Path(spec)).get("name") == photographs.NAME:
+        return photographs.stored_feature_judge(Path(spec), device=device)
     panel = read(Path(spec))
     panel.panel.to(device)
     return panel
@@ -310,7 +377,12 @@ def _same_data(run: Run, images: Images) -> None:
 def check(run: Run, judge: PanelJudge) -> None:
     """Raise the problem that forbids it."""
     _fits(run, judge)
-    _took_no_part(run, judge)
+    own = {**judge.card["members"], "panel": judge.card["weights"]}
+    names = {digest: name for name, digest in own.items()}
+    names |= {Subject(net).hash: f"member {i}" for i, net in enumerate(judge.panel.members, 1)}
+    _took_no_part(run, names)
+    for lineage in judge.card.get("lineages", ()):
+        _other_lineage(run, "its encoder", lineage)
     _never_seen(run, judge)
 
 
@@ -326,17 +398,30 @@ def _fits(run: Run, judge: PanelJudge) -> None:
         )
 
 
-def _took_no_part(run: Run, judge: PanelJudge) -> None:
+def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
+    """Refuse a judge one of whose networks (name by hash) the search has used."""
     used = _hashes(run.record.get("hashes") or {})
-    own = {**judge.card["members"], "panel": judge.card["weights"]}
-    names = {digest: name for name, digest in own.items()}
-    names |= {Subject(net).hash: f"member {i}" for i, net in enumerate(judge.panel.members, 1)}
     for role, digest in used.items():
         if digest in names:
             raise Problem(
                 f"the search used a network of this judge: its {role} is the judge's {names[digest]}.",
                 "It would confirm its own mistakes.", fix="train another judge: hardcase train judge --seed N, then --judge",
             )  # fmt: skip
+
+
+def _other_lineage(run: Run, network: str, lineage: str) -> None:
+    """Refuse a network of the judge whose lineage the search has used: they err together."""
+    record = run.record
+    used = {"subject": lineage_of(str(record["model"]))}
+    used |= {f"witness {name}": lineage_of(name) for name in _names_of_witnesses(run)}
+    used |= _hashes(record.get("lineages") or {})
+    for role, other in used.items():
+        if lineage and lineage == other:
+            raise Problem(
+                f"the run's {role} and the judge's network ({network}) are of one lineage, {lineage}.",
+                "Networks of one lineage err together; it would confirm their common mistakes.",
+                fix="--judge-features with a network of another lineage, as zoo:resnet50-imagenet",
+            )
 
 
 def _never_seen(run: Run, judge: PanelJudge) -> None:

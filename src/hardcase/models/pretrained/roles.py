@@ -21,10 +21,29 @@ class Roles:
     note: str
 
 
+HUBS = ("timm", "hf", "torchvision")
+
+
 def lineage_of(spec: str) -> str:
-    """The lineage of a network of the catalogue, named with or without ``zoo:``; empty for any other."""
+    """The lineage of a network that others have trained; empty where its name says nothing of it.
+
+    Args:
+        spec: A name of the catalogue, with or without ``zoo:``, or of a hub. Of a hub's network the
+            architecture is taken, without the tag of its weights: the same architecture from two
+            hubs often is the same training.
+
+    Example:
+        >>> lineage_of("zoo:efficientnet-lite2"), lineage_of("timm:tf_efficientnet_lite0.in1k")
+        ('efficientnet-lite', 'efficientnet-lite')
+    """
     row = PRETRAINED.get(spec.removeprefix("zoo:"))
-    return row.lineage if row else ""
+    if row is not None:
+        return row.lineage
+    kind, _, name = spec.rpartition("@")[2].partition(":")
+    if kind not in HUBS:
+        return ""
+    base = name.rpartition("/")[2].partition(".")[0].lower().replace("_", "-")
+    return "efficientnet-lite" if "efficientnet-lite" in base else base
 
 
 def roles(subject: str, present: Sequence[str]) -> Roles:
