@@ -1,4 +1,6 @@
-"""The Python front door: `hc.run` and `hc.search` take live objects where the command line takes names."""
+"""The Python front door: `hc.run` and `hc.search` take live objects where the command line takes
+names.
+"""
 
 from __future__ import annotations
 

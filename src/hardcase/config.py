@@ -125,7 +125,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`values` with ``key.path=value`` settings on top; values are read as TOML, else as plain text."""
+    """`values` with ``key.path=value`` settings on top; values are read as TOML,
+    else as plain text.
+    """
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
@@ -145,10 +147,9 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
     head, *rest = path
     inner = values.get(head, {})
     inner = {"name": inner} if isinstance(inner, str) and rest else inner
-    return {
-        **values,
-        head: _put(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
-    }
+    if rest:
+        value = _put(inner if isinstance(inner, Mapping) else {}, rest, value)
+    return {**values, head: value}
 
 
 def _value(text: str) -> Any:
@@ -170,7 +171,9 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
 
 
 def _problem(error: ValidationError) -> Problem:
-    """The first thing that is wrong; a name that does not exist comes before one that is missing, as it may be that one."""
+    """The first thing that is wrong; a name that does not exist comes before one that is missing,
+    as it may be that one.
+    """
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
@@ -200,8 +203,11 @@ def _missing(places: Sequence[str]) -> Problem:
 
 
 def _place(path: Sequence[Any]) -> tuple[list[str], str]:
-    """The settings of the section that an error is in, and the setting's full name (without branches of a union)."""
-    model, names = Config, []
+    """The settings of the section that an error is in, and the setting's full name (without
+    branches of a union).
+    """
+    model = Config
+    names = []
     for part in path:
         names.append(str(part))
         inner: Any = model.model_fields[part].annotation if part in model.model_fields else None

@@ -1,4 +1,6 @@
-"""Names become objects, once: everything that a campaign is made of, each part when it is needed."""
+"""Names become objects, once: everything that a campaign is made of,
+each part when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,7 @@ class Context:
             progress=progress,
         )
 
-    # --- data
+    # data
 
     def images(self, split: str) -> Images:
         """One split of the data, loaded once."""
@@ -180,7 +182,7 @@ class Context:
         live: Images | None = self.__dict__.get("seeds")
         return self.test if live is None else live
 
-    # --- networks
+    # networks
 
     @cached_property
     def device(self) -> str:
@@ -233,7 +235,7 @@ class Context:
         make = fx_int8 if self.config.method.options().get("int8") == "fx" else int8
         return make(self.subject, images)
 
-    # --- what latent and white-box methods need
+    # what latent and white-box methods need
 
     @cached_property
     def generator(self) -> Generator:
@@ -267,14 +269,18 @@ class Context:
 
     @cached_property
     def partners(self) -> Library | None:
-        """Codes of training images, to walk toward or to mix with; none where codes need a label."""
+        """Codes of training images, to walk toward or to mix with;
+        none where codes need a label.
+        """
         if isinstance(self.space, Labelled):
             return None
         return partners(self.space, self.train, device=self.subject.device)
 
     @cached_property
     def profile(self) -> Profiles:
-        """What white-box methods know of networks: their units, and what training data does to them."""
+        """What white-box methods know of networks: their units,
+        and what training data does to them.
+        """
         return Profiles(from_bytes(self._some.x[:1]), lambda: self.train)
 
     @property
@@ -296,7 +302,7 @@ class Context:
             return wanted
         raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
 
-    # --- the method and the campaign
+    # the method and the campaign
 
     @cached_property
     def part(self) -> Part | None:
@@ -341,7 +347,9 @@ class Context:
 
     @cached_property
     def plan(self) -> Plan:
-        """Everything that a run on disk needs; names that are wrong are told before anything runs."""
+        """Everything that a run on disk needs; names that are wrong are told before anything
+        runs.
+        """
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
@@ -360,7 +368,7 @@ class Context:
             about={"model": config.model, "data": config.data, "keep": config.keep},
         )
 
-    # --- the steps of the above
+    # the steps of the above
 
     @property
     def _perturbs(self) -> bool:

@@ -1,4 +1,6 @@
-"""Rates with their intervals, the funnel, comparisons of samples, and measures of generated images."""
+"""Rates with their intervals, the funnel, comparisons of samples,
+and measures of generated images.
+"""
 
 from __future__ import annotations
 
@@ -46,20 +48,70 @@ _WILSON = "Wilson's interval, JASA 1927"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 METRICS = (
-    Metric(name="usable", summary="seeds that the subject classifies correctly, of all seeds", needs="labels"),
+    Metric(
+        name="usable",
+        summary="seeds that the subject classifies correctly, of all seeds",
+        needs="labels",
+    ),
     Metric(name="attempted", summary="usable seeds that were searched from", needs="a run"),
-    Metric(name="failing", summary="seeds with a finding that leaves their label, of those attempted", needs="a run", paper=_WILSON),
-    Metric(name="valid", summary="seeds with a failing finding that looks like the data", needs="a judge", paper=_WILSON),
-    Metric(name="label_kept", summary="seeds with a failing finding that still is what the seed was", needs="a judge", paper=_WILSON),
-    Metric(name="confirmed", summary="seeds with one finding that is failing, valid and label kept", needs="a judge", paper=_WILSON),
-    Metric(name="distinct", summary="groups of confirmed findings that look like one fault", needs="a judge", paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007", laws=("same findings, same groups", "every confirmed finding is in one group")),
-    Metric(name="silent", summary="confirmed findings on which the model is as confident as on correctly classified seeds", needs="a judge and the model's confidences", paper=_SILENCE, laws=("one alarm threshold for all findings",)),
-    Metric(name="distance", summary="how far a finding is from its seed in the method's own space", needs="a run"),
-    Metric(name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"),
+    Metric(
+        name="failing",
+        summary="seeds with a finding that leaves their label, of those attempted",
+        needs="a run",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="valid",
+        summary="seeds with a failing finding that looks like the data",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="label_kept",
+        summary="seeds with a failing finding that still is what the seed was",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="confirmed",
+        summary="seeds with one finding that is failing, valid and label kept",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="distinct",
+        summary="groups of confirmed findings that look like one fault",
+        needs="a judge",
+        paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007",
+        laws=("same findings, same groups", "every confirmed finding is in one group"),
+    ),
+    Metric(
+        name="silent",
+        summary=(
+            "confirmed findings on which the model is as confident as on correctly classified seeds"
+        ),
+        needs="a judge and the model's confidences",
+        paper=_SILENCE,
+        laws=("one alarm threshold for all findings",),
+    ),
+    Metric(
+        name="distance",
+        summary="how far a finding is from its seed in the method's own space",
+        needs="a run",
+    ),
+    Metric(
+        name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"
+    ),
     Metric(name="linf", summary="largest change of a pixel of a finding", needs="a run"),
-    Metric(name="queries", summary="images given to the subject, per seed and per finding", needs="a run"),
-    Metric(name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"),
-)  # fmt: skip
+    Metric(
+        name="queries",
+        summary="images given to the subject, per seed and per finding",
+        needs="a run",
+    ),
+    Metric(
+        name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"
+    ),
+)
 """What runs count and measure."""
 
 
@@ -136,9 +188,11 @@ def count(
     findings: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, Verdict] | None,
 ) -> dict[str, dict[str, int | None]]:
-    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without images).
+    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
+    images).
 
-    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one finding.
+    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
+    finding.
     """
     usable = [
         row
@@ -175,7 +229,9 @@ def count(
 
 
 def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int | None:
-    """Seeds with a failing finding on which all witnesses keep the label; None without witnesses."""
+    """Seeds with a failing finding on which all witnesses keep the label;
+    None without witnesses.
+    """
     told = [row for row in failing if row.get("witnessed") is not None]
     return len({row["seed"] for row in told if row["witnessed"]}) if told else None
 
@@ -249,7 +305,9 @@ def success_rate(failing: Int[Tensor, " n"], attempted: Bool[Tensor, " n"]) -> f
 
 @dataclass(frozen=True, slots=True)
 class PerSeed:
-    """The measures of each seed. `mse` and `ssim` are means over its kept failing images, NaN where there is none."""
+    """The measures of each seed. `mse` and `ssim` are means over its kept failing images,
+    NaN where there is none.
+    """
 
     mse: Float[Tensor, " n"]
     ssim: Float[Tensor, " n"]
@@ -274,9 +332,13 @@ def per_seed(
     failing: Int[Tensor, " n"],
     looked: Int[Tensor, " n"],
 ) -> PerSeed:
-    """The measures of label failures. `failing` and `looked` count the candidates of each seed, whether kept or not."""
+    """The measures of label failures.
+
+    `failing` and `looked` count the candidates of each seed, whether kept or not.
+    """
     found = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
-    x, origin = from_bytes(found.x), from_bytes(seeds[found.seed])
+    x = from_bytes(found.x)
+    origin = from_bytes(seeds[found.seed])
     return PerSeed(
         _means(mse(x, origin), found.seed, len(seeds)),
         _means(ssim(x, origin), found.seed, len(seeds)),
@@ -312,7 +374,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """Welch's test of two means: `difference` is the mean of the first sample minus that of the second."""
+    """Welch's test of two means: `difference` is the mean of the first sample minus that of the
+    second.
+    """
 
     difference: float
     t: float
@@ -327,7 +391,8 @@ def welch(a: Numbers, b: Numbers) -> Welch:
     """
     from scipy.stats import t as student
 
-    one, two = _sample(a, 2), _sample(b, 2)
+    one = _sample(a, 2)
+    two = _sample(b, 2)
     difference = float(one.mean() - two.mean())
     spread = torch.stack([one.var() / len(one), two.var() / len(two)])
     if float(spread.sum()) == 0:
@@ -345,15 +410,22 @@ def welch(a: Numbers, b: Numbers) -> Welch:
 
 
 def cliffs_delta(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, minus the chance that it is below (N. Cliff, 1993): -1 to 1."""
-    one, two = _sample(a, 1), _sample(b, 1).sort().values
+    """The chance that a value of `a` is above one of `b`, minus the chance that it is below (N.
+
+    Cliff, 1993): -1 to 1.
+    """
+    one = _sample(a, 1)
+    two = _sample(b, 1).sort().values
     below = torch.searchsorted(two, one)
     above = len(two) - torch.searchsorted(two, one, right=True)
     return float((below - above).sum() / (len(one) * len(two)))
 
 
 def a12(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, ties counting half (A. Vargha, H. Delaney, 2000): 0 to 1."""
+    """The chance that a value of `a` is above one of `b`, ties counting half (A.
+
+    Vargha, H. Delaney, 2000): 0 to 1.
+    """
     return (cliffs_delta(a, b) + 1) / 2
 
 
@@ -368,7 +440,8 @@ def magnitude(delta: float) -> str:
 
 def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Tensor, "*g"]:
     """Pearson's coefficient along the last axis; NaN where one of the two is constant."""
-    one, two = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
+    one = x - x.mean(-1, keepdim=True)
+    two = y - y.mean(-1, keepdim=True)
     scale = (one.square().sum(-1) * two.square().sum(-1)).sqrt()
     return torch.where(scale > 0, (one * two).sum(-1) / scale, torch.nan).clamp(-1, 1)
 
@@ -378,7 +451,8 @@ def pearson(
 ) -> Interval:
     """Pearson's coefficient with a bootstrap interval over the pairs.
 
-    With one row per group, the mean over the groups of each group's coefficient, resampled inside the groups.
+    With one row per group, the mean over the groups of each group's coefficient, resampled inside
+    the groups.
     """
     return bootstrap(correlation, (x, y), rng=rng, repeats=repeats, level=level)
 
@@ -393,8 +467,9 @@ def bootstrap(
 ) -> Interval:
     """`statistic` of `samples` with its percentile interval (B. Efron, 1979).
 
-    The samples have equal shapes, (n) or (groups, n), and are drawn together, with replacement, inside each group; the
-    value is the mean over groups. Draws and groups for which the statistic is not a number are left out.
+    The samples have equal shapes, (n) or (groups, n), and are drawn together, with replacement,
+    inside each group; the value is the mean over groups. Draws and groups for which the statistic
+    is not a number are left out.
     """
     wide = [torch.as_tensor(sample, dtype=torch.float64) for sample in samples]
     columns = [sample[None] if sample.ndim == 1 else sample for sample in wide]
@@ -402,11 +477,13 @@ def bootstrap(
     if any(column.shape != columns[0].shape for column in columns) or count < 2:
         shapes = ", ".join(str(tuple(column.shape)) for column in columns)
         raise Problem(
-            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2 values."
+            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2"
+            " values."
         )
     drawn = torch.randint(count, (repeats, groups, count), generator=rng, device=rng.device).cpu()
     resampled = [column.expand(repeats, -1, -1).gather(2, drawn) for column in columns]
-    value, values = statistic(*columns).nanmean(-1), statistic(*resampled).nanmean(-1)
+    value = statistic(*columns).nanmean(-1)
+    values = statistic(*resampled).nanmean(-1)
     tail = (1 - level) / 2
     low, high = values.nanquantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Interval(float(value), low, high)
@@ -431,10 +508,14 @@ class Test:
 
 
 def mann_whitney(a: Numbers, b: Numbers) -> Test:
-    """Do values of one sample tend to be larger? (H. Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1."""
+    """Do values of one sample tend to be larger? (H.
+
+    Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1.
+    """
     from scipy.stats import mannwhitneyu
 
-    one, two = _sample(a, 1), _sample(b, 1)
+    one = _sample(a, 1)
+    two = _sample(b, 1)
     if len(set(one.tolist() + two.tolist())) == 1:
         return Test(len(one) * len(two) / 2, 1.0, len(one) + len(two))
     found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
@@ -442,13 +523,18 @@ def mann_whitney(a: Numbers, b: Numbers) -> Test:
 
 
 def wilcoxon(a: Numbers, b: Numbers) -> Test:
-    """Do paired values differ? (F. Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1."""
+    """Do paired values differ? (F.
+
+    Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1.
+    """
     from scipy.stats import wilcoxon as signed_ranks
 
-    one, two = _sample(a, 1), _sample(b, 1)
+    one = _sample(a, 1)
+    two = _sample(b, 1)
     if len(one) != len(two):
         raise Problem(
-            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of each."
+            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of"
+            " each."
         )
     gap = (one - two)[one != two]
     if not len(gap):
@@ -458,7 +544,10 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
 
 
 def mcnemar(only_first: int, only_second: int) -> Test:
-    """Do two yes-or-no answers to the same questions differ? Exact (Q. McNemar, 1947), from the pairs that disagree."""
+    """Do two yes-or-no answers to the same questions differ? Exact (Q.
+
+    McNemar, 1947), from the pairs that disagree.
+    """
     from scipy.stats import binomtest
 
     count = only_first + only_second
@@ -467,9 +556,13 @@ def mcnemar(only_first: int, only_second: int) -> Test:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (S. Holm, 1979), in the order given; never below what they were."""
+    """p-values corrected for their number (S.
+
+    Holm, 1979), in the order given; never below what they were.
+    """
     order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, worst = [0.0] * len(p), 0.0
+    corrected = [0.0] * len(p)
+    worst = 0.0
     for rank, i in enumerate(order):
         worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
         corrected[i] = worst
@@ -480,6 +573,7 @@ def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
         raise Problem(
-            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all finite."
+            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all"
+            " finite."
         )
     return sample

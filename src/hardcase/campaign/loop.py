@@ -22,7 +22,8 @@ def run_shard(
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. What is found for one depends on no other, except through guides.
+    """Search all `images` at once. What is found for one depends on no other, except through
+    guides.
 
     Args:
         campaign: The method and the networks.
@@ -67,9 +68,12 @@ def walk_shard(
 
 
 def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
-    """The images as seeds in the method's space, on the subject's device: the same ones whenever they enter."""
+    """The images as seeds in the method's space, on the subject's device:
+    the same ones whenever they enter.
+    """
     device = campaign.subject.device
-    x, y = from_bytes(images.x.to(device)), images.y.to(device)
+    x = from_bytes(images.x.to(device))
+    y = images.y.to(device)
     with torch.no_grad():
         z, context = campaign.method.space.encode(x, y, numbers(campaign, images, "space"))
     known = {name: value.to(device) for name, value in images.context.items()}

@@ -1,4 +1,6 @@
-"""What a campaign is made of: its parts, its limits per seed, its rule of keeping, and what it counts."""
+"""What a campaign is made of: its parts, its limits per seed, its rule of keeping,
+and what it counts.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ from hardcase.types import (
     Tap,
 )
 
-# --- Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some, or all.
+# Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some,
+# or all.
 
 MANY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest, or the earliest."""
+    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest,
+    or the earliest.
+    """
 
     count: int = 1
     nearest: bool = True
@@ -95,7 +100,8 @@ def parse_keep(text: str) -> Keep:
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
-# --- Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of work.
+# Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of
+# work.
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,9 @@ class Limits:
 
 
 def limits(budget: Budget, count: int) -> Limits:
-    """Per-seed limits for `count` seeds; a total is divided first, and its remainder goes to the first seeds."""
+    """Per-seed limits for `count` seeds; a total is divided first,
+    and its remainder goes to the first seeds.
+    """
     return Limits(
         _limit("queries", budget.queries, budget.total_queries, count),
         _limit("gradients", budget.gradients, budget.total_gradients, count),
@@ -199,10 +207,12 @@ class Campaign:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        needed, offered = self.method.needs, self.subject.offers
+        needed = self.method.needs
+        offered = self.subject.offers
         if OFFERS.index(offered) < OFFERS.index(needed):
             raise Problem(
-                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.'
+                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
+                f" {offered} only."
             )
 
     @property
@@ -246,7 +256,9 @@ class Campaign:
         return [own, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether the subject has left the seed's label: what the funnel calls failing, whatever the oracle."""
+        """Whether the subject has left the seed's label: what the funnel calls failing,
+        whatever the oracle.
+        """
         return margin(probe.logits.softmax(1), probe.origin.y) >= LEAD
 
 

@@ -1,4 +1,6 @@
-"""The flags that several verbs share, and how file, flags and ``--set`` become one configuration."""
+"""The flags that several verbs share, and how file, flags and ``--set`` become one
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,8 @@ class Flags:
     generator: Annotated[
         str | None,
         _option(
-            "Generator whose latent space is searched; by default the method's, trained if missing.",
+            "Generator whose latent space is searched; by default the method's, trained if"
+            " missing.",
             metavar="KIND[:NAME|PATH]",
             panel=_CAMPAIGN,
         ),
@@ -250,7 +253,8 @@ Verb = Callable[..., None]
 
 
 def takes(*names: str) -> Callable[[Verb], Verb]:
-    """Give a verb the shared flags called `names`; they reach it as one value, its parameter `flags`.
+    """Give a verb the shared flags called `names`; they reach it as one value, its parameter
+    `flags`.
 
     What the library logs is shown as ``-v`` and ``-q`` say, where the verb has them.
     """
@@ -274,7 +278,8 @@ def takes(*names: str) -> Callable[[Verb], Verb]:
             verb(**given, flags=flags)
 
         # typer reads the two below, not the function
-        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # set, not declared
+        # an attribute that typer reads and functions do not declare
+        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         return called
 
@@ -306,7 +311,9 @@ _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
 
 
 def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that these flags (a command's parameters by name) ask for, above `defaults` and the named file."""
+    """The configuration that these flags (a command's parameters by name) ask for,
+    above `defaults` and the named file.
+    """
     from hardcase.config import assign, parse
 
     values = {**(defaults or {}), **_file(flags.get("config"))}
@@ -324,7 +331,9 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
 
 
 def folder_for(config: Config, given: Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of ``runs/METHOD-DATA-SEED``, ``...-2``, ..."""
+    """The folder that was named, if nothing is in it; else the first free one of
+    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """
     from hardcase.runs.folder import refuse_used
 
     if given is not None:

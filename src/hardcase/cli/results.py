@@ -1,4 +1,6 @@
-"""What a run becomes afterwards: ``report``, ``export``, ``cite``, ``compare``, ``replay``, ``gate``, ``shrink``."""
+"""What a run becomes afterwards: ``report``, ``export``, ``cite``, ``compare``, ``replay``,
+``gate``, ``shrink``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def compare(
         Path | None, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")
     ] = None,
 ) -> None:
-    """Compare runs with statistics: equal budgets, paired seeds, corrected tests; one HTML page and its JSON twin."""
+    """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
+    one HTML page and its JSON twin.
+    """
     from hardcase.suite.compare import compare as side_by_side
 
     found = side_by_side(*folders, seed=flags.seed or 0)
@@ -152,7 +156,9 @@ def replay(
         typer.Option(metavar="FILE.json", help="Every finding with the new prediction."),
     ] = None,
 ) -> None:
-    """Predict the stored findings of a run with another version of the model: fixed, still failing, newly failing."""
+    """Predict the stored findings of a run with another version of the model: fixed,
+    still failing, newly failing.
+    """
     from hardcase.cache import write_atomically
     from hardcase.context import subject
     from hardcase.runs.results import Run
@@ -229,7 +235,9 @@ def export(
         str, typer.Option(metavar="NAME", help="Of mlflow: the experiment.")
     ] = "hardcase",
 ) -> None:
-    """Write the findings as a data set of their own, or the run's numbers and report into MLflow."""
+    """Write the findings as a data set of their own, or the run's numbers and report into
+    MLflow.
+    """
     from hardcase.runs.results import Run
 
     run = Run(folder)
@@ -272,7 +280,9 @@ def shrink(
         int, typer.Option(metavar="N", min=1, max=30, help="Bisection steps per finding.")
     ] = 12,
 ) -> None:
-    """Move each failing finding back toward its seed as far as it still fails; the result is a run of its own."""
+    """Move each failing finding back toward its seed as far as it still fails;
+    the result is a run of its own.
+    """
     from hardcase.context import campaign, plan
     from hardcase.runs.results import Run
     from hardcase.suite.shrink import shrink as move_back
@@ -282,7 +292,8 @@ def shrink(
     ready = campaign(config)
     if ready.subject.hash != run.record["hashes"]["subject"]:
         note(
-            "the model is not the one that the run was made with; only findings that it fails too are moved"
+            "the model is not the one that the run was made with; only findings that it fails too"
+            " are moved"
         )
     where = flags.out or o.free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(

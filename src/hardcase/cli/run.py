@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def conclude(run: Run | None, flags: o.Flags) -> None:
-    """Say how the run ended; leave with 130 unless it is complete or reached its limit of findings."""
+    """Say how the run ended; leave with 130 unless it is complete or reached its limit of
+    findings.
+    """
     if run is None:
         note("interrupted before the search began; nothing was written")
         raise typer.Exit(INTERRUPTED)
@@ -85,7 +87,9 @@ def demo(
         int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
     ] = 60,
 ) -> None:
-    """Search LeNet-5 on handwritten digits with three methods, judge the findings, write one report; trains what is missing."""
+    """Search LeNet-5 on handwritten digits with three methods, judge the findings,
+    write one report; trains what is missing.
+    """
     from hardcase.report.page import write
     from hardcase.runs.folder import refuse_used
 
@@ -120,7 +124,9 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> Run:
 
 
 def _judged(runs: list[Run], flags: o.Flags) -> list[Run]:
-    """The runs with verdicts, by a judge trained on the training digits that took no part in the search."""
+    """The runs with verdicts, by a judge trained on the training digits that took no part in the
+    search.
+    """
     from hardcase.cli.progress import front
     from hardcase.runs.verdicts import finish
 
@@ -172,7 +178,9 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
 
 
 def covered(run: Run | None, config: Config) -> Run | None:
-    """A complete run with the coverage of its seeds and findings, by the criteria that ``--criteria`` names."""
+    """A complete run with the coverage of its seeds and findings,
+    by the criteria that ``--criteria`` names.
+    """
     if run is None or config.criteria is None or not run.record["complete"]:
         return run
     from hardcase import context
@@ -188,7 +196,9 @@ def covered(run: Run | None, config: Config) -> Run | None:
 
 
 def judged(run: Run | None, *, quiet: bool) -> Run | None:
-    """A complete run with verdicts, if the judge of its data is there; else how to get one is said."""
+    """A complete run with verdicts, if the judge of its data is there;
+    else how to get one is said.
+    """
     if run is None or not run.record["complete"]:
         return run
     from hardcase.runs.verdicts import finish

@@ -1,4 +1,6 @@
-"""Pass or fail for continuous integration: limits on what was confirmed, never on what merely failed."""
+"""Pass or fail for continuous integration: limits on what was confirmed,
+never on what merely failed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ USABLE = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a run may at most show; None: no limit. `upper` compares the upper end of the 95 % interval instead of the rate."""
+    """What a run may at most show; None: no limit. `upper` compares the upper end of the 95 %
+    interval instead of the rate.
+    """
 
     confirmed_rate: float | None = None
     class_rate: float | None = None
@@ -51,7 +55,8 @@ def gate(run: Run, limits: Limits) -> list[Check]:
     """Hold a judged run against `limits`; at least one of them must be given."""
     _decidable(run, limits)
     counts = run.counts()["funnel"]
-    attempted, usable = counts["attempted"] or 0, counts["usable"] or 0
+    attempted = counts["attempted"] or 0
+    usable = counts["usable"] or 0
     checks = [_at_least("usable seeds", usable, limits.usable)]
     if limits.confirmed_rate is not None:
         checks.append(
@@ -88,7 +93,9 @@ def passed(checks: Sequence[Check]) -> bool:
 def assert_confirmed_rate(
     run: Run | str | Path, limit: float, *, usable: int = USABLE, upper: bool = False
 ) -> None:
-    """For tests of one's own: fail with the numbers if more than `limit` of the attempted seeds have a confirmed failure."""
+    """For tests of one's own: fail with the numbers if more than `limit` of the attempted seeds
+    have a confirmed failure.
+    """
     checks = gate(
         run if isinstance(run, Run) else Run(run),
         Limits(confirmed_rate=limit, usable=usable, upper=upper),
