@@ -38,9 +38,9 @@ def search(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
-    shard: int = 32,
-    rounds: int = 8,
+    batch: int | None = None,
+    shard: int | None = None,
+    rounds: int | None = None,
 ) -> Findings:
     """Search `seeds` for inputs on which `subject` fails, in memory: no folder, no judge.
 
@@ -57,7 +57,7 @@ def search(
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
         train: Training images, where the seeds' data set cannot be loaded by its name.
         batch: Rows that a network is given in one call; changes no result.
-        shard: Seeds that are searched at once.
+        shard: Seeds that are searched at once; by default what suits the device and the method.
         rounds: Shards that start from the same state of the guides.
 
     Returns:
@@ -76,11 +76,12 @@ def search(
     given = dict(locals())
     context = _context_of(**given)
     images = context.seeds
-    right = (answers(subject, images, batch).argmax(1) == images.y).nonzero().squeeze(1)
+    right = (answers(subject, images).argmax(1) == images.y).nonzero().squeeze(1)
     if not len(right):
         raise Problem("no seed is classified correctly: nothing to search from.", code=NO_SEEDS)
+    plan = context.plan
     found = search_campaign(
-        context.campaign, images.take(right), budget, shard=shard, rounds=rounds
+        context.campaign, images.take(right), budget, shard=plan.shard, rounds=plan.rounds
     )
     return found.findings.reseeded(right)
 
@@ -99,11 +100,11 @@ def run(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     workers: int = 1,
     cluster: str | None = None,
-    shard: int = 32,
-    rounds: int = 8,
+    shard: int | None = None,
+    rounds: int | None = None,
     allow_low_accuracy: bool = False,
     judge: bool = True,
     watcher: Watcher | None = None,
@@ -126,7 +127,7 @@ def run(
         batch: Rows that a network is given in one call; changes no result.
         workers: Processes that search side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
-        shard: Seeds that are searched at once.
+        shard: Seeds that are searched at once; by default what suits the device and the method.
         rounds: Shards that start from the same state of the guides.
         allow_low_accuracy: Go on with a subject that is hardly better than chance.
         judge: Judge the findings if the judge of the data is trained; how to train it is logged.
@@ -225,11 +226,11 @@ def _context_of(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     workers: int = 1,
     cluster: str | None = None,
-    shard: int = 32,
-    rounds: int = 8,
+    shard: int | None = None,
+    rounds: int | None = None,
     allow_low_accuracy: bool = False,
 ) -> Context:
     """The context of a campaign whose subject and seeds are objects."""
@@ -251,7 +252,7 @@ def _context_of(
         target=target,
         keep=keep,
         seed=seed,
-        batch_size=batch,
+        batch_size=batch or "auto",
         workers=workers,
         cluster=cluster,
         allow_low_accuracy=allow_low_accuracy,

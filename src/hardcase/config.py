@@ -48,8 +48,10 @@ class BudgetConfig(_Section):
 
 
 class CampaignConfig(_Section):
-    shard: int = Field(32, ge=1)
-    round: int = Field(8, ge=1)
+    shard: int | None = Field(None, ge=1)
+    round: int | None = Field(None, ge=1)
+    tile: int | None = Field(None, ge=1)
+    margin: float = 2.0
 
 
 class MethodConfig(BaseModel):
@@ -81,7 +83,8 @@ class Config(_Section):
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"
     seed: int = 0
-    device: str = "cpu"
+    device: str = "auto"
+    precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     workers: int = Field(1, ge=1)
     cluster: str | None = None

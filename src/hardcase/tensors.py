@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +22,8 @@ from hardcase.errors import Problem
 
 _GREY = 0
 _COLOUR = 2
+MANY_BYTES = 2**22
+"""Bytes of images from which on several threads compress them."""
 
 
 def encode(image: UInt8[Tensor, "c h w"]) -> bytes:
@@ -36,9 +41,15 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
         images.permute(0, 2, 3, 1).reshape(count, height, width * channels).cpu().numpy()
     )
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
-    head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
-    tail = _chunk(b"IEND", b"")
-    return [b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail)) for line in lines]
+    head, tail = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
+
+    def whole(line: np.ndarray[Any, Any]) -> bytes:
+        return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))
+
+    if lines.nbytes < MANY_BYTES:
+        return [whole(line) for line in lines]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # zlib lets others run
+        return list(threads.map(whole, lines, chunksize=64))
 
 
 def decode(data: bytes | None) -> UInt8[Tensor, "c h w"]:

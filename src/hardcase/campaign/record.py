@@ -5,17 +5,19 @@ and what it counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, Witnessed
-from hardcase.tensors import margin, ordinal
+from hardcase.tensors import margin, ordinal, use_tile
 from hardcase.types import (
     KINDS,
     OFFERS,
@@ -194,6 +196,8 @@ class Campaign:
         keep: Which findings per seed are kept.
         batch: Rows that a network is given in one call; changes no result.
         seed: Everything random follows from it.
+        tile: Rows of every network call on a device, see `hardcase.models.tiles`; None on a CPU.
+        precision: Arithmetic of the search on a GPU, one of `hardcase.environment.PRECISIONS`.
     """
 
     subject: Model
@@ -205,6 +209,8 @@ class Campaign:
     keep: Keep = field(default_factory=Keep)
     batch: int = 256
     seed: int = 0
+    tile: int | None = None
+    precision: str = "strict"
 
     def __post_init__(self) -> None:
         needed = self.method.needs
@@ -214,6 +220,15 @@ class Campaign:
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
                 f" {offered} only."
             )
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The tile and the arithmetic of this campaign, for whoever asks its networks."""
+        kind = self.subject.device.type
+        if self.tile is not None:
+            use_tile(kind, self.tile)
+        with arithmetic(self.precision, kind):
+            yield
 
     @property
     def objective(self) -> Objective:
@@ -290,9 +305,18 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Result of one shard. `unfinished`: seeds that a time limit stopped."""
+    """Result of one shard.
+
+    Args:
+        findings: What was kept.
+        counts: What was spent on each seed.
+        unfinished: Seeds that a time limit stopped.
+        deltas: What each guide has learned, by name.
+        dropped: Findings of a fast arithmetic that do not survive the network's own.
+    """
 
     findings: Findings
     counts: Counts
     unfinished: Bool[Tensor, " n"]
     deltas: Mapping[str, State] = field(default_factory=dict)
+    dropped: int = 0

@@ -190,7 +190,19 @@ class Flags:
         _option("Stop after the step in which the time is up.", metavar="10m", panel=_BUDGET),
     ] = None
 
-    device: Annotated[str | None, _option("cpu, cuda, cuda:1, auto.", panel=_MACHINE)] = None
+    device: Annotated[
+        str | None,
+        _option("auto (a GPU where there is one), cpu, cuda, cuda:1, mps.", panel=_MACHINE),
+    ] = None
+    precision: Annotated[
+        str | None,
+        _option(
+            "Arithmetic of a search on a GPU: strict, tf32 or bf16; findings are always "
+            "confirmed in the network's own.",
+            metavar="KIND",
+            panel=_MACHINE,
+        ),
+    ] = None
     batch_size: Annotated[
         str | None,
         _option("Images per forward pass; changes no result.", metavar="N|auto", panel=_MACHINE),
@@ -228,10 +240,10 @@ class Flags:
 
     @property
     def place(self) -> str:
-        """The device that was asked for, if it exists; the CPU by default."""
-        from hardcase.context import device
+        """The device that was asked for, if it exists; by default a GPU where there is one."""
+        from hardcase.context import usable_device
 
-        return device(self.device or "cpu")
+        return usable_device(self.device or "auto")
 
     @property
     def say(self) -> Callable[[str], None]:
@@ -245,7 +257,16 @@ BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings"
 CAMPAIGN = (
     *("config", "model", "data", "method", "seeds", "split", "seed", "peer", "generator"),
     *("target", "criterion", "criteria", "oracle", "keep", "settings", "allow_low_accuracy"),
-    *("trust_pickle", *BUDGET, "device", "batch_size", "workers", "cluster", "offline"),
+    *(
+        "trust_pickle",
+        *BUDGET,
+        "device",
+        "precision",
+        "batch_size",
+        "workers",
+        "cluster",
+        "offline",
+    ),
 )
 """Groups of flags for `takes`."""
 
@@ -304,7 +325,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
     *("model", "data", "generator", "criterion", "criteria", "oracle", "keep"),
-    *("seeds", "split", "seed", "device", "workers", "cluster"),
+    *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
 )
 _EITHER = ("target", "batch_size")
 _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")

@@ -95,7 +95,7 @@ def demo(
 
     home = flags.out or o.free(Path("runs/demo"))
     refuse_used(home)
-    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "cpu"}
+    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "auto"}
     runs = [_one({**base, "method": method}, home / method["name"], flags) for method in METHODS]
     runs = _judged(runs, flags)
     page = write(runs, home / "report")

@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.tensors import TILE, chunks, from_bytes
+from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model
 from hardcase.usercode import Raised
 
@@ -46,10 +46,10 @@ class Health:
 
 
 def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches (of 256, or fewer where images are large);
-    memory that runs out halves them, down to one tile.
-    """
-    batch = batch or max(TILE, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
+    """The subject's logits on all images, in batches (of 256, or fewer where images are large); memory that runs out halves
+    them, down to one tile."""
+    tile = tile_rows(subject.device)
+    batch = batch or max(tile, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
     try:
         with torch.inference_mode():
             parts = [
@@ -58,9 +58,9 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
             ]
         return torch.cat(parts).clone()
     except (torch.OutOfMemoryError, MemoryError):
-        if batch <= TILE:
+        if batch <= tile:
             raise
-    return answers(subject, images, max(TILE, batch // 2))
+    return answers(subject, images, max(tile, batch // 2))
 
 
 def usable(subject: Model, images: Images) -> Images:

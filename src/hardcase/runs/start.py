@@ -138,7 +138,9 @@ def first_record(
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
         "device": str(subject.device),
         "threads": torch.get_num_threads(),
-        "bitwise": health.bitwise and strict_arithmetic(),
+        "bitwise": health.bitwise and _repeatable(campaign),
+        "tile": campaign.tile,
+        "precision": campaign.precision,
         "deterministic": budget.time is None,
         "hashes": {
             "subject": subject.hash,
@@ -164,6 +166,13 @@ def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
     if not campaign.witnesses:
         return None
     return {"models": [one.name for one in campaign.witnesses], "margin": campaign.margin}
+
+
+def _repeatable(campaign: Campaign) -> bool:
+    """Whether this arithmetic gives the same bits in every batch: told to on a CPU, tested on a device."""
+    if campaign.subject.device.type == "cpu":
+        return strict_arithmetic()
+    return campaign.tile is not None
 
 
 def strict_arithmetic() -> bool:
@@ -293,10 +302,12 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
     if plan.cluster is not None:
         check_place(plan.cluster)
     campaign = plan.source()
-    health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+    with campaign.arithmetic():
+        health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+        logits = answers(campaign.subject, plan.images, campaign.batch)
     for note in health.notes:
         watcher.say(note)
-    rows = seed_rows(plan.images, answers(campaign.subject, plan.images, campaign.batch))
+    rows = seed_rows(plan.images, logits)
     _, budget = _tasks(plan, campaign, rows)
     record = first_record(campaign, plan.images, budget, health, plan.about)
     with locked(out):

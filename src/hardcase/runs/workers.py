@@ -14,7 +14,13 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -217,10 +223,36 @@ def _gone(task: Task, loss: Lost) -> Problem:
 # One shard searched and packed, wherever that happens.
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedShard:
+    """A shard that was searched and waits to be packed."""
+
+    campaign: Campaign
+    task: Task
+    shard: Shard
+    extra: Mapping[str, Any]
+
+    def packed(self) -> Outcome:
+        return _packed(self.campaign, self.task, self.shard, dict(self.extra))
+
+
 def run_task(
-    campaign: Campaign, task: Task, guides: Sequence[Guide] = (), pulse: Pulse = lambda counts: None
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide] = (),
+    pulse: Pulse = lambda counts: None,
 ) -> Outcome:
     """Search one shard and pack what it found. `guides`: as they were when the round began."""
+    return search_task(campaign, task, guides, pulse).packed()
+
+
+def search_task(
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide] = (),
+    pulse: Pulse = lambda counts: None,
+) -> SearchedShard:
+    """Search one shard; packing it is left to whoever has time."""
     late = math.inf if task.deadline is None else task.deadline
 
     def stop(counts: Counts) -> bool:
@@ -244,8 +276,12 @@ def run_task(
         raise
     except Exception as error:
         raise _told(task, error) from error
-    extra = {"seconds": round(monotonic() - begun, 4), "service": dict(_service(campaign) - before)}
-    return _packed(campaign, task, shard, extra)
+    extra = {
+        "seconds": round(monotonic() - begun, 4),
+        "service": dict(_service(campaign) - before),
+        **({"dropped": shard.dropped} if shard.dropped else {}),
+    }
+    return SearchedShard(campaign, task, shard, extra)
 
 
 def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any]) -> Outcome:
@@ -603,13 +639,28 @@ def _runner(
 
 @contextmanager
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
-    def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+    """Shards one after the other in this process; beside a GPU one is packed while the next is searched."""
+
+    def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
         for task in todo:
             if stopped():
                 return
             yield run_task(campaign, task, guides, pulse)
 
-    yield run
+    def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+        with ThreadPoolExecutor(1) as packer:
+            waiting: Future[Outcome] | None = None
+            for task in todo:
+                if stopped():
+                    break
+                searched = search_task(campaign, task, guides, pulse)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = packer.submit(searched.packed)
+            if waiting is not None:
+                yield waiting.result()
+
+    yield one_by_one if campaign.subject.device.type == "cpu" else overlapped
 
 
 @contextmanager
