@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,16 @@ def use_tile(kind: str, rows: int | None) -> None:
     _constant.pop(kind, None)
     if rows is not None:
         _constant[kind] = rows
+
+
+@contextmanager
+def any_rows(device: torch.device) -> Iterator[None]:
+    """Calls on this device have as many rows as they are given, while this lasts (a multiple of `TILE`)."""
+    before = _constant.pop(device.type, None)
+    try:
+        yield
+    finally:
+        use_tile(device.type, before)
 
 
 def tile_rows(device: torch.device) -> int:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
+from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
 # What a network is made of, seen from outside: which layers run, in which order, with outputs of
@@ -129,7 +130,7 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
 
 def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
     shapes = dict[str, tuple[int, ...]]()
-    with _watching(subject.layers(), shapes), torch.inference_mode():
+    with _watching(subject.layers(), shapes), any_rows(x.device), torch.inference_mode():
         subject(x.clone())
     return shapes
 
