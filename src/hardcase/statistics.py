@@ -258,6 +258,7 @@ def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {
         "misclassified": statuses.count("skipped: misclassified"),
         "non_finite": statuses.count("skipped: non-finite"),
+        "target": statuses.count("skipped: target"),
         "reconstruction": statuses.count("skipped: reconstruction"),
         "out_of_time": statuses.count("out of time"),
         "waiting": statuses.count("waiting"),

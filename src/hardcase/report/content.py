@@ -95,6 +95,7 @@ def _thin(rows: list[Any]) -> list[Any]:
 _SKIPPED = {
     "misclassified": "the model already gets {them} wrong",
     "non_finite": "the model’s answer to {them} is not a number",
+    "target": "{they} already of the class that the search must reach",
     "reconstruction": "the model gets {them} wrong once the method’s generator has redrawn {them}",
     "out_of_time": "the time ran out before the search from {them} ended",
     "waiting": "the search never reached {them}",
@@ -150,10 +151,12 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
     lines = []
     for reason, why in _SKIPPED.items():
         count = skipped.get(reason) or 0
+        them = "it" if count == 1 else "them"
+        they = "it is" if count == 1 else "they are"
         if count:
             lines.append(
                 f"{plural(count, 'seed')} of {number(len(sheet.seeds))}:"
-                f" {why.format(them='it' if count == 1 else 'them')}."
+                f" {why.format(them=them, they=they)}."
             )
     lines += _classes(run, sheet)
     method = str(run.record.get("method"))
