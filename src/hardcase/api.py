@@ -86,9 +86,7 @@ def search(
         raise Problem(
             f"no seed{away} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
-    found = search_campaign(
-        context.campaign, images.take(rows), budget, shard=shard, rounds=rounds
-    )
+    found = search_campaign(context.campaign, images.take(rows), budget, shard=shard, rounds=rounds)
     return found.findings.reseeded(rows)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
+from hardcase.statistics import kinds_in_words
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -234,7 +236,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "classes": list(run.classes),
         "notes": list(record.get("notes") or []),
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
-        "summary": _summary(record, steps),
+        "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
         "triples": _triples(run, sheet),
@@ -263,7 +265,9 @@ def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
-def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict[str, Any]:
+def _summary(
+    record: Mapping[str, Any], steps: Mapping[str, int | None], kinds: Mapping[str, int]
+) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
     failing, confirmed = (
         rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
@@ -280,6 +284,7 @@ def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict
             f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
             f" for {key} attempted seeds{rest}."
         ),
+        "kinds": kinds_in_words(kinds),
         "key": key,
         "standing": _standing(failing, confirmed, steps["distinct"]),
     }
