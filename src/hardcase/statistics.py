@@ -192,7 +192,7 @@ _KIND_WORDS = {
 
 
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
-    """How many findings there are of each kind; only those that leave their seed's label are called failing.
+    """How many findings there are of each kind; only what leaves its seed's label is failing.
 
     Args:
         kinds: How often each of `KINDS` was found; kinds that never were may be missing.
