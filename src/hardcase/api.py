@@ -46,7 +46,8 @@ def search(
 
     Args:
         subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
-        seeds: Where the search starts; those that the subject misclassifies are left out.
+        seeds: Where the search starts; those that the subject misclassifies, or that are of the
+            target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
@@ -76,14 +77,20 @@ def search(
     given = dict(locals())
     context = _context_of(**given)
     images = context.seeds
-    right = (answers(subject, images).argmax(1) == images.y).nonzero().squeeze(1)
-    if not len(right):
-        raise Problem("no seed is classified correctly: nothing to search from.", code=NO_SEEDS)
+    right = answers(subject, images).argmax(1) == images.y
+    if context.campaign.target is not None:
+        right &= images.y != context.campaign.target
+    rows = right.nonzero().squeeze(1)
+    if not len(rows):
+        away = "" if context.campaign.target is None else " of another class than the target"
+        raise Problem(
+            f"no seed{away} is classified correctly: nothing to search from.", code=NO_SEEDS
+        )
     plan = context.plan
     found = search_campaign(
-        context.campaign, images.take(right), budget, shard=plan.shard, rounds=plan.rounds
+        context.campaign, images.take(rows), budget, shard=plan.shard, rounds=plan.rounds
     )
-    return found.findings.reseeded(right)
+    return found.findings.reseeded(rows)
 
 
 def run(

@@ -354,7 +354,7 @@ class Context:
 
     @cached_property
     def tile(self) -> int | None:
-        """Rows of every network call on a device: as recorded, else the largest that holds its bits."""
+        """Rows of every network call on a device: as recorded, else the largest that holds bits."""
         device = self.subject.device
         if device.type == "cpu":
             if self.config.precision == "bf16":

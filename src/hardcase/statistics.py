@@ -183,6 +183,31 @@ class Rate:
         return f"({100 * low:.1f} to {100 * high:.1f})"
 
 
+_KIND_WORDS = {
+    "label": ("failing", "failing"),
+    "disagreement": ("disagreement", "disagreements"),
+    "non_finite": ("answer that is not a number", "answers that are not numbers"),
+    "surprise": ("surprise", "surprises"),
+}
+
+
+def kinds_in_words(kinds: Mapping[str, int]) -> str:
+    """How many findings there are of each kind; only what leaves its seed's label is failing.
+
+    Args:
+        kinds: How often each of `KINDS` was found; kinds that never were may be missing.
+
+    Example:
+        >>> kinds_in_words({"label": 3, "disagreement": 5})
+        '8 findings: 3 failing, 5 disagreements'
+    """
+    total = sum(kinds.values())
+    head = f"{total:,} finding{'' if total == 1 else 's'}"
+    some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
+    told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
+    return f"{head}: {', '.join(told)}" if told else head
+
+
 def count(
     seeds: Sequence[Mapping[str, Any]],
     findings: Sequence[Mapping[str, Any]],
@@ -258,6 +283,7 @@ def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {
         "misclassified": statuses.count("skipped: misclassified"),
         "non_finite": statuses.count("skipped: non-finite"),
+        "target": statuses.count("skipped: target"),
         "reconstruction": statuses.count("skipped: reconstruction"),
         "out_of_time": statuses.count("out of time"),
         "waiting": statuses.count("waiting"),

@@ -115,7 +115,7 @@ def use_tile(kind: str, rows: int | None) -> None:
 
 @contextmanager
 def any_rows(device: torch.device) -> Iterator[None]:
-    """Calls on this device have as many rows as they are given, while this lasts (a multiple of `TILE`)."""
+    """Calls on this device have the rows they are given, padded as on a CPU, while this lasts."""
     before = _constant.pop(device.type, None)
     try:
         yield

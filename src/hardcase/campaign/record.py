@@ -238,6 +238,12 @@ class Campaign:
         return joint(self.method.objective, self.margin)
 
     @property
+    def target(self) -> int | None:
+        """The class that the method must reach, if it is one; its own images cannot be seeds."""
+        target: int | None = getattr(self.method.oracle, "target", None)
+        return target
+
+    @property
     def oracle(self) -> Oracle:
         """The method's oracle; with witnesses, a failure is one on which all keep the label."""
         if not self.witnesses:

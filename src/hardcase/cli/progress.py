@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from time import monotonic
 from types import FrameType
@@ -25,6 +25,7 @@ from hardcase.cli.output import clock, note
 from hardcase.report.words import budget
 from hardcase.runs.start import Watcher
 from hardcase.runs.workers import Progress
+from hardcase.statistics import kinds_in_words
 from hardcase.training.loop import TrainingProgress as Training
 from hardcase.types import ClassNames
 from hardcase.usercode import count_interrupt
@@ -54,6 +55,12 @@ class Standing:
     left: float | None
     since_new: float | None
     confusions: tuple[tuple[str, int], ...]
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def others(self) -> str:
+        """What was kept, where it is not all failing; else nothing."""
+        return kinds_in_words(self.kinds) if set(self.kinds) - {"label"} else ""
 
     @property
     def waiting(self) -> int:
@@ -152,6 +159,7 @@ class Front(Watcher):
             left=ahead * spent / fresh if fresh and searching else None,
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
+            kinds=total.kinds,
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
@@ -282,6 +290,8 @@ class Lines(Front):
 def line(now: Standing) -> str:
     """Where a run stands, in one line."""
     counts = f"{now.done:,} of {now.usable:,} seeds done, {now.failing:,} failing (not judged)"
+    if now.others:
+        counts += f", {now.others}"
     cost = f"{now.queries:,} queries, {now.speed:,.0f} a second"
     left = f"; about {clock(now.left)} left" if now.left else ""
     return (
@@ -365,6 +375,8 @@ class Screen(Front):
             "failing",
             f"{now.failing:,} of {now.done + now.running:,} seeds · confirmed: not judged",
         )
+        if now.others:
+            table.add_row("kept", now.others)
         table.add_row(
             "last new", "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"
         )

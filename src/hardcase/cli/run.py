@@ -264,7 +264,7 @@ def _small(folder: Path) -> dict[str, Any]:
     now = read_json(folder / "status.json", needed=False)
     kept = (
         *("method", "model", "data", "seeds", "created"),
-        *("complete", "budget", "funnel", "findings"),
+        *("complete", "budget", "funnel", "findings", "kinds"),
     )
     return {
         **{name: record.get(name) for name in kept},
@@ -286,16 +286,20 @@ def shown_run(folder: Path) -> str:
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
+    from hardcase.statistics import kinds_in_words
+
     now = said["status"]
     funnel = said["funnel"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
     confirmed = funnel.get("confirmed")
+    kinds = said["kinds"] or {}
     lines = {
         shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
         "phase": _phase(said),
         "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
         "failing": f"{failing:,} seeds {of}",
+        **({"findings": kinds_in_words(kinds)} if kinds else {}),
         "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
         "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} a second",
     }

@@ -46,8 +46,9 @@ class Health:
 
 
 def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches (of 256, or fewer where images are large); memory that runs out halves
-    them, down to one tile."""
+    """The subject's logits on all images, in batches (of 256, or fewer where images are large);
+    memory that runs out halves them, down to one tile.
+    """
     tile = tile_rows(subject.device)
     batch = batch or max(tile, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
+from hardcase.statistics import kinds_in_words
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -95,6 +97,7 @@ def _thin(rows: list[Any]) -> list[Any]:
 _SKIPPED = {
     "misclassified": "the model already gets {them} wrong",
     "non_finite": "the model’s answer to {them} is not a number",
+    "target": "{they} already of the class that the search must reach",
     "reconstruction": "the model gets {them} wrong once the method’s generator has redrawn {them}",
     "out_of_time": "the time ran out before the search from {them} ended",
     "waiting": "the search never reached {them}",
@@ -150,10 +153,12 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
     lines = []
     for reason, why in _SKIPPED.items():
         count = skipped.get(reason) or 0
+        them = "it" if count == 1 else "them"
+        they = "it is" if count == 1 else "they are"
         if count:
             lines.append(
                 f"{plural(count, 'seed')} of {number(len(sheet.seeds))}:"
-                f" {why.format(them='it' if count == 1 else 'them')}."
+                f" {why.format(them=them, they=they)}."
             )
     lines += _classes(run, sheet)
     method = str(run.record.get("method"))
@@ -231,7 +236,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "classes": list(run.classes),
         "notes": list(record.get("notes") or []),
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
-        "summary": _summary(record, steps),
+        "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
         "triples": _triples(run, sheet),
@@ -260,7 +265,9 @@ def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
-def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict[str, Any]:
+def _summary(
+    record: Mapping[str, Any], steps: Mapping[str, int | None], kinds: Mapping[str, int]
+) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
     failing, confirmed = (
         rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
@@ -277,6 +284,7 @@ def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict
             f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
             f" for {key} attempted seeds{rest}."
         ),
+        "kinds": kinds_in_words(kinds),
         "key": key,
         "standing": _standing(failing, confirmed, steps["distinct"]),
     }

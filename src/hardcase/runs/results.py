@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from hardcase import statistics, tensors
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, kinds_in_words
 from hardcase.types import ClassNames
 
 if TYPE_CHECKING:
@@ -107,7 +107,11 @@ class Run:
         attempted = counts["attempted"] or 0
         seeds = f"{counts['seeds']} seed{'' if counts['seeds'] == 1 else 's'}"
         usable = f"{counts['usable']} usable (correctly classified)"
-        lines = [f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets"]
+        kinds = Counter(self.findings["kind"].to_pylist())
+        lines = [
+            f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
+            kinds_in_words(kinds),
+        ]
         for step in ("failing", "valid", "label_kept", "confirmed"):
             hits = counts[step]
             said = "not judged" if hits is None else str(Rate(hits, attempted))

@@ -191,12 +191,15 @@ def _versions() -> dict[str, str]:
 
 # Which seeds a run starts from: asked of the subject once, then read from the run folder.
 
-UNUSABLE = ("skipped: misclassified", "skipped: non-finite")
+UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
+"""Seeds that are not searched from; those of the target's own class have no other class to reach."""
 
 
-def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
+def seed_rows(
+    images: Images, logits: Float[Tensor, "n k"], target: int | None = None
+) -> pa.Table:
     """The table of seeds at the beginning of a run: only correctly classified ones are searched
-    from.
+    from, and none of the class that the search must reach.
     """
     probabilities = logits.softmax(1)
     zeros = [0] * len(images)
@@ -205,7 +208,7 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
         "label": images.y.tolist(),
         "predicted": probabilities.argmax(1).tolist(),
         "confidence": probabilities.amax(1).tolist(),
-        "status": _status(images, logits),
+        "status": _status(images, logits, target),
         **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
     }
     return seeds_table(columns, images.x)
@@ -229,22 +232,21 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     except Problem:
         pass
     place = set_aside(path)
-    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch))
+    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch), campaign.target)
     store.write_seeds(rows)
     why = f"was damaged and is set aside as {place.name}" if place else "was missing"
     return rows, [f"seeds.parquet {why}; the subject was asked again"]
 
 
-def _status(images: Images, logits: Float[Tensor, "n k"]) -> list[Any]:
-    finite = logits.isfinite().all(1).tolist()
-    right = (logits.argmax(1) == images.y).tolist()
-
-    def status(good: bool, hit: bool) -> str:
-        if not good:
-            return "skipped: non-finite"
-        return "waiting" if hit else "skipped: misclassified"
-
-    return list(map(status, finite, right))
+def _status(images: Images, logits: Float[Tensor, "n k"], target: int | None) -> list[str]:
+    finite = logits.isfinite().all(1)
+    right = logits.argmax(1) == images.y
+    there = images.y == (-1 if target is None else target)
+    words = ("waiting", "skipped: target", "skipped: misclassified", "skipped: non-finite")
+    word = torch.where(there, 1, 0)
+    word = torch.where(right, word, 2)
+    word = torch.where(finite, word, 3)
+    return [words[i] for i in word.tolist()]
 
 
 # A campaign from its first check to its last file: select seeds, search, count, and go on after a
@@ -307,7 +309,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
         logits = answers(campaign.subject, plan.images, campaign.batch)
     for note in health.notes:
         watcher.say(note)
-    rows = seed_rows(plan.images, logits)
+    rows = seed_rows(plan.images, logits, campaign.target)
     _, budget = _tasks(plan, campaign, rows)
     record = first_record(campaign, plan.images, budget, health, plan.about)
     with locked(out):
@@ -423,9 +425,10 @@ def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budge
     """
     chosen = usable(rows)
     if not len(chosen):
+        away = "" if campaign.target is None else " and of another class than the target"
         raise Problem(
-            f"none of the {len(plan.images)} seeds is correctly classified, so there is nothing to"
-            " search from.",
+            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is nothing"
+            " to search from.",
             fix="more --seeds, another --split, or a better model",
             code=NO_SEEDS,
         )

@@ -75,6 +75,7 @@ class Progress:
     findings: int
     confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
     service: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def none(shards: int) -> Progress:
@@ -90,6 +91,7 @@ class Progress:
         """Several finished shards."""
         pairs = Counter[tuple[int, int]]()
         service = Counter[str]()
+        kinds = Counter[str]()
         for one in summaries:
             pairs.update(
                 {
@@ -98,12 +100,13 @@ class Progress:
                 }
             )
             service.update(one.get("service", {}))
+            kinds.update(one.get("kinds", {}))
         names = ("seeds", "queries", "gradients", "failing", "findings")
         seeds, queries, gradients, failing, findings = (
             sum(int(one.get(name, 0)) for one in summaries) for name in names
         )
         return Progress(
-            len(summaries), 0, seeds, queries, gradients, failing, findings, pairs, service
+            len(summaries), 0, seeds, queries, gradients, failing, findings, pairs, service, kinds
         )
 
     def __add__(self, other: Progress) -> Progress:
