@@ -54,6 +54,19 @@ class CampaignConfig(_Section):
     margin: float = 2.0
 
 
+class LimitsConfig(_Section):
+    """What the model may at most show: read by ``gate`` and shown by the report."""
+
+    confirmed_rate: float | None = Field(None, ge=0, le=1)
+    class_rate: float | None = Field(None, ge=0, le=1)
+    classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    silent_rate: float | None = Field(None, ge=0, le=1)
+    distinct: int | None = Field(None, ge=0)
+    witnessed_rate: float | None = Field(None, ge=0, le=1)
+    usable: int = Field(20, ge=1)
+    upper: bool = False
+
+
 class MethodConfig(BaseModel):
     """`name`, and any option of that method."""
 
@@ -73,6 +86,7 @@ class Config(_Section):
     subject: SubjectConfig = SubjectConfig()
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
+    limits: LimitsConfig = LimitsConfig()
     peers: tuple[str, ...] = ()
     generator: str | None = None
     target: int | str | None = None
@@ -104,7 +118,10 @@ class Config(_Section):
         return {"name": value} if isinstance(value, str) else value
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(_without_none(self.model_dump()))
+        given = self.model_dump()
+        if self.limits == LimitsConfig():
+            del given["limits"]
+        return tomli_w.dumps(_without_none(given))
 
 
 def parse(values: Mapping[str, Any]) -> Config:
@@ -113,6 +130,23 @@ def parse(values: Mapping[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise _problem(error) from error
+
+
+def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
+    """The section ``[limits]`` of a file's values, checked; the rest of the file may be anything.
+
+    >>> limits_in({"limits": {"confirmed_rate": 0.05}}).confirmed_rate
+    0.05
+    """
+    try:
+        return LimitsConfig.model_validate(values.get("limits", {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["limits", *map(str, first["loc"])])
+        if first["type"] == "extra_forbidden":
+            known = [f"limits.{name}" for name in LimitsConfig.model_fields]
+            raise choice("setting", place, known) from error
+        raise wrong_value(place, error) from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -232,6 +266,8 @@ _RULES = {
 def _rule(error: Any) -> str:
     if error["type"] == "greater_than_equal":
         return f"at least {error['ctx']['ge']}"
+    if error["type"] == "less_than_equal":
+        return f"at most {error['ctx']['le']}"
     if error["type"] == "literal_error":
         return str(error["ctx"]["expected"])
     sort = error["type"].partition("_")[0]

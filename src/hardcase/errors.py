@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+FAILED = 1
 USAGE = 2
 INTERNAL = 3
+CANNOT_TELL = 4
 NO_SEEDS = 5
 INTERRUPTED = 130
 

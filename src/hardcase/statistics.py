@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -272,6 +272,34 @@ def _judged(
         "label_kept": [row for row, said in known if said["label_kept"]],
         "confirmed": [row for row, said in known if said["valid"] and said["label_kept"]],
     }
+
+
+def standing(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]:
+    """What a verdict comes to; open where nobody judged, or where the judge could not tell.
+
+    >>> standing({"valid": True, "label_kept": None})
+    'open'
+    >>> standing({"valid": False, "label_kept": None})
+    'refused'
+    """
+    if verdict is None:
+        return "open"
+    said = (verdict["valid"], verdict["label_kept"])
+    if False in said:
+        return "refused"
+    return "confirmed" if all(said) else "open"
+
+
+def undecided(
+    findings: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
+) -> int | None:
+    """Seeds with no confirmed finding and not only refused ones; None if nobody judged."""
+    if verdicts is None:
+        return None
+    failing = [row for row in findings if row["kind"] == "label"]
+    rows = [(row["seed"], standing(verdicts.get(row["id"]))) for row in failing]
+    known = {seed for seed, said in rows if said == "confirmed"}
+    return len({seed for seed, said in rows if said == "open"} - known)
 
 
 def _groups(confirmed: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict]) -> int:

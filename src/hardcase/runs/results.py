@@ -101,6 +101,11 @@ class Run:
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
         return statistics.count(seeds, findings, self.verdicts)
 
+    def undecided(self) -> int | None:
+        """Failing seeds of which the judge can neither confirm nor refuse a failure; None if unjudged."""
+        rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
+        return statistics.undecided(rows, self.verdicts)
+
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["funnel"]
@@ -116,6 +121,9 @@ class Run:
             hits = counts[step]
             said = "not judged" if hits is None else str(Rate(hits, attempted))
             lines.append(f"{step.replace('_', ' '):>11}: {said}")
+        undecided = self.undecided()
+        said = "not judged" if undecided is None else str(Rate(undecided, attempted))
+        lines.append(f"  undecided: {said}")
         distinct = counts["distinct"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         return "\n".join(lines)
