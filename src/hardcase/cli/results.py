@@ -132,7 +132,7 @@ def gate(
         bool, typer.Option("--github", help="Print annotations; the default inside GitHub's CI.")
     ] = False,
 ) -> None:
-    """Pass or fail a run by limits on what was confirmed; code 1: it fails, 4: it cannot be told."""
+    """Pass or fail a run by limits on what was confirmed; 1: it fails, 4: it cannot be told."""
     from dataclasses import asdict
 
     from hardcase.runs.results import Run
