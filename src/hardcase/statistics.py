@@ -546,7 +546,14 @@ def bootstrap(
 def mean(
     values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
 ) -> Interval:
-    """The mean with a bootstrap interval."""
+    """The mean with a bootstrap interval; of zeros and ones, which are a share, with Wilson's."""
+    sample = torch.as_tensor(values, dtype=torch.float64)
+    if sample.ndim == 1 and len(sample) > 1 and bool(((sample == 0) | (sample == 1)).all()):
+        from scipy.stats import norm
+
+        hits = int(sample.sum())
+        ends = interval(hits, len(sample), float(norm.ppf((1 + level) / 2)))
+        return Interval(hits / len(sample), *ends)
     return bootstrap(
         lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level
     )

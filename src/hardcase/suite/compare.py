@@ -17,6 +17,7 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
+from hardcase.inference import newcombe_paired
 from hardcase.randomness import stream
 from hardcase.report import charts, words
 from hardcase.report.content import plain
@@ -98,7 +99,7 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
     """
     shared = [seed for seed in a.failing if seed in b.failing]
     tests = [
-        _outcome(name, a, b, shared, rng)
+        _outcome(name, a, b, shared)
         for name in OUTCOMES
         if shared and (name == "failing" or (a.confirmed is not None and b.confirmed is not None))
     ]
@@ -128,18 +129,12 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
     return {"first": a.name, "second": b.name, "shared_seeds": len(shared), "tests": tests}
 
 
-def _outcome(
-    name: str, a: Tried, b: Tried, shared: Sequence[str], rng: torch.Generator
-) -> dict[str, Any]:
+def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
     """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
     said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
-    one, two = (torch.tensor(values, dtype=torch.float64) for values in said)
-    gap = (
-        statistics.bootstrap(lambda x, y: x.mean(-1) - y.mean(-1), (one, two), rng=rng)
-        if len(shared) > 1
-        else None
-    )
-    only = [int(((one > two) if first else (two > one)).sum()) for first in (True, False)]
+    one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
+    gap = newcombe_paired(one, two)
+    only = [int((one & ~two).sum()), int((two & ~one).sum())]
     return {
         "what": f"seeds with a {name} finding",
         "test": "McNemar",
@@ -147,9 +142,7 @@ def _outcome(
         "first": Rate(int(one.sum()), len(shared)).to_json(),
         "second": Rate(int(two.sum()), len(shared)).to_json(),
         "only": only,
-        "difference": (
-            None if gap is None else {"value": gap.value, "low": gap.low, "high": gap.high}
-        ),
+        "difference": {"value": gap.value, "low": gap.low, "high": gap.high},
         "p": statistics.mcnemar(*only).p,
     }
 
