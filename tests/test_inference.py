@@ -102,7 +102,7 @@ def test_the_best_of_many_that_show_nothing_is_seldom_called_something():
 
 def test_clusters_are_averaged():
     means = cluster_means(torch.tensor([1.0, 3.0, 10.0]), torch.tensor([7, 7, 2]))
-    assert means.tolist() == [10.0, 2.0]
+    assert means.tolist() == [10.0, 2.0], "in the order of their numbers"
 
 
 def test_crossed_intervals_are_wider_than_those_of_rows_alone():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.statistics import Interval, interval
+from hardcase.tensors import chunks
 
 PERMUTATIONS = 20_000
 """Sign flips that are drawn where there are too many to try them all."""
@@ -105,9 +106,10 @@ def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Fl
         values: A number of each row.
         cluster: The cluster (a training, a seed) of each row; any whole numbers.
     """
-    _, place = cluster.unique(return_inverse=True)
-    total = values.new_zeros(int(place.max()) + 1).index_add_(0, place, values)
-    return total / place.bincount()
+    names = sorted(set(cluster.tolist()))
+    place = torch.tensor([names.index(name) for name in cluster.tolist()])
+    total = values.new_zeros(len(names)).index_add_(0, place, values)
+    return total / place.bincount(minlength=len(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,14 @@ def max_statistic(
     exact = count < 63 and 2**count <= permutations
     signs = _all_signs(count) if exact else _some_signs(count, permutations, rng)
     observed = _t(table.mean(0), table)
-    largest = torch.cat([_t((part @ table) / count, table).amax(1) for part in signs.split(2048)])
+    largest = torch.cat([_t((part @ table) / count, table).amax(1) for part in _parts(signs)])
     beaten = (largest[:, None] >= observed[None] * (1 - 1e-9)).sum(0)
     p = beaten / len(signs) if exact else (1 + beaten) / (1 + len(signs))
     return torch.where(observed > 0, p, 1.0)
+
+
+def _parts(signs: Float[Tensor, "p n"]) -> list[Tensor]:
+    return [signs[rows] for rows in chunks(len(signs), 2048)]
 
 
 def _t(means: Float[Tensor, "*p k"], table: Float[Tensor, "n k"]) -> Float[Tensor, "*p k"]:
