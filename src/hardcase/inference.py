@@ -87,8 +87,8 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
     low_p, high_p = interval(both + one, total)
     low_q, high_q = interval(both + other, total)
     spread = (both + one) * (other + neither) * (both + other) * (one + neither)
-    lean = both * neither - one * other
-    lean = max(lean - total / 2, 0) if lean > 0 else lean
+    lean = float(both * neither - one * other)
+    lean = max(lean - total / 2, 0.0) if lean > 0 else lean
     phi = lean / math.sqrt(spread) if spread else 0.0
     below = _joint(p - low_p, high_q - q, phi)
     above = _joint(high_p - p, q - low_q, phi)
