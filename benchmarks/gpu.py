@@ -113,7 +113,9 @@ def _pgd(precision: str, goal: float) -> Iterator[Figure]:
         subject, images, "pgd", "gradients", {"epsilon": 1 / 255, "gradients": 10}, precision
     )
     name = "gpu-pgd-resnet18" if precision == "strict" else f"gpu-pgd-resnet18-{precision}"
-    yield _figure(name, rate / alone, f"of a bare loop ({rate:,.0f} of {alone:,.0f} gradients/s)", goal)
+    yield _figure(
+        name, rate / alone, f"of a bare loop ({rate:,.0f} of {alone:,.0f} gradients/s)", goal
+    )
 
 
 def _campaign_rate(

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +43,7 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
     head, tail = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
 
-    def whole(line: np.ndarray[Any, Any]) -> bytes:
+    def whole(line: UInt8[np.ndarray, "h w"]) -> bytes:
         return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))
 
     if lines.nbytes < MANY_BYTES:
