@@ -1,4 +1,5 @@
-"""hardcase finds realistic inputs on which an image classifier fails, and says how far each can be trusted.
+"""hardcase finds realistic inputs on which an image classifier fails, and says how far each can be
+trusted.
 
 Importing it is cheap: nothing below is loaded before it is used.
 """

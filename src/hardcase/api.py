@@ -1,4 +1,6 @@
-"""The Python front door: `hc.run` and `hc.search` take live objects where the command line takes names."""
+"""The Python front door: `hc.run` and `hc.search` take live objects where the command line takes
+names.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,16 @@ def search(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
-    shard: int = 32,
-    rounds: int = 8,
+    batch: int | None = None,
+    shard: int | None = None,
+    rounds: int | None = None,
 ) -> Findings:
     """Search `seeds` for inputs on which `subject` fails, in memory: no folder, no judge.
 
     Args:
         subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
-        seeds: Where the search starts; those that the subject misclassifies are left out.
+        seeds: Where the search starts; those that the subject misclassifies, or that are of the
+            target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
@@ -55,7 +58,7 @@ def search(
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
         train: Training images, where the seeds' data set cannot be loaded by its name.
         batch: Rows that a network is given in one call; changes no result.
-        shard: Seeds that are searched at once.
+        shard: Seeds that are searched at once; by default what suits the device and the method.
         rounds: Shards that start from the same state of the guides.
 
     Returns:
@@ -74,13 +77,20 @@ def search(
     given = dict(locals())
     context = _context_of(**given)
     images = context.seeds
-    right = (answers(subject, images, batch).argmax(1) == images.y).nonzero().squeeze(1)
-    if not len(right):
-        raise Problem("no seed is classified correctly: nothing to search from.", code=NO_SEEDS)
+    right = answers(subject, images).argmax(1) == images.y
+    if context.campaign.target is not None:
+        right &= images.y != context.campaign.target
+    rows = right.nonzero().squeeze(1)
+    if not len(rows):
+        away = "" if context.campaign.target is None else " of another class than the target"
+        raise Problem(
+            f"no seed{away} is classified correctly: nothing to search from.", code=NO_SEEDS
+        )
+    plan = context.plan
     found = search_campaign(
-        context.campaign, images.take(right), budget, shard=shard, rounds=rounds
+        context.campaign, images.take(rows), budget, shard=plan.shard, rounds=plan.rounds
     )
-    return found.findings.reseeded(right)
+    return found.findings.reseeded(rows)
 
 
 def run(
@@ -97,11 +107,11 @@ def run(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     workers: int = 1,
     cluster: str | None = None,
-    shard: int = 32,
-    rounds: int = 8,
+    shard: int | None = None,
+    rounds: int | None = None,
     allow_low_accuracy: bool = False,
     judge: bool = True,
     watcher: Watcher | None = None,
@@ -124,7 +134,7 @@ def run(
         batch: Rows that a network is given in one call; changes no result.
         workers: Processes that search side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
-        shard: Seeds that are searched at once.
+        shard: Seeds that are searched at once; by default what suits the device and the method.
         rounds: Shards that start from the same state of the guides.
         allow_low_accuracy: Go on with a subject that is hardly better than chance.
         judge: Judge the findings if the judge of the data is trained; how to train it is logged.
@@ -223,11 +233,11 @@ def _context_of(
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     workers: int = 1,
     cluster: str | None = None,
-    shard: int = 32,
-    rounds: int = 8,
+    shard: int | None = None,
+    rounds: int | None = None,
     allow_low_accuracy: bool = False,
 ) -> Context:
     """The context of a campaign whose subject and seeds are objects."""
@@ -249,7 +259,7 @@ def _context_of(
         target=target,
         keep=keep,
         seed=seed,
-        batch_size=batch,
+        batch_size=batch or "auto",
         workers=workers,
         cluster=cluster,
         allow_low_accuracy=allow_low_accuracy,

@@ -1,4 +1,6 @@
-"""Where downloaded data and trained networks live, and how a file is written so that nobody sees half of it."""
+"""Where downloaded data and trained networks live, and how a file is written so that nobody sees
+half of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ MANY = 32
 
 
 def cache_folder() -> Path:
-    """The folder named by ``HARDCASE_CACHE``, else the platform's cache folder of the user. It need not exist yet."""
+    """The folder named by ``HARDCASE_CACHE``, else the platform's cache folder of the user.
+
+    It need not exist yet.
+    """
     named = os.environ.get("HARDCASE_CACHE")
     if named:
         return Path(named).expanduser().absolute()
@@ -26,7 +31,9 @@ def cache_folder() -> Path:
 
 
 def named_path(text: str) -> Path:
-    """The path that a user's words name, ``~`` for their home; words that no path can be are a problem."""
+    """The path that a user's words name, ``~`` for their home;
+    words that no path can be are a problem.
+    """
     try:
         path = Path(text).expanduser()
         path.lstat()
@@ -41,7 +48,10 @@ def named_path(text: str) -> Path:
 
 
 def step(name: str, path: Path) -> None:
-    """A named moment of writing `path`. It does nothing; tests put a failure in its place and see what is left behind."""
+    """A named moment of writing `path`.
+
+    It does nothing; tests put a failure in its place and see what is left behind.
+    """
 
 
 def write_atomically(
@@ -49,9 +59,9 @@ def write_atomically(
 ) -> Path:
     """Write `content` to `path` so that the file appears whole or not at all; returns `path`.
 
-    `content` is the bytes themselves, or a function that writes them to the temporary path it is given
-    (a hidden name beside `path` with the same ending). Without `flush` the file outlives the process but perhaps not
-    a power cut; `flush_files` makes up for it.
+    `content` is the bytes themselves, or a function that writes them to the temporary path it is
+    given (a hidden name beside `path` with the same ending). Without `flush` the file outlives the
+    process but perhaps not a power cut; `flush_files` makes up for it.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}{path.suffix}")
     try:
@@ -77,7 +87,9 @@ def write_atomically(
 
 
 def flush_files(paths: Iterable[Path]) -> None:
-    """See to it that these files, and the folders they are in, outlive a power cut; many of them in one go."""
+    """See to it that these files, and the folders they are in, outlive a power cut;
+    many of them in one go.
+    """
     present = [path for path in paths if path.exists()]
     if len(present) > MANY and _flush_disk(present[0].parent):
         return
@@ -115,7 +127,9 @@ def _write_halves(path: Path, content: bytes) -> None:
 
 
 def _flush_disk(folder: Path) -> bool:
-    """Write out everything on the disk that `folder` is on, in one call, if the system offers one."""
+    """Write out everything on the disk that `folder` is on, in one call,
+    if the system offers one.
+    """
     import ctypes
 
     sync = getattr(ctypes.CDLL(None), "syncfs", None) if os.name == "posix" else None
@@ -140,5 +154,8 @@ def unwritable(path: Path, error: OSError) -> Problem:
     return Problem(
         f"cannot write {path}: {error.strerror or error}.",
         "Nothing was left behind under that name.",
-        fix="free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR for the cache)",
+        fix=(
+            "free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"
+            " for the cache)"
+        ),
     )

@@ -1,7 +1,7 @@
 """The stored catalogue: what ``hardcase list`` and ``hardcase cite`` read, without torch.
 
-``catalogue.json`` is written from the registry (`write_catalogue`, ``make catalogue``); a test fails
-when it no longer agrees with the decorators of the parts.
+``catalogue.json`` is written from the registry (`write_catalogue`, ``make catalogue``); a test
+fails when it no longer agrees with the decorators of the parts.
 """
 
 from __future__ import annotations

@@ -48,8 +48,23 @@ class BudgetConfig(_Section):
 
 
 class CampaignConfig(_Section):
-    shard: int = Field(32, ge=1)
-    round: int = Field(8, ge=1)
+    shard: int | None = Field(None, ge=1)
+    round: int | None = Field(None, ge=1)
+    tile: int | None = Field(None, ge=1)
+    margin: float = 2.0
+
+
+class LimitsConfig(_Section):
+    """What the model may at most show: read by ``gate`` and shown by the report."""
+
+    confirmed_rate: float | None = Field(None, ge=0, le=1)
+    class_rate: float | None = Field(None, ge=0, le=1)
+    classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    silent_rate: float | None = Field(None, ge=0, le=1)
+    distinct: int | None = Field(None, ge=0)
+    witnessed_rate: float | None = Field(None, ge=0, le=1)
+    usable: int = Field(20, ge=1)
+    upper: bool = False
 
 
 class MethodConfig(BaseModel):
@@ -71,6 +86,7 @@ class Config(_Section):
     subject: SubjectConfig = SubjectConfig()
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
+    limits: LimitsConfig = LimitsConfig()
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
     generator: str | None = None
@@ -82,7 +98,8 @@ class Config(_Section):
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"
     seed: int = 0
-    device: str = "cpu"
+    device: str = "auto"
+    precision: Literal["strict", "tf32", "bf16"] = "strict"
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     workers: int = Field(1, ge=1)
     cluster: str | None = None
@@ -102,7 +119,10 @@ class Config(_Section):
         return {"name": value} if isinstance(value, str) else value
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(_without_none(self.model_dump()))
+        given = self.model_dump()
+        if self.limits == LimitsConfig():
+            del given["limits"]
+        return tomli_w.dumps(_without_none(given))
 
 
 def parse(values: Mapping[str, Any]) -> Config:
@@ -111,6 +131,23 @@ def parse(values: Mapping[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise _problem(error) from error
+
+
+def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
+    """The section ``[limits]`` of a file's values, checked; the rest of the file may be anything.
+
+    >>> limits_in({"limits": {"confirmed_rate": 0.05}}).confirmed_rate
+    0.05
+    """
+    try:
+        return LimitsConfig.model_validate(values.get("limits", {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["limits", *map(str, first["loc"])])
+        if first["type"] == "extra_forbidden":
+            known = [f"limits.{name}" for name in LimitsConfig.model_fields]
+            raise choice("setting", place, known) from error
+        raise wrong_value(place, error) from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -126,7 +163,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assign(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`values` with ``key.path=value`` settings on top; values are read as TOML, else as plain text."""
+    """`values` with ``key.path=value`` settings on top; values are read as TOML,
+    else as plain text.
+    """
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
@@ -146,10 +185,9 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
     head, *rest = path
     inner = values.get(head, {})
     inner = {"name": inner} if isinstance(inner, str) and rest else inner
-    return {
-        **values,
-        head: _put(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
-    }
+    if rest:
+        value = _put(inner if isinstance(inner, Mapping) else {}, rest, value)
+    return {**values, head: value}
 
 
 def _value(text: str) -> Any:
@@ -171,7 +209,9 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
 
 
 def _problem(error: ValidationError) -> Problem:
-    """The first thing that is wrong; a name that does not exist comes before one that is missing, as it may be that one."""
+    """The first thing that is wrong; a name that does not exist comes before one that is missing,
+    as it may be that one.
+    """
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     section, place = _place(first["loc"])
     if first["type"] == "extra_forbidden":
@@ -201,8 +241,11 @@ def _missing(places: Sequence[str]) -> Problem:
 
 
 def _place(path: Sequence[Any]) -> tuple[list[str], str]:
-    """The settings of the section that an error is in, and the setting's full name (without branches of a union)."""
-    model, names = Config, []
+    """The settings of the section that an error is in, and the setting's full name (without
+    branches of a union).
+    """
+    model = Config
+    names = []
     for part in path:
         names.append(str(part))
         inner: Any = model.model_fields[part].annotation if part in model.model_fields else None
@@ -224,6 +267,8 @@ _RULES = {
 def _rule(error: Any) -> str:
     if error["type"] == "greater_than_equal":
         return f"at least {error['ctx']['ge']}"
+    if error["type"] == "less_than_equal":
+        return f"at most {error['ctx']['le']}"
     if error["type"] == "literal_error":
         return str(error["ctx"]["expected"])
     sort = error["type"].partition("_")[0]

@@ -1,4 +1,6 @@
-"""Names become objects, once: everything that a campaign is made of, each part when it is needed."""
+"""Names become objects, once: everything that a campaign is made of,
+each part when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import Config, parse, wrong_value
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import load
+from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
 from hardcase.generators.quality import Sampler, fresh
@@ -28,7 +31,9 @@ from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
+from hardcase.models.tiles import settle
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
+from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
@@ -41,6 +46,8 @@ from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
+GUIDED = 256
+"""Seeds of a shard for methods with guides: they learn from each other while they are searched."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
 CALIBRATION = 256
@@ -152,7 +159,7 @@ class Context:
             progress=progress,
         )
 
-    # --- data
+    # data
 
     def images(self, split: str) -> Images:
         """One split of the data under the model's classes, loaded once."""
@@ -213,7 +220,7 @@ class Context:
         live: Images | None = self.__dict__.get("seeds")
         return self.test if live is None else live
 
-    # --- networks
+    # networks
 
     @cached_property
     def device(self) -> str:
@@ -266,7 +273,7 @@ class Context:
         make = fx_int8 if self.config.method.options().get("int8") == "fx" else int8
         return make(self.subject, images)
 
-    # --- what latent and white-box methods need
+    # what latent and white-box methods need
 
     @cached_property
     def generator(self) -> Generator:
@@ -300,14 +307,18 @@ class Context:
 
     @cached_property
     def partners(self) -> Library | None:
-        """Codes of training images, to walk toward or to mix with; none where codes need a label."""
+        """Codes of training images, to walk toward or to mix with;
+        none where codes need a label.
+        """
         if isinstance(self.space, Labelled):
             return None
         return partners(self.space, self.train, device=self.subject.device)
 
     @cached_property
     def profile(self) -> Profiles:
-        """What white-box methods know of networks: their units, and what training data does to them."""
+        """What white-box methods know of networks: their units,
+        and what training data does to them.
+        """
         return Profiles(from_bytes(self._some.x[:1]), lambda: self.train)
 
     @property
@@ -329,7 +340,7 @@ class Context:
             return wanted
         raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
 
-    # --- the method and the campaign
+    # the method and the campaign
 
     @cached_property
     def part(self) -> Part | None:
@@ -368,13 +379,44 @@ class Context:
             method=self.method,
             peers=self.peers,
             keep=parse_keep(config.keep or self.method.keep),
-            batch=256 if config.batch_size == "auto" else config.batch_size,
+            batch=self._rows_per_call() if config.batch_size == "auto" else config.batch_size,
             seed=config.seed,
+            tile=self.tile,
+            precision=config.precision,
         )
 
     @cached_property
+    def tile(self) -> int | None:
+        """Rows of every network call on a device: as recorded, else the largest that holds bits."""
+        device = self.subject.device
+        if device.type == "cpu":
+            if self.config.precision == "bf16":
+                raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
+            return None
+        if self.config.campaign.tile is not None:
+            return self.config.campaign.tile
+        example = from_bytes(self._some.x[:64]).to(device)
+        networks = [
+            (_logits_of(model), example)
+            for model in (self.subject, *self.peers)
+            if isinstance(model, Subject)
+        ]
+        networks += _decoder(self.method.space, example)
+        with arithmetic(self.config.precision, device.type):
+            return settle(networks, device)
+
+    def _rows_per_call(self) -> int:
+        """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
+        if self.subject.device.type == "cpu":
+            return 256
+        size = max(self._some.x[:1].numel(), 1)
+        return max(self.tile or 1, min(8192, 2**22 // size))
+
+    @cached_property
     def plan(self) -> Plan:
-        """Everything that a run on disk needs; names that are wrong are told before anything runs."""
+        """Everything that a run on disk needs; names that are wrong are told before anything
+        runs.
+        """
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
@@ -383,13 +425,13 @@ class Context:
             source=partial(_campaign_of, config) if self._named else partial(_itself, campaign),
             images=self.seeds,
             budget=Budget(**config.budget.model_dump()),
-            shard=config.campaign.shard,
-            rounds=config.campaign.round,
+            shard=self._shard(),
+            rounds=config.campaign.round or (1 if campaign.method.guides else 8),
             workers=config.workers,
             cluster=config.cluster,
             metrics=Path(config.metrics) if config.metrics else None,
             allow_low_accuracy=config.allow_low_accuracy,
-            config=config.to_toml() if self._named else _FROM_PYTHON,
+            config=self._resolved().to_toml() if self._named else _FROM_PYTHON,
             about=self._about,
         )
 
@@ -402,7 +444,28 @@ class Context:
             about["judge_features"] = list(config.judge_features)
         return about
 
-    # --- the steps of the above
+    def _shard(self) -> int:
+        """Seeds that are searched at once.
+
+        Without guides the size changes no finding, so it follows the device; with guides it is the
+        same everywhere, and large enough for a GPU.
+        """
+        if self.config.campaign.shard is not None:
+            return self.config.campaign.shard
+        if self.method.guides:
+            return GUIDED
+        if self.subject.device.type == "cpu":
+            return 32
+        return max(32, min(4096, 2**26 // max(self._some.x[:1].numel(), 1)))
+
+    def _resolved(self) -> Config:
+        """The configuration with what was chosen for it, so that it re-runs the same way."""
+        campaign = self.config.campaign.model_copy(
+            update={"shard": self._shard(), "tile": self.tile}
+        )
+        return self.config.model_copy(update={"campaign": campaign, "device": self.device})
+
+    # the steps of the above
 
     @property
     def _perturbs(self) -> bool:
@@ -521,6 +584,21 @@ class Context:
             )
         made = _ORACLES[wanted]()
         return method.oracle if made.kind == method.oracle.kind else made
+
+
+def _logits_of(model: Model) -> Callable[[Tensor], Tensor]:
+    return lambda x: model(x).logits
+
+
+def _decoder(space: Space, example: Tensor) -> list[tuple[Callable[[Tensor], Tensor], Tensor]]:
+    """The decoder of a latent space with a few codes, for the test of its tile."""
+    for name in ("vae", "vqvae"):
+        net: Any = getattr(space, name, None)
+        if net is not None and not isinstance(space, Labelled):
+            label = torch.zeros(len(example), dtype=torch.int64, device=example.device)
+            rng = Rng.numbered(0, "tile", len(example), device=example.device)
+            return [(net.decode, space.encode(example, label, rng)[0].detach())]
+    return []
 
 
 _FROM_PYTHON = (

@@ -54,8 +54,10 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
     products = torch.backends.cuda.matmul
     before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32)
     fast = precision != "strict"
-    cudnn.deterministic, cudnn.benchmark = True, False
-    cudnn.allow_tf32, products.allow_tf32 = fast, fast
+    cudnn.deterministic = True
+    cudnn.benchmark = False
+    cudnn.allow_tf32 = fast
+    products.allow_tf32 = fast
     try:
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16"):
             yield

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-USAGE, INTERNAL, NO_SEEDS, INTERRUPTED = 2, 3, 5, 130
+FAILED = 1
+USAGE = 2
+INTERNAL = 3
+CANNOT_TELL = 4
+NO_SEEDS = 5
+INTERRUPTED = 130
 
 
 class Problem(Exception):  # noqa: N818 - the word users read
@@ -10,7 +15,10 @@ class Problem(Exception):  # noqa: N818 - the word users read
 
     def __init__(self, what: str, *why: str, fix: str = "", code: int = USAGE) -> None:
         super().__init__(what, *why)
-        self.what, self.why, self.fix, self.code = what, why, fix, code
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.code = code
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {line}" for line in self.why)]
@@ -18,7 +26,9 @@ class Problem(Exception):  # noqa: N818 - the word users read
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
-    """The error for a name that does not exist: it lists the names that do and guesses which was meant."""
+    """The error for a name that does not exist: it lists the names that do and guesses which was
+    meant.
+    """
     from difflib import get_close_matches
 
     near = get_close_matches(given, known, n=1)

@@ -12,7 +12,8 @@ from typing import Any
 
 
 def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package, read from its ``if TYPE_CHECKING`` block.
+    """`__getattr__`, `__dir__` and `__all__` of a package, read from its ``if TYPE_CHECKING``
+    block.
 
     That block is the only table of what the package exports: type checkers follow its imports, and
     at run time each of them happens when the name is first asked for.

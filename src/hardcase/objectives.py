@@ -1,4 +1,7 @@
-"""Which way is better: scores of candidates, row by row. Each is a value, so recipes and configurations can name it."""
+"""Which way is better: scores of candidates, row by row.
+
+Each is a value, so recipes and configurations can name it.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,14 @@ class CrossEntropy:
 
 
 UNFIT = torch.finfo(torch.float32).max
-"""Equation 1's infinity: no distance is as long, and it is still ahead of a candidate that was not looked at (-inf)."""
+"""Equation 1's infinity: no distance is as long, and it is still ahead of a candidate that was not
+looked at (-inf).
+"""
 
 
 def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
-    """Minus the distance where `fit`, and less than any of these elsewhere, however many coordinates a code has.
+    """Minus the distance where `fit`, and less than any of these elsewhere, however many
+    coordinates a code has.
 
     >>> nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0])).tolist() == [-2e4, -UNFIT]
     True
@@ -67,10 +73,11 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
 
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
-    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that does not fail (SINVAD, Eq. 1).
+    """Among failing candidates the nearest to the seed's code in L1; any of them beats one that
+    does not fail (SINVAD, Eq. 1).
 
-    `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what the
-    search holds is measured, as in the authors' code.
+    `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what
+    the search holds is measured, as in the authors' code.
     """
 
     oracle: Oracle
@@ -122,10 +129,11 @@ class LabelFalls:
 
 @dataclass(frozen=True, slots=True)
 class Differential:
-    """The seed's label rises in all models but one, in which it falls `weight` times as much (DeepXplore, obj1).
+    """The seed's label rises in all models but one, in which it falls `weight` times as much
+    (DeepXplore, obj1).
 
-    Which one deviates is the row's aim ``deviating`` (0 the subject, then the peers); without it, the subject. Without peers
-    the subject alone remains, and its label falls.
+    Which one deviates is the row's aim ``deviating`` (0 the subject, then the peers); without it,
+    the subject. Without peers the subject alone remains, and its label falls.
     """
 
     weight: float = 1.0
@@ -142,7 +150,9 @@ class Differential:
 
 @dataclass(frozen=True, slots=True)
 class Competitors:
-    """`weight` times the answers for the `k` best other classes, minus the one for the seed's label (DLFuzz)."""
+    """`weight` times the answers for the `k` best other classes,
+    minus the one for the seed's label (DLFuzz).
+    """
 
     k: int = 4
     weight: float = 0.5
@@ -161,7 +171,8 @@ class Competitors:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The sum of the units that the row's aim names, each with the sign the aim gives it (up, if it gives none).
+    """The sum of the units that the row's aim names, each with the sign the aim gives it (up, if it
+    gives none).
 
     A look without an aim scores 0.
     """
@@ -190,8 +201,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class NearestSplit:
-    """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer the less the first peer
-    keeps the label; elsewhere less than any of these (SINVAD's search between two networks)."""
+    """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
+    the less the first peer keeps the label; elsewhere less than any of these (SINVAD's search
+    between two networks).
+    """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         label = probe.origin.y[:, None]
@@ -205,7 +218,8 @@ class NearestSplit:
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """How surprising the outputs of `layer` are: the more the better, or the nearer to `goal` the better.
+    """How surprising the outputs of `layer` are: the more the better, or the nearer to `goal` the
+    better.
 
     `surprise` takes traces and predicted classes; what has no surprise (not a number) scores -inf.
     """

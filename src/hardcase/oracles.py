@@ -12,12 +12,16 @@ from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Oracle, Probe
 
 LEAD = 1e-4
-"""By how much a wrong class must lead in probability: boundary images otherwise flip with the batch they are in."""
+"""By how much a wrong class must lead in probability: boundary images otherwise flip with the batch
+they are in.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LeavesLabel:
-    """The subject no longer answers the seed's label, and leads by at least `lead` in probability."""
+    """The subject no longer answers the seed's label, and leads by at least `lead` in
+    probability.
+    """
 
     lead: float = LEAD
     kind: Kind = "label"
@@ -43,7 +47,9 @@ class Reaches:
 
 @dataclass(frozen=True, slots=True)
 class Confident:
-    """The subject answers a wrong class (or `target`) and its logit leads by at least `confidence`."""
+    """The subject answers a wrong class (or `target`) and its logit leads by at least
+    `confidence`.
+    """
 
     confidence: float = 0.0
     target: int | None = None
@@ -107,7 +113,9 @@ class Surprising:
 
 @dataclass(frozen=True, slots=True)
 class Witnessed:
-    """A failure by another oracle on which every witness keeps the seed's label by `margin` logits."""
+    """A failure by another oracle on which every witness keeps the seed's label by `margin`
+    logits.
+    """
 
     oracle: Oracle
     margin: float = 2.0

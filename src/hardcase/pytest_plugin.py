@@ -1,7 +1,8 @@
 """A pytest plug-in: stored tests as test items.
 
-``pytest runs/NAME/run.json --hardcase-model zoo:lenet5`` makes every stored test an item of its own. In a test file, a
-function that asks for ``hardcase_test`` runs once for every stored test of the run that its mark names::
+``pytest runs/NAME/run.json --hardcase-model zoo:lenet5`` makes every stored test an item of its
+own. In a test file, a function that asks for ``hardcase_test`` runs once for every stored test of
+the run that its mark names::
 
     @pytest.mark.hardcase("runs/NAME")
     def test_stored(hardcase_test, model):
@@ -61,7 +62,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = mark.args[0] if mark and mark.args else metafunc.config.getoption("--hardcase-run")
     if named is None:
         raise pytest.UsageError(
-            f"{metafunc.definition.nodeid}: name the run, @pytest.mark.hardcase('runs/NAME') or --hardcase-run"
+            f"{metafunc.definition.nodeid}: name the run, @pytest.mark.hardcase('runs/NAME') or"
+            " --hardcase-run"
         )
     tests = _stored(_run(Path(named)), metafunc.config)
     metafunc.parametrize("hardcase_test", tests, ids=[test.name for test in tests])
@@ -77,7 +79,9 @@ class RunFile(pytest.File):
 
     @cached_property
     def failing(self) -> dict[str, tuple[int, bool]]:
-        """What the model answers now and whether that fails, by test; asked once for the whole run."""
+        """What the model answers now and whether that fails, by test;
+        asked once for the whole run.
+        """
         from hardcase.suite.replay import replay
 
         run = _run(self.path.parent)
@@ -99,12 +103,16 @@ class StoredItem(pytest.Item):
         now, failing = self.parent.failing[self.test.id]
         if failing:
             raise StillFails(
-                f"expected {self.test.classes[self.test.expected]}, answered {self.test.classes[now]}"
+                f"expected {self.test.classes[self.test.expected]}, answered"
+                f" {self.test.classes[now]}"
             )
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, StillFails):
-            return f"{self.path.parent}: test {self.test.id} from seed {self.test.seed} still fails: {excinfo.value}"
+            return (
+                f"{self.path.parent}: test {self.test.id} from seed {self.test.seed} still fails:"
+                f" {excinfo.value}"
+            )
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -1,7 +1,8 @@
 """Named random streams below one seed: nothing in hardcase draws from global randomness.
 
-Searches, spaces and guides draw from an `Rng`: every seed has a sequence of its own, so that a seed's numbers depend on no
-other seed, on no shard and on no device. Training, where one network sees all images, draws from a `stream`.
+Searches, spaces and guides draw from an `Rng`: every seed has a sequence of its own, so that a
+seed's numbers depend on no other seed, on no shard and on no device. Training, where one network
+sees all images, draws from a `stream`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from hardcase.tensors import ordinal
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """The generator of one named purpose, e.g. ``stream(7, "training", 3)``; streams do not overlap or interact."""
+    """The generator of one named purpose, e.g.
+
+    ``stream(7, "training", 3)``; streams do not overlap or interact.
+    """
     return torch.Generator(device=device).manual_seed(_number("/".join(map(str, (seed, *names)))))
 
 
 def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
     """What an `Rng` knows a seed by: 63 bits of the hash of its id.
 
-    >>> keys_of(["mnist/test/00000"]).tolist() == keys_of(["other", "mnist/test/00000"])[1:].tolist()
+    >>> both = keys_of(["other", "mnist/test/00000"])
+    >>> keys_of(["mnist/test/00000"]).tolist() == both[1:].tolist()
     True
     """
     return torch.tensor([_number(name) for name in ids], dtype=torch.int64)
@@ -42,7 +47,8 @@ def _signed(constant: int) -> int:
 
 
 PLACE = _signed(0x9E3779B97F4A7C15)
-"""What one place further in a draw adds to the counter: 2^64 over the golden ratio, as in SplitMix."""
+"""What one place further in a draw adds to the counter: 2^64 over the golden ratio, as in SplitMix.
+"""
 DRAW = _signed(0xD1342543DE82EF95)
 """What one draw further adds. Two counters of a seed meet only after some 2^31 draws or places."""
 _FIRST = _signed(0xBF58476D1CE4E5B9)
@@ -52,13 +58,15 @@ _SECOND = _signed(0x94D049BB133111EB)
 class Rng:
     """Random numbers for the rows of a batch, each row from its own seed's sequence.
 
-    A number is a hash of (run seed, stream name, seed key, how often the seed drew before, place in the draw), computed by
-    integer tensor operations alone: it is the same on every device and beside any neighbours, and a longer draw begins as a
-    shorter one. Rows of the same seed in one call are draws one after the other. `drawn`, how often each seed drew, is all
-    that changes; pickle the object, or keep `drawn` beside a search's state, to go on later with the same numbers.
+    A number is a hash of (run seed, stream name, seed key, how often the seed drew before, place in
+    the draw), computed by integer tensor operations alone: it is the same on every device and
+    beside any neighbours, and a longer draw begins as a shorter one. Rows of the same seed in one
+    call are draws one after the other. `drawn`, how often each seed drew, is all that changes;
+    pickle the object, or keep `drawn` beside a search's state, to go on later with the same
+    numbers.
 
-    The hash is SplitMix64's (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA
-    2014); each 64-bit word gives two numbers.
+    The hash is SplitMix64's (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
+    number generators", OOPSLA 2014); each 64-bit word gives two numbers.
 
     Args:
         seed: The run's seed.
@@ -100,15 +108,16 @@ class Rng:
     def normal(self, rows: Int[Tensor, " m"], shape: Sequence[int] = ()) -> Float[Tensor, "m *_"]:
         """Standard normal numbers: multiples of 2^-20, none beyond 6.05.
 
-        A logarithm or a sine differs in its last bits from device to device. So each number is the exact sum of two entries
-        of one table of 65,536 normal quantiles, whose sum has unit variance; its distribution function is off by less than
-        1e-5.
+        A logarithm or a sine differs in its last bits from device to device. So each number is the
+        exact sum of two entries of one table of 65,536 normal quantiles, whose sum has unit
+        variance; its distribution function is off by less than 1e-5.
 
         Args:
             rows: The seed of each row, as a position among the keys.
             shape: The shape of what each row gets; ``()`` for one number.
         """
-        words, table = self._words(rows, shape), _quantiles(self.drawn.device)
+        words = self._words(rows, shape)
+        table = _quantiles(self.drawn.device)
         one = table.index_select(0, (words & 0xFFFF).reshape(-1))
         two = table.index_select(0, ((words >> 16) & 0xFFFF).reshape(-1))
         return one.add_(two).reshape(words.shape)
@@ -147,7 +156,10 @@ class Rng:
 
 
 def _mixed(x: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
-    """Each word scrambled, in place. Torch shifts the sign in from the left; the mask takes it away again."""
+    """Each word scrambled, in place.
+
+    Torch shifts the sign in from the left; the mask takes it away again.
+    """
     x.bitwise_xor_((x >> 30).bitwise_and_((1 << 34) - 1)).mul_(_FIRST)
     x.bitwise_xor_((x >> 27).bitwise_and_((1 << 37) - 1)).mul_(_SECOND)
     return x.bitwise_xor_((x >> 31).bitwise_and_((1 << 33) - 1))
@@ -155,7 +167,9 @@ def _mixed(x: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
 
 @lru_cache(maxsize=16)
 def _quantiles(device: torch.device) -> Float[Tensor, " q"]:
-    """65,536 normal quantiles, of which the sum of two drawn evenly is standard normal; on a grid, so that sums are exact."""
+    """65,536 normal quantiles, of which the sum of two drawn evenly is standard normal; on a grid,
+    so that sums are exact.
+    """
     place = (torch.arange(32768, dtype=torch.float64) + 0.5) / 65536
     lower = torch.special.ndtri(place)
     lower = lower / (2 * lower.square().mean()).sqrt()
@@ -166,9 +180,11 @@ def _quantiles(device: torch.device) -> Float[Tensor, " q"]:
 def balanced_order(
     labels: Int[Tensor, " n"], ids: Sequence[str], *, seed: int
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """All rows in a random order in which the classes take turns, and the turn (from 0) of each row in it.
+    """All rows in a random order in which the classes take turns, and the turn (from 0) of each row
+    in it.
 
-    The order follows from ids, labels and seed alone, however the rows are stored; a shorter draw begins a longer one.
+    The order follows from ids, labels and seed alone, however the rows are stored; a shorter draw
+    begins a longer one.
     """
     by_name = torch.tensor(sorted(range(len(ids)), key=ids.__getitem__), dtype=torch.int64)
     drawn = by_name[torch.randperm(len(ids), generator=stream(seed, "sample"))]

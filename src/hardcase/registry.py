@@ -157,7 +157,8 @@ def part(
         cite: BibTeX of the source, for ``hardcase cite``; or its key, if another part states it.
         differences: Where this departs from its source.
         presets: Other forms under the same name, as data.
-        facts: Anything that the part's kind wants to know (a method's generator, a criterion's laws).
+        facts: Anything that the part's kind wants to know (a method's generator, a criterion's
+            laws).
 
     Example:
         >>> from hardcase.registry import part, resolve

@@ -9,17 +9,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-# --- Measurable features of images, in batches: light, colour, strokes, place and detail.
+# Measurable features of images, in batches: light, colour, strokes, place and detail.
 #
-# A picture is a background (the median of its border) and a figure (whatever differs from it, dark or light, weighted by how
-# much). Lengths are shares of the picture's side; hue is a share of a turn.
+# A picture is a background (the median of its border) and a figure (whatever differs from it, dark
+# or light, weighted by how much). Lengths are shares of the picture's side; hue is a share of a
+# turn.
 
 EMPTY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A number of a picture, and the words for its rise and fall. `turns`: it lies on a circle of length 1."""
+    """A number of a picture, and the words for its rise and fall. `turns`:
+    it lies on a circle of length 1.
+    """
 
     name: str
     up: str
@@ -86,13 +89,15 @@ def _figure_level(p: _Parts) -> Tensor:
 def _hue(p: _Parts) -> Tensor:
     """The direction of the mean colour on the circle red, green, blue; 0 for grey."""
     red, green, blue = _colour(p).unbind(1)
-    across, along = 3**0.5 * (green - blue), 2 * red - green - blue
+    across = 3**0.5 * (green - blue)
+    along = 2 * red - green - blue
     grey = across.abs() + along.abs() < 1e-4
     return torch.where(grey, 0.0, (torch.atan2(across, along) / (2 * torch.pi)) % 1)
 
 
 def _saturation(p: _Parts) -> Tensor:
-    spread, top = p.x.amax(1) - p.x.amin(1), p.x.amax(1)
+    spread = p.x.amax(1) - p.x.amin(1)
+    top = p.x.amax(1)
     return spread.sum((1, 2)) / top.sum((1, 2)).clamp_min(EMPTY)
 
 
@@ -134,7 +139,8 @@ def _detail(p: _Parts) -> Tensor:
     h, w = p.grey.shape[1:]
     power = torch.fft.rfft2(p.grey - p.grey.mean((1, 2), keepdim=True)).abs().square()
     both = torch.full((w // 2 + 1,), 2.0, device=p.grey.device)
-    both[0], both[-1] = 1.0, 1.0 if w % 2 == 0 else 2.0
+    both[0] = 1.0
+    both[-1] = 1.0 if w % 2 == 0 else 2.0
     down, right = (
         f(n, device=p.grey.device) for f, n in ((torch.fft.fftfreq, h), (torch.fft.rfftfreq, w))
     )
@@ -180,10 +186,12 @@ def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
 
 
 def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-    """By how much each feature of a test is above that of its seed; hue by the shorter way round."""
+    """By how much each feature of a test is above that of its seed;
+    hue by the shorter way round.
+    """
     change = measured(tests) - measured(seeds)
     turns = torch.tensor([feature.turns for feature in FEATURES], device=change.device)
     return torch.where(turns, (change + 0.5) % 1 - 0.5, change)
 
 
-# --- What can be measured of a picture, and how it moved from a seed to a test.
+# What can be measured of a picture, and how it moved from a seed to a test.

@@ -1,11 +1,13 @@
-"""Rates with their intervals, the funnel, comparisons of samples, and measures of generated images."""
+"""Rates with their intervals, the funnel, comparisons of samples,
+and measures of generated images.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -46,20 +48,70 @@ _WILSON = "Wilson's interval, JASA 1927"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 METRICS = (
-    Metric(name="usable", summary="seeds that the subject classifies correctly, of all seeds", needs="labels"),
+    Metric(
+        name="usable",
+        summary="seeds that the subject classifies correctly, of all seeds",
+        needs="labels",
+    ),
     Metric(name="attempted", summary="usable seeds that were searched from", needs="a run"),
-    Metric(name="failing", summary="seeds with a finding that leaves their label, of those attempted", needs="a run", paper=_WILSON),
-    Metric(name="valid", summary="seeds with a failing finding that looks like the data", needs="a judge", paper=_WILSON),
-    Metric(name="label_kept", summary="seeds with a failing finding that still is what the seed was", needs="a judge", paper=_WILSON),
-    Metric(name="confirmed", summary="seeds with one finding that is failing, valid and label kept", needs="a judge", paper=_WILSON),
-    Metric(name="distinct", summary="groups of confirmed findings that look like one fault", needs="a judge", paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007", laws=("same findings, same groups", "every confirmed finding is in one group")),
-    Metric(name="silent", summary="confirmed findings on which the model is as confident as on correctly classified seeds", needs="a judge and the model's confidences", paper=_SILENCE, laws=("one alarm threshold for all findings",)),
-    Metric(name="distance", summary="how far a finding is from its seed in the method's own space", needs="a run"),
-    Metric(name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"),
+    Metric(
+        name="failing",
+        summary="seeds with a finding that leaves their label, of those attempted",
+        needs="a run",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="valid",
+        summary="seeds with a failing finding that looks like the data",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="label_kept",
+        summary="seeds with a failing finding that still is what the seed was",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="confirmed",
+        summary="seeds with one finding that is failing, valid and label kept",
+        needs="a judge",
+        paper=_WILSON,
+    ),
+    Metric(
+        name="distinct",
+        summary="groups of confirmed findings that look like one fault",
+        needs="a judge",
+        paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007",
+        laws=("same findings, same groups", "every confirmed finding is in one group"),
+    ),
+    Metric(
+        name="silent",
+        summary=(
+            "confirmed findings on which the model is as confident as on correctly classified seeds"
+        ),
+        needs="a judge and the model's confidences",
+        paper=_SILENCE,
+        laws=("one alarm threshold for all findings",),
+    ),
+    Metric(
+        name="distance",
+        summary="how far a finding is from its seed in the method's own space",
+        needs="a run",
+    ),
+    Metric(
+        name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"
+    ),
     Metric(name="linf", summary="largest change of a pixel of a finding", needs="a run"),
-    Metric(name="queries", summary="images given to the subject, per seed and per finding", needs="a run"),
-    Metric(name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"),
-)  # fmt: skip
+    Metric(
+        name="queries",
+        summary="images given to the subject, per seed and per finding",
+        needs="a run",
+    ),
+    Metric(
+        name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"
+    ),
+)
 """What runs count and measure."""
 
 
@@ -131,14 +183,41 @@ class Rate:
         return f"({100 * low:.1f} to {100 * high:.1f})"
 
 
+_KIND_WORDS = {
+    "label": ("failing", "failing"),
+    "disagreement": ("disagreement", "disagreements"),
+    "non_finite": ("answer that is not a number", "answers that are not numbers"),
+    "surprise": ("surprise", "surprises"),
+}
+
+
+def kinds_in_words(kinds: Mapping[str, int]) -> str:
+    """How many findings there are of each kind; only what leaves its seed's label is failing.
+
+    Args:
+        kinds: How often each of `KINDS` was found; kinds that never were may be missing.
+
+    Example:
+        >>> kinds_in_words({"label": 3, "disagreement": 5})
+        '8 findings: 3 failing, 5 disagreements'
+    """
+    total = sum(kinds.values())
+    head = f"{total:,} finding{'' if total == 1 else 's'}"
+    some = [(name, number) for name in KINDS if (number := kinds.get(name, 0))]
+    told = [f"{number:,} {_KIND_WORDS[name][number != 1]}" for name, number in some]
+    return f"{head}: {', '.join(told)}" if told else head
+
+
 def count(
     seeds: Sequence[Mapping[str, Any]],
     findings: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, Verdict] | None,
 ) -> dict[str, dict[str, int | None]]:
-    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without images).
+    """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
+    images).
 
-    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one finding.
+    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
+    finding.
     """
     usable = [
         row
@@ -175,7 +254,9 @@ def count(
 
 
 def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int | None:
-    """Seeds with a failing finding on which all witnesses keep the label; None without witnesses."""
+    """Seeds with a failing finding on which all witnesses keep the label;
+    None without witnesses.
+    """
     told = [row for row in failing if row.get("witnessed") is not None]
     return len({row["seed"] for row in told if row["witnessed"]}) if told else None
 
@@ -193,6 +274,34 @@ def _judged(
     }
 
 
+def standing(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]:
+    """What a verdict comes to; open where nobody judged, or where the judge could not tell.
+
+    >>> standing({"valid": True, "label_kept": None})
+    'open'
+    >>> standing({"valid": False, "label_kept": None})
+    'refused'
+    """
+    if verdict is None:
+        return "open"
+    said = (verdict["valid"], verdict["label_kept"])
+    if False in said:
+        return "refused"
+    return "confirmed" if all(said) else "open"
+
+
+def undecided(
+    findings: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
+) -> int | None:
+    """Seeds with no confirmed finding and not only refused ones; None if nobody judged."""
+    if verdicts is None:
+        return None
+    failing = [row for row in findings if row["kind"] == "label"]
+    rows = [(row["seed"], standing(verdicts.get(row["id"]))) for row in failing]
+    known = {seed for seed, said in rows if said == "confirmed"}
+    return len({seed for seed, said in rows if said == "open"} - known)
+
+
 def _groups(confirmed: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict]) -> int:
     return len({verdicts[row["id"]].get("group") for row in confirmed} - {None})
 
@@ -202,6 +311,7 @@ def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {
         "misclassified": statuses.count("skipped: misclassified"),
         "non_finite": statuses.count("skipped: non-finite"),
+        "target": statuses.count("skipped: target"),
         "reconstruction": statuses.count("skipped: reconstruction"),
         "out_of_time": statuses.count("out of time"),
         "waiting": statuses.count("waiting"),
@@ -249,7 +359,9 @@ def success_rate(failing: Int[Tensor, " n"], attempted: Bool[Tensor, " n"]) -> f
 
 @dataclass(frozen=True, slots=True)
 class PerSeed:
-    """The measures of each seed. `mse` and `ssim` are means over its kept failing images, NaN where there is none."""
+    """The measures of each seed. `mse` and `ssim` are means over its kept failing images,
+    NaN where there is none.
+    """
 
     mse: Float[Tensor, " n"]
     ssim: Float[Tensor, " n"]
@@ -274,9 +386,13 @@ def per_seed(
     failing: Int[Tensor, " n"],
     looked: Int[Tensor, " n"],
 ) -> PerSeed:
-    """The measures of label failures. `failing` and `looked` count the candidates of each seed, whether kept or not."""
+    """The measures of label failures.
+
+    `failing` and `looked` count the candidates of each seed, whether kept or not.
+    """
     found = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
-    x, origin = from_bytes(found.x), from_bytes(seeds[found.seed])
+    x = from_bytes(found.x)
+    origin = from_bytes(seeds[found.seed])
     return PerSeed(
         _means(mse(x, origin), found.seed, len(seeds)),
         _means(ssim(x, origin), found.seed, len(seeds)),
@@ -312,7 +428,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """Welch's test of two means: `difference` is the mean of the first sample minus that of the second."""
+    """Welch's test of two means: `difference` is the mean of the first sample minus that of the
+    second.
+    """
 
     difference: float
     t: float
@@ -327,7 +445,8 @@ def welch(a: Numbers, b: Numbers) -> Welch:
     """
     from scipy.stats import t as student
 
-    one, two = _sample(a, 2), _sample(b, 2)
+    one = _sample(a, 2)
+    two = _sample(b, 2)
     difference = float(one.mean() - two.mean())
     spread = torch.stack([one.var() / len(one), two.var() / len(two)])
     if float(spread.sum()) == 0:
@@ -345,15 +464,22 @@ def welch(a: Numbers, b: Numbers) -> Welch:
 
 
 def cliffs_delta(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, minus the chance that it is below (N. Cliff, 1993): -1 to 1."""
-    one, two = _sample(a, 1), _sample(b, 1).sort().values
+    """The chance that a value of `a` is above one of `b`, minus the chance that it is below (N.
+
+    Cliff, 1993): -1 to 1.
+    """
+    one = _sample(a, 1)
+    two = _sample(b, 1).sort().values
     below = torch.searchsorted(two, one)
     above = len(two) - torch.searchsorted(two, one, right=True)
     return float((below - above).sum() / (len(one) * len(two)))
 
 
 def a12(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, ties counting half (A. Vargha, H. Delaney, 2000): 0 to 1."""
+    """The chance that a value of `a` is above one of `b`, ties counting half (A.
+
+    Vargha, H. Delaney, 2000): 0 to 1.
+    """
     return (cliffs_delta(a, b) + 1) / 2
 
 
@@ -368,7 +494,8 @@ def magnitude(delta: float) -> str:
 
 def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Tensor, "*g"]:
     """Pearson's coefficient along the last axis; NaN where one of the two is constant."""
-    one, two = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
+    one = x - x.mean(-1, keepdim=True)
+    two = y - y.mean(-1, keepdim=True)
     scale = (one.square().sum(-1) * two.square().sum(-1)).sqrt()
     return torch.where(scale > 0, (one * two).sum(-1) / scale, torch.nan).clamp(-1, 1)
 
@@ -378,7 +505,8 @@ def pearson(
 ) -> Interval:
     """Pearson's coefficient with a bootstrap interval over the pairs.
 
-    With one row per group, the mean over the groups of each group's coefficient, resampled inside the groups.
+    With one row per group, the mean over the groups of each group's coefficient, resampled inside
+    the groups.
     """
     return bootstrap(correlation, (x, y), rng=rng, repeats=repeats, level=level)
 
@@ -393,8 +521,9 @@ def bootstrap(
 ) -> Interval:
     """`statistic` of `samples` with its percentile interval (B. Efron, 1979).
 
-    The samples have equal shapes, (n) or (groups, n), and are drawn together, with replacement, inside each group; the
-    value is the mean over groups. Draws and groups for which the statistic is not a number are left out.
+    The samples have equal shapes, (n) or (groups, n), and are drawn together, with replacement,
+    inside each group; the value is the mean over groups. Draws and groups for which the statistic
+    is not a number are left out.
     """
     wide = [torch.as_tensor(sample, dtype=torch.float64) for sample in samples]
     columns = [sample[None] if sample.ndim == 1 else sample for sample in wide]
@@ -402,11 +531,13 @@ def bootstrap(
     if any(column.shape != columns[0].shape for column in columns) or count < 2:
         shapes = ", ".join(str(tuple(column.shape)) for column in columns)
         raise Problem(
-            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2 values."
+            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2"
+            " values."
         )
     drawn = torch.randint(count, (repeats, groups, count), generator=rng, device=rng.device).cpu()
     resampled = [column.expand(repeats, -1, -1).gather(2, drawn) for column in columns]
-    value, values = statistic(*columns).nanmean(-1), statistic(*resampled).nanmean(-1)
+    value = statistic(*columns).nanmean(-1)
+    values = statistic(*resampled).nanmean(-1)
     tail = (1 - level) / 2
     low, high = values.nanquantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Interval(float(value), low, high)
@@ -415,7 +546,14 @@ def bootstrap(
 def mean(
     values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
 ) -> Interval:
-    """The mean with a bootstrap interval."""
+    """The mean with a bootstrap interval; of zeros and ones, which are a share, with Wilson's."""
+    sample = torch.as_tensor(values, dtype=torch.float64)
+    if sample.ndim == 1 and len(sample) > 1 and bool(((sample == 0) | (sample == 1)).all()):
+        from scipy.stats import norm
+
+        hits = int(sample.sum())
+        ends = interval(hits, len(sample), float(norm.ppf((1 + level) / 2)))
+        return Interval(hits / len(sample), *ends)
     return bootstrap(
         lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level
     )
@@ -431,10 +569,14 @@ class Test:
 
 
 def mann_whitney(a: Numbers, b: Numbers) -> Test:
-    """Do values of one sample tend to be larger? (H. Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1."""
+    """Do values of one sample tend to be larger? (H.
+
+    Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1.
+    """
     from scipy.stats import mannwhitneyu
 
-    one, two = _sample(a, 1), _sample(b, 1)
+    one = _sample(a, 1)
+    two = _sample(b, 1)
     if len(set(one.tolist() + two.tolist())) == 1:
         return Test(len(one) * len(two) / 2, 1.0, len(one) + len(two))
     found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
@@ -442,13 +584,18 @@ def mann_whitney(a: Numbers, b: Numbers) -> Test:
 
 
 def wilcoxon(a: Numbers, b: Numbers) -> Test:
-    """Do paired values differ? (F. Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1."""
+    """Do paired values differ? (F.
+
+    Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1.
+    """
     from scipy.stats import wilcoxon as signed_ranks
 
-    one, two = _sample(a, 1), _sample(b, 1)
+    one = _sample(a, 1)
+    two = _sample(b, 1)
     if len(one) != len(two):
         raise Problem(
-            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of each."
+            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of"
+            " each."
         )
     gap = (one - two)[one != two]
     if not len(gap):
@@ -458,7 +605,10 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
 
 
 def mcnemar(only_first: int, only_second: int) -> Test:
-    """Do two yes-or-no answers to the same questions differ? Exact (Q. McNemar, 1947), from the pairs that disagree."""
+    """Do two yes-or-no answers to the same questions differ? Exact (Q.
+
+    McNemar, 1947), from the pairs that disagree.
+    """
     from scipy.stats import binomtest
 
     count = only_first + only_second
@@ -467,9 +617,13 @@ def mcnemar(only_first: int, only_second: int) -> Test:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (S. Holm, 1979), in the order given; never below what they were."""
+    """p-values corrected for their number (S.
+
+    Holm, 1979), in the order given; never below what they were.
+    """
     order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, worst = [0.0] * len(p), 0.0
+    corrected = [0.0] * len(p)
+    worst = 0.0
     for rank, i in enumerate(order):
         worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
         corrected[i] = worst
@@ -480,6 +634,7 @@ def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
     sample = torch.as_tensor(values, dtype=torch.float64).flatten()
     if len(sample) < least or not bool(sample.isfinite().all()):
         raise Problem(
-            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all finite."
+            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all"
+            " finite."
         )
     return sample

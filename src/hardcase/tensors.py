@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -15,9 +18,12 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 
-# --- PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
+# PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
 
-_GREY, _COLOUR = 0, 2
+_GREY = 0
+_COLOUR = 2
+MANY_BYTES = 2**22
+"""Bytes of images from which on several threads compress them."""
 
 
 def encode(image: UInt8[Tensor, "c h w"]) -> bytes:
@@ -36,7 +42,14 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     )
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
     head, tail = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
-    return [b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail)) for line in lines]
+
+    def whole(line: UInt8[np.ndarray, "h w"]) -> bytes:
+        return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))
+
+    if lines.nbytes < MANY_BYTES:
+        return [whole(line) for line in lines]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # zlib lets others run
+        return list(threads.map(whole, lines, chunksize=64))
 
 
 def decode(data: bytes | None) -> UInt8[Tensor, "c h w"]:
@@ -56,10 +69,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-# --- Small tensor functions that several rooms share.
+# Small tensor functions that several rooms share.
 
 TILE = 16
-"""Rows to which every network call is padded, so that a row's numbers do not depend on its neighbours."""
+"""Rows to which every network call is padded, so that a row's numbers do not depend on its
+neighbours.
+"""
 
 
 def to_grid(x: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
@@ -89,10 +104,22 @@ _constant: dict[str, int] = {}
 
 
 def use_tile(kind: str, rows: int | None) -> None:
-    """From now on every network call on this kind of device has `rows` rows; None: padded as on a CPU."""
+    """From now on every network call on this kind of device has `rows` rows; None:
+    padded as on a CPU.
+    """
     _constant.pop(kind, None)
     if rows is not None:
         _constant[kind] = rows
+
+
+@contextmanager
+def any_rows(device: torch.device) -> Iterator[None]:
+    """Calls on this device have the rows they are given, padded as on a CPU, while this lasts."""
+    before = _constant.pop(device.type, None)
+    try:
+        yield
+    finally:
+        use_tile(device.type, before)
 
 
 def tile_rows(device: torch.device) -> int:
@@ -101,12 +128,15 @@ def tile_rows(device: torch.device) -> int:
 
 
 def tiles(count: int, device: torch.device) -> Iterator[slice]:
-    """The parts in which `count` rows are given to a network on this device, each padded to whole tiles."""
+    """The parts in which `count` rows are given to a network on this device,
+    each padded to whole tiles.
+    """
     return chunks(count, _constant.get(device.type, max(count, 1)))
 
 
 def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """``f(*rows)`` computed on whole tiles of rows, so that a row's numbers depend on that row alone.
+    """``f(*rows)`` computed on whole tiles of rows, so that a row's numbers depend on that row
+    alone.
 
     On a CPU one call, padded to a multiple of `TILE` rows; on a device that has a constant tile one
     call for each tile.
@@ -174,7 +204,8 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
-    """A number for the content of every image: what a judge has learned from, and what a store holds.
+    """A number for the content of every image: what a judge has learned from, and what a store
+    holds.
 
     Args:
         x: 8-bit images.

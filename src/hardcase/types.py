@@ -1,6 +1,7 @@
 """The records that travel through a campaign, and the protocols of the parts that handle them.
 
-Axes: `n` seeds, `m` candidates, `k` classes, `t` findings. Images are float32 NCHW in [0, 1]. Scores: higher is better.
+Axes: `n` seeds, `m` candidates, `k` classes, `t` findings. Images are float32 NCHW in [0, 1].
+Scores: higher is better.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from hardcase.errors import Problem
 from hardcase.randomness import Rng, balanced_order
 
 State = dict[str, Tensor]
-"""What a search remembers between steps: plain tensors, so that it can be saved and loaded at any step."""
+"""What a search remembers between steps: plain tensors, so that it can be saved and loaded at any
+step.
+"""
 
 Aim = Mapping[str, Tensor]
-"""What guides ask a candidate to do (which units to push, which way): row-aligned tensors by name."""
+"""What guides ask a candidate to do (which units to push, which way): row-aligned tensors by name.
+"""
 
 Tap = Callable[[Tensor], Tensor]
-"""What to keep of a layer's output, applied while the layer runs (it must not return its argument)."""
+"""What to keep of a layer's output, applied while the layer runs (it must not return its argument).
+"""
 
 Offer = Literal["label", "scores", "activations", "gradients"]
 OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
@@ -31,11 +36,14 @@ OFFERS: tuple[Offer, ...] = ("label", "scores", "activations", "gradients")
 
 Kind = Literal["label", "disagreement", "non_finite", "surprise"]
 KINDS: tuple[Kind, ...] = ("label", "disagreement", "non_finite", "surprise")
-"""What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the funnel."""
+"""What a finding shows. Only "label" findings (the subject leaves its seed's label) enter the
+funnel.
+"""
 
 
 class ClassNames(tuple[str, ...]):
-    """The names of the data's classes, by number; any other output of a network is named by its number.
+    """The names of the data's classes, by number; any other output of a network is named by its
+    number.
 
     A network may have more outputs than the data has classes (an ImageNet network on a folder of
     three), so every predicted label is named through this type. A negative number never names the
@@ -74,7 +82,8 @@ def _positive(name: str, value: int) -> int:
 class Images:
     """A labelled image set as it is stored: 8-bit, with a name for every image.
 
-    `context` holds what else is known of each image, row by row (the latent code of one that a generator made).
+    `context` holds what else is known of each image, row by row (the latent code of one that a
+    generator made).
     """
 
     x: UInt8[Tensor, "n c h w"]
@@ -106,10 +115,12 @@ class Images:
     def sample(
         self, *, per_class: int | None = None, count: int | None = None, seed: int = 0
     ) -> Images:
-        """A random choice of `per_class` images of every class, or of `count` images with the classes taking turns.
+        """A random choice of `per_class` images of every class, or of `count` images with the
+        classes taking turns.
 
-        Where there are not enough images, all there are. The images come in random order, the classes mixed; the choice
-        follows from ids, labels and seed alone, and a smaller one is the beginning of a larger one.
+        Where there are not enough images, all there are. The images come in random order, the
+        classes mixed; the choice follows from ids, labels and seed alone, and a smaller one is the
+        beginning of a larger one.
         """
         if (per_class is None) == (count is None):
             raise Problem(
@@ -132,7 +143,9 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Where a search starts: codes in a space, the images and labels they stand for, and what the space needs to know."""
+    """Where a search starts: codes in a space, the images and labels they stand for,
+    and what the space needs to know.
+    """
 
     z: Float[Tensor, "n *code"]
     x: Float[Tensor, "n c h w"]
@@ -150,7 +163,8 @@ class Seeds:
 
     def take(self, rows: Int[Tensor, " m"]) -> Seeds:
         context = {name: value[rows] for name, value in self.context.items()}
-        z, x = self.z.index_select(0, rows), self.x.index_select(0, rows)
+        z = self.z.index_select(0, rows)
+        x = self.x.index_select(0, rows)
         return Seeds(z, x, self.y[rows], self.id[rows], context)
 
 
@@ -164,8 +178,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything that one look revealed about its candidates. `origin` is the seed of each row, `guides` are those of the
-    shard by name, as they were before the look."""
+    """Everything that one look revealed about its candidates. `origin` is the seed of each row,
+    `guides` are those of the shard by name, as they were before the look.
+    """
 
     z: Float[Tensor, "m *code"]
     x: Float[Tensor, "m c h w"]
@@ -180,9 +195,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """All that a search may know. Rows that were not looked at (finished seeds, spent budgets) score -inf.
+    """All that a search may know. Rows that were not looked at (finished seeds, spent budgets)
+    score -inf.
 
-    `z` is the projected candidate; `gain` is measured against the guides as they were before this look.
+    `z` is the projected candidate; `gain` is measured against the guides as they were before this
+    look.
     """
 
     z: Float[Tensor, "m *code"]
@@ -195,8 +212,10 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a campaign keeps. `seed` is the seed's position in the campaign, `kind` the position in `KINDS`, `distance` is
-    measured in the method's own space, `code` is the candidate's code (no columns where the space does not keep it)."""
+    """What a campaign keeps. `seed` is the seed's position in the campaign, `kind` the position in
+    `KINDS`, `distance` is measured in the method's own space, `code` is the candidate's code (no
+    columns where the space does not keep it).
+    """
 
     seed: Int[Tensor, " t"]
     x: UInt8[Tensor, "t c h w"]
@@ -272,7 +291,9 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of a campaign. Queries and gradients are per seed; totals are divided over the seeds before the start."""
+    """Limits of a campaign. Queries and gradients are per seed;
+    totals are divided over the seeds before the start.
+    """
 
     queries: int | None = None
     gradients: int | None = None
@@ -321,8 +342,9 @@ class Model(Protocol):
 
 @runtime_checkable
 class Space(Protocol):
-    """Where candidates live. `keeps_code`: findings store their code because the image alone does not give it back. In
-    `encode`, row i of the images draws from seed i of `rng`."""
+    """Where candidates live. `keeps_code`: findings store their code because the image alone does
+    not give it back. In `encode`, row i of the images draws from seed i of `rng`.
+    """
 
     @property
     def name(self) -> str: ...
@@ -343,7 +365,9 @@ class Space(Protocol):
 
 @runtime_checkable
 class Look(Protocol):
-    """The only door between a search and the networks: it meters, stops finished seeds, records and feeds guides."""
+    """The only door between a search and the networks: it meters, stops finished seeds,
+    records and feeds guides.
+    """
 
     @property
     def live(self) -> Bool[Tensor, " n"]: ...
@@ -355,7 +379,10 @@ class Look(Protocol):
     ) -> tuple[Feedback, Tensor]: ...
 
     def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
-        """What guides ask of these rows. `following`: the aim they follow now, where a walk goes on rather than starts."""
+        """What guides ask of these rows.
+
+        `following`: the aim they follow now, where a walk goes on rather than starts.
+        """
         ...
 
     def retire(self, rows: Int[Tensor, " r"]) -> None: ...
@@ -363,8 +390,9 @@ class Look(Protocol):
 
 @runtime_checkable
 class Search(Protocol):
-    """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being seeds' positions: each seed has numbers
-    of its own, so that its way depends on no neighbour."""
+    """How candidates move. A search draws as ``rng.normal(rows, shape)``, `rows` being seeds'
+    positions: each seed has numbers of its own, so that its way depends on no neighbour.
+    """
 
     def init(self, seeds: Seeds, rng: Rng) -> State: ...
 
@@ -373,7 +401,9 @@ class Search(Protocol):
 
 @runtime_checkable
 class Guide(Protocol):
-    """A memory that steers: it chooses aims, says what a candidate adds, and learns. Deltas of shards merge in order."""
+    """A memory that steers: it chooses aims, says what a candidate adds,
+    and learns. Deltas of shards merge in order.
+    """
 
     @property
     def name(self) -> str: ...
@@ -396,7 +426,9 @@ class Guide(Protocol):
 
 @runtime_checkable
 class Following(Protocol):
-    """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes on should aim at now."""
+    """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes
+    on should aim at now.
+    """
 
     def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim: ...
 

@@ -19,7 +19,9 @@ _interrupts = 0
 
 
 class Raised(Problem):
-    """What user code raised, as a problem that names the code; the exception itself is the cause."""
+    """What user code raised, as a problem that names the code;
+    the exception itself is the cause.
+    """
 
 
 class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours

@@ -44,7 +44,7 @@ def home(tmp_path, monkeypatch):
         levels=[10, 60, 100, *[5] * 20],
         found=found,
         verdicts=said,
-        judge={"standing": "uncalibrated: x"},
+        judge={"standing": "calibrated: x", "calibrated": True},
     )
     write_run(tmp_path / "b", levels=[10, 60, 100, *[5] * 20], found={0: [130]})
     x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
@@ -65,10 +65,45 @@ def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
     said = capsys.readouterr()
     assert "FAIL  confirmed: 2 of 23" in said.out
     assert "::error title=hardcase gate::" in said.out
-    assert "uncalibrated" in said.err
+    assert "calibrated: x" in said.err
     assert "<failure" in (home / "out.xml").read_text()
     assert main(["gate", "a", "--max-silent-rate", "0.01", "--format", "json"]) == 1
-    assert json.loads(capsys.readouterr().out)["passed"] is False
+    told = json.loads(capsys.readouterr().out)
+    assert (told["passed"], told["outcome"]) == (False, "fail")
+
+
+def test_the_gate_says_when_it_cannot_tell(home, capsys):
+    said = [verdict(), verdict(kept=None), verdict(kept=False)]
+    found = {0: [140], 1: [150], 2: [220]}
+    about = {"standing": "calibrated: x", "calibrated": True}
+    write_run(home / "c", levels=[10, 60, 100, *[5] * 20], found=found, verdicts=said, judge=about)
+    words = ["gate", "c", "--max-confirmed-rate", "0.05", "--junit", "out.xml"]
+    assert main(words) == 4
+    out = capsys.readouterr().out
+    assert "????  confirmed: 1 of 23" in out
+    assert "1 undecided (with them 8.7 %)" in out
+    assert "what would decide it" in out
+    assert "<skipped" in (home / "out.xml").read_text()
+    (home / "known.txt").write_text("s1  # ticket 3\nelsewhere\n")
+    assert main([*words, "--accept", "known.txt"]) == 0
+    told = capsys.readouterr()
+    assert "of seed s1" in told.out
+    assert "elsewhere" in told.err
+
+
+def test_limits_come_from_the_project_and_never_from_the_run(home, capsys):
+    (home / "a/config.toml").write_text("[limits]\nconfirmed_rate = 1.0\n")
+    assert main(["gate", "a"]) == 2
+    assert "no limit" in capsys.readouterr().err
+    assert main(["gate", "a", "--config", "a/config.toml"]) == 2
+    assert "belongs to the run" in capsys.readouterr().err
+    (home / "hardcase.toml").write_text("[limits]\nconfirmed_rate = 0.05\n")
+    assert main(["gate", "a"]) == 1
+    assert "limits come from hardcase.toml" in capsys.readouterr().err
+    assert main(["gate", "a", "--max-confirmed-rate", "0.5"]) == 0
+    (home / "other.toml").write_text("[limits.classes]\ndark = 0.01\n")
+    assert main(["gate", "a", "--config", "other.toml"]) == 1
+    assert "class dark" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,22 @@
 """DiffChaser: its fitness written out, its cap on drift, its breeding, its findings."""
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 import torch
 
+import hardcase as hc
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
+from hardcase.cli.run import shown_run
 from hardcase.errors import Problem
 from hardcase.methods.diffchaser import Toward, Uncertainty, diffchaser
 from hardcase.models.quantised import int8
 from hardcase.randomness import Rng, stream
 from hardcase.searches.genetic import PixelGenetic
+from hardcase.statistics import kinds_in_words
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Feedback, Probe, Seeds
@@ -109,3 +113,23 @@ def test_the_best_survives_children_mix_two_parents_and_seeds_retire_in_time():
     assert all(bool((b >= a).all()) for a, b in pairwise(best))
     assert bool((best[-1] > best[0]).all())
     assert [len(seen) for seen in look.seen] == [16, 14, 14, 14, 14]
+
+
+def test_disagreements_are_counted_as_what_they_are(tmp_path):
+    """On the screen, in the summary and in the report: failing is what leaves the label, the rest is named."""
+    run = hc.run(
+        SUBJECT,
+        IMAGES,
+        method=diffchaser(peers=(COPY,)),
+        peers=(COPY,),
+        out=tmp_path / "run",
+        judge=False,
+    )
+    kinds = Counter(run.findings["kind"].to_pylist())
+    assert kinds["disagreement"] > 0
+    said = kinds_in_words(kinds)
+    assert said.startswith(f"{len(run)} findings: ")
+    assert said.endswith(f"{kinds['disagreement']} disagreement{'s' * (kinds['disagreement'] > 1)}")
+    page = run.report().read_text()
+    for text in (run.summary(), shown_run(run.folder), page):
+        assert said in text

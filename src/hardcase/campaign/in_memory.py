@@ -24,7 +24,7 @@ class Searched:
         findings: What was kept; `findings.seed` are rows of `seeds`.
         queries: Images of each seed that the subject was given.
         gradients: Gradients that were asked for, per seed.
-        attempted: Seeds whose reconstruction keeps its label.
+        attempted: Seeds whose reconstruction keeps its label, none of the target's own class.
         failing: Candidates of each seed that left its label.
         seconds: How long the search took.
     """
@@ -60,7 +60,8 @@ def search(
     shard: int | None = None,
     batch: int | None = None,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly. Guides learn, shard after shard.
+    """Search all `seeds`, which the subject must classify correctly. Guides learn, shard after
+    shard.
 
     Args:
         subject: The network under test.
@@ -129,7 +130,7 @@ def search_campaign(
         Findings.join([on_cpu(part.findings) for part in parts]),
         counts.queries,
         counts.gradients,
-        ~counts.lost,
+        ~counts.lost & (seeds.y != (-1 if campaign.target is None else campaign.target)),
         counts.failing,
         seconds,
     )

@@ -16,14 +16,16 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks, flat, ordinal, tile_rows, to_bytes, to_grid
 from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
 
-# --- From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
+# From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A probe, its scores, and the gradient of each row's score by its code (zero where none was asked for)."""
+    """A probe, its scores, and the gradient of each row's score by its code (zero where none was
+    asked for).
+    """
 
     probe: Probe
     score: Float[Tensor, " m"]
@@ -31,10 +33,15 @@ class Sight:
 
 
 class Asking:
-    """Asks about the seeds of one shard. The result never depends on how the rows were cut into calls."""
+    """Asks about the seeds of one shard.
+
+    The result never depends on how the rows were cut into calls.
+    """
 
     def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
-        self.campaign, self.seeds, self.taps = campaign, seeds, campaign.taps()
+        self.campaign = campaign
+        self.seeds = seeds
+        self.taps = campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
@@ -93,7 +100,9 @@ class Asking:
         rows: Int[Tensor, " m"],
         aim: Aim,
     ) -> Sight:
-        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile, and changes no answer."""
+        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
+        and changes no answer.
+        """
         while True:
             try:
                 parts = [
@@ -134,7 +143,8 @@ def _join(parts: Sequence[Sight]) -> Sight:
     )
     peers = tuple(torch.cat(logits) for logits in zip(*(probe.peers for probe in probes)))
     witnesses = tuple(torch.cat(logits) for logits in zip(*(probe.witnesses for probe in probes)))
-    seen, aim = _cat_maps([p.activations for p in probes]), _cat_maps([p.aim for p in probes])
+    seen = _cat_maps([p.activations for p in probes])
+    aim = _cat_maps([p.aim for p in probes])
     z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
     probe = replace(
         probes[0],
@@ -158,18 +168,23 @@ def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-# --- Which candidates become findings, and of what kind.
+# Which candidates become findings, and of what kind.
 
 PENDING = 512
 """Findings that may wait before the rule of keeping is applied to them."""
-LABEL, NON_FINITE = KINDS.index("label"), KINDS.index("non_finite")
+LABEL = KINDS.index("label")
+NON_FINITE = KINDS.index("non_finite")
 
 
 class Recorder:
-    """Keeps what fails by the method's own oracle, and every answer that is not a number, by the campaign's `keep` rule."""
+    """Keeps what fails by the method's own oracle, and every answer that is not a number,
+    by the campaign's `keep` rule.
+    """
 
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
-        self.campaign, self.space, self.keep = campaign, campaign.method.space, campaign.keep
+        self.campaign = campaign
+        self.space = campaign.method.space
+        self.keep = campaign.keep
         self.own = KINDS.index(campaign.method.oracle.kind)
         self.found = [
             _none(
@@ -192,8 +207,9 @@ class Recorder:
         new: Bool[Tensor, " m"],
         number: Int[Tensor, " m"],
     ) -> None:
-        """`left`: the subject has left the seed's label; `new`: the candidate was not looked at before; `number`: the seed's
-        queries when it was looked at."""
+        """`left`: the subject has left the seed's label; `new`: the candidate was not looked at
+        before; `number`: the seed's queries when it was looked at.
+        """
         finite = probe.logits.isfinite().all(1)
         fails = self.campaign.method.oracle(probe) if self.campaign.witnesses else failed
         kept = ((fails | ~finite) & new).nonzero().squeeze(1)
@@ -234,8 +250,10 @@ def _labels(probe: Probe, rows: Int[Tensor, " t"]) -> Int[Tensor, "t p"]:
 
 
 def _none(seeds: Seeds, peers: int, width: int) -> Findings:
-    whole, real = seeds.id[:0], seeds.x.new_empty(0)
-    images, codes = to_bytes(seeds.x[:0]), seeds.x.new_empty(0, width)
+    whole = seeds.id[:0]
+    real = seeds.x.new_empty(0)
+    images = to_bytes(seeds.x[:0])
+    codes = seeds.x.new_empty(0, width)
     return Findings(
         whole,
         images,
@@ -253,15 +271,17 @@ def _none(seeds: Seeds, peers: int, width: int) -> Findings:
     )
 
 
-# --- `look`: the one door between a search and the networks, for every method alike.
+# `look`: the one door between a search and the networks, for every method alike.
 
 Ask = Callable[[Tensor, Tensor, Aim], Sight]
 
 
 class Door:
-    """Implements `types.Look` for the seeds of one shard: meters, stops finished seeds, keeps findings, feeds guides.
+    """Implements `types.Look` for the seeds of one shard: meters, stops finished seeds, keeps
+    findings, feeds guides.
 
-    Rows whose aim ``seen`` is true were looked at before: they cost again, but are not counted or kept a second time.
+    Rows whose aim ``seen`` is true were looked at before: they cost again, but are not counted or
+    kept a second time.
     """
 
     def __init__(
@@ -278,10 +298,12 @@ class Door:
         self.seeds = seeds
         self.limits = limits
         self.rng = rng
-        self.guides, self.steering = tuple(guides), tuple(guides[: len(campaign.method.guides)])
+        self.guides = tuple(guides)
+        self.steering = tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
-        self.ask, self.recorder = Asking(campaign, seeds, self.guides), Recorder(campaign, seeds)
+        self.ask = Asking(campaign, seeds, self.guides)
+        self.recorder = Recorder(campaign, seeds)
 
     @property
     def live(self) -> Bool[Tensor, " n"]:
@@ -305,7 +327,10 @@ class Door:
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
     ) -> tuple[Feedback, Tensor]:
-        """A look with the gradient of each row's score. A seed whose gradients are spent gets one plain look and ends."""
+        """A look with the gradient of each row's score.
+
+        A seed whose gradients are spent gets one plain look and ends.
+        """
         aim = aim or {}
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if bool(paid.all()):
@@ -321,7 +346,9 @@ class Door:
         return Feedback(*both), torch.cat([graded[1], plain[1]])[back]
 
     def reconstruct(self) -> None:
-        """Spend a query on each seed to see whether its own code, decoded, keeps its label; retire those that do not."""
+        """Spend a query on each seed to see whether its own code, decoded, keeps its label;
+        retire those that do not.
+        """
         rows = self.live.nonzero().squeeze(1)
         probe = self.ask.plain(self.seeds.z[rows], rows, self.choose(rows)).probe
         self._meter(rows, graded=False)
@@ -336,7 +363,8 @@ class Door:
         looked = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
         if bool(looked.all()) and len(rows):
             return self._seen(ask, z, rows, aim)
-        unseen, slope = self._unseen(z, rows), torch.zeros_like(z)
+        unseen = self._unseen(z, rows)
+        slope = torch.zeros_like(z)
         if bool(looked.any()):
             seen, slope[looked] = self._seen(ask, z[looked], rows[looked], rows_of(aim, looked))
             for f in fields(Feedback):
@@ -349,7 +377,8 @@ class Door:
         sight = ask(z.detach(), rows, aim)
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
-        score, failed = torch.where(finite, sight.score, -torch.inf), self.oracle(probe)
+        score = torch.where(finite, sight.score, -torch.inf)
+        failed = self.oracle(probe)
         left = self.campaign.leaves(probe) & finite
         number = self.counts.queries[rows] + ordinal(rows) + 1
         gain = self._guide(probe)

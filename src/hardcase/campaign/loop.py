@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from hardcase.campaign.look import Door
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
+from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, keys_of
-from hardcase.tensors import from_bytes
-from hardcase.types import Guide, Images, Seeds, State
+from hardcase.tensors import chunks, from_bytes, margin
+from hardcase.types import KINDS, Findings, Guide, Images, Seeds, State
 
 
 def run_shard(
@@ -22,7 +24,8 @@ def run_shard(
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. What is found for one depends on no other, except through guides.
+    """Search all `images` at once. What is found for one depends on no other, except through
+    guides.
 
     Args:
         campaign: The method and the networks.
@@ -45,31 +48,61 @@ def walk_shard(
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> tuple[Shard, State]:
     """As `run_shard`, and the state in which the search ended."""
-    rng = numbers(campaign, images, "search")
-    seeds = enter(campaign, images, first)
-    forks = [guide.fork() for guide in guides]
-    look = Door(
-        campaign, seeds, limits.to(seeds.y.device), forks, numbers(campaign, images, "guides")
-    )
-    if campaign.method.space.keeps_code:
-        look.reconstruct()
-    state = campaign.method.search.init(seeds.copy(), rng)
-    while bool(look.live.any()) and not stop(look.counts):
-        state = campaign.method.search.step(state, look, rng)
-    unfinished = look.live.cpu()
+    with campaign.arithmetic():
+        rng = numbers(campaign, images, "search")
+        seeds = enter(campaign, images, first)
+        forks = [guide.fork() for guide in guides]
+        chance = numbers(campaign, images, "guides")
+        look = Door(campaign, seeds, limits.to(seeds.y.device), forks, chance)
+        if campaign.method.space.keeps_code:
+            look.reconstruct()
+        state = campaign.method.search.init(seeds.copy(), rng)
+        while bool(look.live.any()) and not stop(look.counts):
+            state = campaign.method.search.step(state, look, rng)
+    found = look.recorder.findings()
+    kept = found if campaign.precision == "strict" else surviving(campaign, found)
     shard = Shard(
-        look.recorder.findings(),
+        kept,
         look.counts,
-        unfinished,
+        look.live.cpu(),
         {fork.name: fork.delta() for fork in forks},
+        len(found) - len(kept),
     )
     return shard, state
 
 
+@torch.no_grad()
+def surviving(campaign: Campaign, findings: Findings) -> Findings:
+    """The findings that the subject's own arithmetic confirms, with its answers.
+
+    A search in fast arithmetic proposes; a finding of kind "label" counts only if the network
+    leaves the label in plain float32 as well.
+    """
+    if not len(findings):
+        return findings
+    with replace(campaign, precision="strict").arithmetic():
+        parts = [
+            campaign.subject(from_bytes(findings.x[rows])).logits
+            for rows in chunks(len(findings), campaign.batch)
+        ]
+    logits = torch.cat(parts)
+    left = margin(logits.softmax(1), findings.expected) >= LEAD
+    other = findings.kind != KINDS.index("label")
+    checked = replace(
+        findings,
+        predicted=torch.where(other, findings.predicted, logits.argmax(1)),
+        confidence=torch.where(other, findings.confidence, logits.softmax(1).amax(1)),
+    )
+    return checked.take((left | other).nonzero().squeeze(1))
+
+
 def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
-    """The images as seeds in the method's space, on the subject's device: the same ones whenever they enter."""
+    """The images as seeds in the method's space, on the subject's device:
+    the same ones whenever they enter.
+    """
     device = campaign.subject.device
-    x, y = from_bytes(images.x.to(device)), images.y.to(device)
+    x = from_bytes(images.x.to(device))
+    y = images.y.to(device)
     with torch.no_grad():
         z, context = campaign.method.space.encode(x, y, numbers(campaign, images, "space"))
     known = {name: value.to(device) for name, value in images.context.items()}

@@ -1,19 +1,23 @@
-"""What a campaign is made of: its parts, its limits per seed, its rule of keeping, and what it counts."""
+"""What a campaign is made of: its parts, its limits per seed, its rule of keeping,
+and what it counts.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, Witnessed
-from hardcase.tensors import margin, ordinal
+from hardcase.tensors import margin, ordinal, use_tile
 from hardcase.types import (
     KINDS,
     OFFERS,
@@ -29,14 +33,17 @@ from hardcase.types import (
     Tap,
 )
 
-# --- Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some, or all.
+# Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some,
+# or all.
 
 MANY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest, or the earliest."""
+    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest,
+    or the earliest.
+    """
 
     count: int = 1
     nearest: bool = True
@@ -95,7 +102,8 @@ def parse_keep(text: str) -> Keep:
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
-# --- Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of work.
+# Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of
+# work.
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,9 @@ class Limits:
 
 
 def limits(budget: Budget, count: int) -> Limits:
-    """Per-seed limits for `count` seeds; a total is divided first, and its remainder goes to the first seeds."""
+    """Per-seed limits for `count` seeds; a total is divided first,
+    and its remainder goes to the first seeds.
+    """
     return Limits(
         _limit("queries", budget.queries, budget.total_queries, count),
         _limit("gradients", budget.gradients, budget.total_gradients, count),
@@ -186,6 +196,8 @@ class Campaign:
         keep: Which findings per seed are kept.
         batch: Rows that a network is given in one call; changes no result.
         seed: Everything random follows from it.
+        tile: Rows of every network call on a device, see `hardcase.models.tiles`; None on a CPU.
+        precision: Arithmetic of the search on a GPU, one of `hardcase.environment.PRECISIONS`.
     """
 
     subject: Model
@@ -197,13 +209,26 @@ class Campaign:
     keep: Keep = field(default_factory=Keep)
     batch: int = 256
     seed: int = 0
+    tile: int | None = None
+    precision: str = "strict"
 
     def __post_init__(self) -> None:
-        needed, offered = self.method.needs, self.subject.offers
+        needed = self.method.needs
+        offered = self.subject.offers
         if OFFERS.index(offered) < OFFERS.index(needed):
             raise Problem(
-                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers {offered} only.'
+                f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
+                f" {offered} only."
             )
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The tile and the arithmetic of this campaign, for whoever asks its networks."""
+        kind = self.subject.device.type
+        if self.tile is not None:
+            use_tile(kind, self.tile)
+        with arithmetic(self.precision, kind):
+            yield
 
     @property
     def objective(self) -> Objective:
@@ -211,6 +236,12 @@ class Campaign:
         if not self.witnesses:
             return self.method.objective
         return joint(self.method.objective, self.margin)
+
+    @property
+    def target(self) -> int | None:
+        """The class that the method must reach, if it is one; its own images cannot be seeds."""
+        target: int | None = getattr(self.method.oracle, "target", None)
+        return target
 
     @property
     def oracle(self) -> Oracle:
@@ -246,7 +277,9 @@ class Campaign:
         return [own, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether the subject has left the seed's label: what the funnel calls failing, whatever the oracle."""
+        """Whether the subject has left the seed's label: what the funnel calls failing,
+        whatever the oracle.
+        """
         return margin(probe.logits.softmax(1), probe.origin.y) >= LEAD
 
 
@@ -278,9 +311,18 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Result of one shard. `unfinished`: seeds that a time limit stopped."""
+    """Result of one shard.
+
+    Args:
+        findings: What was kept.
+        counts: What was spent on each seed.
+        unfinished: Seeds that a time limit stopped.
+        deltas: What each guide has learned, by name.
+        dropped: Findings of a fast arithmetic that do not survive the network's own.
+    """
 
     findings: Findings
     counts: Counts
     unfinished: Bool[Tensor, " n"]
     deltas: Mapping[str, State] = field(default_factory=dict)
+    dropped: int = 0

@@ -24,7 +24,9 @@ def model(
         ),
     ] = None,
 ) -> None:
-    """Fetch a pretrained network by name: its sum is checked, its licence told, nothing in it is run."""
+    """Fetch a pretrained network by name: its sum is checked, its licence told,
+    nothing in it is run.
+    """
     from hardcase.models.pretrained.fetching import fetch
 
     found = fetch(name, source=source, offline=flags.offline)

@@ -91,7 +91,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
     console().print(grid("", columns, [[row[name] for name in columns] for row in rows]))
     tell(facts({row["criterion"]: _words(row["convention"]) for row in rows}))
     note(
-        "coverage says what was reached, not what is correct: raising it need not reveal more faults"
+        "coverage says what was reached, not what is correct: raising it need not reveal more"
+        " faults"
     )
 
 
@@ -231,7 +232,9 @@ def environment() -> Iterator[Diagnosis]:
 
 
 def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[Diagnosis]:
-    """The data, the model, their fit, and a short run; the first problem ends it, for the rest depends on it."""
+    """The data, the model, their fit, and a short run; the first problem ends it,
+    for the rest depends on it.
+    """
     try:
         yield from _job(config, progress)
     except Problem as problem:
@@ -250,7 +253,8 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
     yield Diagnosis(
         "data",
         "ok",
-        f"{config.data}: {about['images']:,} {images.split} images of {shape}, {len(images.classes)} classes",
+        f"{config.data}: {about['images']:,} {images.split} images of {shape},"
+        f" {len(images.classes)} classes",
     )
     for text in about["notes"]:
         yield Diagnosis("data", "warning", text)
@@ -260,7 +264,8 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
     yield Diagnosis(
         "accuracy",
         "ok",
-        f"{100 * health.accuracy:.1f} % of {health.images} images, mean confidence {health.confidence:.2f}",
+        f"{100 * health.accuracy:.1f} % of {health.images} images, mean confidence"
+        f" {health.confidence:.2f}",
     )
     yield _normalisation(config, model)
     batch = (
@@ -284,12 +289,16 @@ def _kind(model: Model) -> str:
 
 
 def _normalisation(config: Config, model: Model) -> Diagnosis:
-    """Images are in 0..1; whether the model expects that shows in its accuracy, what was set shows here."""
+    """Images are in 0..1; whether the model expects that shows in its accuracy,
+    what was set shows here.
+    """
     from hardcase.models.subject import Subject
 
-    mean, std = list(config.subject.mean), list(config.subject.std)
+    mean = list(config.subject.mean)
+    std = list(config.subject.std)
     if isinstance(model, Subject):
-        mean, std = model.mean.flatten().tolist(), model.std.flatten().tolist()
+        mean = model.mean.flatten().tolist()
+        std = model.std.flatten().tolist()
     if mean == [0.0] * len(mean) and std == [1.0] * len(std):
         inside = (
             "" if config.model.startswith("zoo:") else "; right if the model was trained on 0..1"
@@ -314,7 +323,10 @@ def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Diag
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
         record = start(plan(smoke, progress), Path(folder) / "run").record
     counts = record["funnel"]
-    detail = f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing, {record['elapsed']:.1f} s"
+    detail = (
+        f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing,"
+        f" {record['elapsed']:.1f} s"
+    )
     if not counts["attempted"]:
         return Diagnosis("smoke run", "warning", detail, "a longer run: hardcase run --seeds 16")
     return Diagnosis("smoke run", "ok", detail)
@@ -342,7 +354,8 @@ def _optional(name: str, extra: str, purpose: str) -> Diagnosis:
         return Diagnosis(
             "optional",
             "ok",
-            f"{name} is not installed; it is only needed for {purpose} (pip install 'hardcase[{extra}]')",
+            f"{name} is not installed; it is only needed for {purpose} (pip install"
+            f" 'hardcase[{extra}]')",
         )
     return Diagnosis("optional", "ok", f"{name} {metadata.version(name)} for {purpose}")
 
@@ -352,7 +365,9 @@ def _optional(name: str, extra: str, purpose: str) -> Diagnosis:
     *("allow_low_accuracy", "trust_pickle", "format", "verbose"),
 )
 def doctor(flags: o.Flags) -> None:
-    """Check the environment, the model, the data and their normalisation, and make a ten-second smoke run."""
+    """Check the environment, the model, the data and their normalisation,
+    and make a ten-second smoke run.
+    """
     from hardcase.cli.progress import front
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)

@@ -24,7 +24,8 @@ KINDS = (
     "judges",
     "experiments",
 )
-What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]  # its members are KINDS
+# mypy cannot see members that are computed
+What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
 SHOWN = ("name", "summary", "needs", "paper", "laws")
 """What every row has, with and without ``--verbose``."""
 

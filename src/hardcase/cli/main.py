@@ -25,7 +25,9 @@ from hardcase.usercode import count_interrupt
 
 
 def usage(error: BaseException) -> int | None:
-    """Tell of an option or a verb that was used wrongly and return the code; None if this error is of another kind."""
+    """Tell of an option or a verb that was used wrongly and return the code;
+    None if this error is of another kind.
+    """
     explain = getattr(error, "format_message", None)
     if explain is None:
         return None
@@ -47,7 +49,8 @@ def internal(error: BaseException, *, verbose: bool) -> int:
         typer.echo(text, err=True)
     else:
         typer.echo(
-            f"  The traceback is in {_keep(text)}; -v prints it. Findings that were stored are safe.",
+            f"  The traceback is in {_keep(text)}; -v prints it. Findings that were stored are"
+            " safe.",
             err=True,
         )
     return INTERNAL
@@ -92,7 +95,9 @@ def spread(words: Iterable[str]) -> list[str]:
 
 
 class Verb(NamedTuple):
-    """`name` may be two words (``train vae``); `where` is ``module:function`` in this folder; `panel` groups the help."""
+    """`name` may be two words (``train vae``); `where` is ``module:function`` in this folder;
+    `panel` groups the help.
+    """
 
     name: str
     where: str
@@ -169,7 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _counting_interrupts() -> Iterator[None]:
-    """Tell the guard around user code of every Ctrl-C, so that it knows those a model raises itself."""
+    """Tell the guard around user code of every Ctrl-C, so that it knows those a model raises
+    itself.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -190,7 +197,9 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """The command with the verb that `words` begin with; with all of them if it is not known, for help and hints."""
+    """The command with the verb that `words` begin with; with all of them if it is not known,
+    for help and hints.
+    """
     app = typer.Typer(
         cls=Spreading,
         no_args_is_help=True,

@@ -1,4 +1,6 @@
-"""The flags that several verbs share, and how file, flags and ``--set`` become one configuration."""
+"""The flags that several verbs share, and how file, flags and ``--set`` become one
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ class Flags:
     generator: Annotated[
         str | None,
         _option(
-            "Generator whose latent space is searched; by default the method's, trained if missing.",
+            "Generator whose latent space is searched; by default the method's, trained if"
+            " missing.",
             metavar="KIND[:NAME|PATH]",
             panel=_CAMPAIGN,
         ),
@@ -196,7 +199,19 @@ class Flags:
         _option("Stop after the step in which the time is up.", metavar="10m", panel=_BUDGET),
     ] = None
 
-    device: Annotated[str | None, _option("cpu, cuda, cuda:1, auto.", panel=_MACHINE)] = None
+    device: Annotated[
+        str | None,
+        _option("auto (a GPU where there is one), cpu, cuda, cuda:1, mps.", panel=_MACHINE),
+    ] = None
+    precision: Annotated[
+        str | None,
+        _option(
+            "Arithmetic of a search on a GPU: strict, tf32 or bf16; findings are always "
+            "confirmed in the network's own.",
+            metavar="KIND",
+            panel=_MACHINE,
+        ),
+    ] = None
     batch_size: Annotated[
         str | None,
         _option("Images per forward pass; changes no result.", metavar="N|auto", panel=_MACHINE),
@@ -234,10 +249,10 @@ class Flags:
 
     @property
     def place(self) -> str:
-        """The device that was asked for, if it exists; the CPU by default."""
-        from hardcase.context import device
+        """The device that was asked for, if it exists; by default a GPU where there is one."""
+        from hardcase.context import usable_device
 
-        return device(self.device or "cpu")
+        return usable_device(self.device or "auto")
 
     @property
     def say(self) -> Callable[[str], None]:
@@ -250,17 +265,18 @@ WATCHED = ("progress", *SAYS)
 BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 CAMPAIGN = (
     *("config", "model", "data", "method", "seeds", "split", "seed", "peer", "generator"),
+    *("judge_features", "target", "criterion", "criteria", "oracle", "keep", "settings"),
+    "allow_low_accuracy",
     *(
-        "judge_features",
-        "target",
-        "criterion",
-        "criteria",
-        "oracle",
-        "keep",
-        "settings",
-        "allow_low_accuracy",
+        "trust_pickle",
+        *BUDGET,
+        "device",
+        "precision",
+        "batch_size",
+        "workers",
+        "cluster",
+        "offline",
     ),
-    *("trust_pickle", *BUDGET, "device", "batch_size", "workers", "cluster", "offline"),
 )
 """Groups of flags for `takes`."""
 
@@ -268,7 +284,8 @@ Verb = Callable[..., None]
 
 
 def takes(*names: str) -> Callable[[Verb], Verb]:
-    """Give a verb the shared flags called `names`; they reach it as one value, its parameter `flags`.
+    """Give a verb the shared flags called `names`; they reach it as one value, its parameter
+    `flags`.
 
     What the library logs is shown as ``-v`` and ``-q`` say, where the verb has them.
     """
@@ -292,7 +309,8 @@ def takes(*names: str) -> Callable[[Verb], Verb]:
             verb(**given, flags=flags)
 
         # typer reads the two below, not the function
-        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # set, not declared
+        # an attribute that typer reads and functions do not declare
+        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         return called
 
@@ -317,14 +335,16 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
     *("model", "data", "generator", "criterion", "criteria", "oracle", "keep"),
-    *("seeds", "split", "seed", "device", "workers", "cluster"),
+    *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
 )
 _EITHER = ("target", "batch_size")
 _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
 
 
 def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that these flags (a command's parameters by name) ask for, above `defaults` and the named file."""
+    """The configuration that these flags (a command's parameters by name) ask for,
+    above `defaults` and the named file.
+    """
     from hardcase.config import assign, parse
 
     values = {**(defaults or {}), **_file(flags.get("config"))}
@@ -344,7 +364,9 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
 
 
 def folder_for(config: Config, given: Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of ``runs/METHOD-DATA-SEED``, ``...-2``, ..."""
+    """The folder that was named, if nothing is in it; else the first free one of
+    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """
     from hardcase.runs.folder import refuse_used
 
     if given is not None:

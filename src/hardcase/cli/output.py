@@ -1,4 +1,6 @@
-"""Numbers and tables for people; results go to standard output, everything else to standard error."""
+"""Numbers and tables for people; results go to standard output,
+everything else to standard error.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def shown(path: object) -> str:
 
 
 def rate(value: Mapping[str, Any]) -> str:
-    """A rate of a JSON file with its counts and its 95 % interval: 29 of 57 = 50.9 % (38.3 to 63.4)."""
+    """A rate of a JSON file with its counts and its 95 % interval:
+    29 of 57 = 50.9 % (38.3 to 63.4).
+    """
     from hardcase.statistics import Rate
 
     return str(Rate.from_json(value))

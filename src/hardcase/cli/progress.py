@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from time import monotonic
 from types import FrameType
@@ -25,6 +25,7 @@ from hardcase.cli.output import clock, note
 from hardcase.report.words import budget
 from hardcase.runs.start import Watcher
 from hardcase.runs.workers import Progress
+from hardcase.statistics import kinds_in_words
 from hardcase.training.loop import TrainingProgress as Training
 from hardcase.types import ClassNames
 from hardcase.usercode import count_interrupt
@@ -54,6 +55,12 @@ class Standing:
     left: float | None
     since_new: float | None
     confusions: tuple[tuple[str, int], ...]
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def others(self) -> str:
+        """What was kept, where it is not all failing; else nothing."""
+        return kinds_in_words(self.kinds) if set(self.kinds) - {"label"} else ""
 
     @property
     def waiting(self) -> int:
@@ -67,16 +74,20 @@ class Standing:
 class Front(Watcher):
     """Collects what it is told; subclasses show it. As a context it listens for Ctrl-C and SIGTERM.
 
-    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current shard, the second stops at
-    once. Before that there is nothing to save, and the first one stops at once.
+    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current
+    shard, the second stops at once. Before that there is nothing to save, and the first one stops
+    at once.
     """
 
     def __init__(self) -> None:
-        self.phase, self.notes, self.training = "preparing", list[str](), dict[str, Training]()
+        self.phase = "preparing"
+        self.notes = list[str]()
+        self.training = dict[str, Training]()
         self.record: dict[str, Any] = {}
         self.started = self.began = monotonic()
         self.usable = self.stops = 0
-        self.shard_size, self.workers = 0, 1
+        self.shard_size = 0
+        self.workers = 1
         self.base = self.total = Progress.none(0)
         self.current = (0, 0, 0)
         self.looked = 0.0
@@ -85,7 +96,8 @@ class Front(Watcher):
 
     def expect(self, *, shard: int, workers: int) -> None:
         """How many seeds are searched together, and in how many processes."""
-        self.shard_size, self.workers = shard, workers
+        self.shard_size = shard
+        self.workers = workers
 
     def train(self, progress: Training) -> None:
         self.phase = "training"
@@ -97,7 +109,10 @@ class Front(Watcher):
         self.notes.append(text)
 
     def begin(self, record: dict[str, Any], usable: int) -> None:
-        self.phase, self.record, self.usable, self.began = "searching", record, usable, monotonic()
+        self.phase = "searching"
+        self.record = record
+        self.usable = usable
+        self.began = monotonic()
         for text in doubts(record.get("generator") or {}):
             self.say(text)
 
@@ -115,14 +130,17 @@ class Front(Watcher):
         if not first and progress.failing > self.total.failing + self.current[2]:
             self.news = monotonic()
         self.base = progress if first else self.base
-        self.total, self.current = progress, (0, 0, 0)
+        self.total = progress
+        self.current = (0, 0, 0)
 
     def stopped(self) -> bool:
         return self.stops > 0
 
     def standing(self) -> Standing:
-        now, total = monotonic(), self.total
-        spent, fresh = max(now - self.began, 1e-9), total.seeds - self.base.seeds
+        now = monotonic()
+        total = self.total
+        spent = max(now - self.began, 1e-9)
+        fresh = total.seeds - self.base.seeds
         queries, gradients, failing = self.current
         searching = self.phase == "searching"
         ahead = self.usable - total.seeds
@@ -141,6 +159,7 @@ class Front(Watcher):
             left=ahead * spent / fresh if fresh and searching else None,
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
+            kinds=total.kinds,
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
@@ -167,7 +186,8 @@ class Front(Watcher):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.phase, self.current = "stopped" if any(error) or self.stops else "done", (0, 0, 0)
+        self.phase = "stopped" if any(error) or self.stops else "done"
+        self.current = (0, 0, 0)
         self.close()
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
@@ -180,18 +200,24 @@ class Front(Watcher):
 
 
 def doubts(card: Mapping[str, Any]) -> list[str]:
-    """What a user should know of a generator before a search in its space: does it lose the label?"""
-    before, after = card.get("judge_accuracy"), card.get("reconstruction_accuracy")
+    """What a user should know of a generator before a search in its space:
+    does it lose the label?
+    """
+    before = card.get("judge_accuracy")
+    after = card.get("reconstruction_accuracy")
     if not before or after is None or after >= KEPT * before:
         return []
     shares = f"{100 * after:.0f} % of the images it gives back, against {100 * before:.0f} % before"
     return [
-        f"the generator loses the label: the subject is right on {shares}; findings may show its flaws, not the subject's"
+        f"the generator loses the label: the subject is right on {shares}; findings may show its"
+        " flaws, not the subject's"
     ]
 
 
 def front(progress: str, *, quiet: bool = False) -> Front:
-    """The front end that ``--progress`` names; `auto` is live on a terminal and plain lines elsewhere."""
+    """The front end that ``--progress`` names; `auto` is live on a terminal and plain lines
+    elsewhere.
+    """
 
     if quiet or progress == "none":
         return Front()
@@ -221,7 +247,8 @@ class Lines(Front):
     def train(self, progress: Training) -> None:
         if progress.what not in self.training:
             note(
-                f"training {progress.what}: {progress.epochs} epochs of {progress.steps // progress.epochs} steps"
+                f"training {progress.what}: {progress.epochs} epochs of"
+                f" {progress.steps // progress.epochs} steps"
             )
         super().train(progress)
         if progress.step == progress.steps:
@@ -248,7 +275,8 @@ class Lines(Front):
             if self.stops and not self.warned:
                 self.warned = True
                 note(
-                    "stopping: the current shard is finished and saved first; Ctrl-C again stops at once"
+                    "stopping: the current shard is finished and saved first; Ctrl-C again stops at"
+                    " once"
                 )
             if waited >= EVERY:
                 waited = 0.0
@@ -262,6 +290,8 @@ class Lines(Front):
 def line(now: Standing) -> str:
     """Where a run stands, in one line."""
     counts = f"{now.done:,} of {now.usable:,} seeds done, {now.failing:,} failing (not judged)"
+    if now.others:
+        counts += f", {now.others}"
     cost = f"{now.queries:,} queries, {now.speed:,.0f} a second"
     left = f"; about {clock(now.left)} left" if now.left else ""
     return (
@@ -299,8 +329,14 @@ class Screen(Front):
         now = self.standing()
         body = self._searching(now) if self.record else self._preparing()
         notes = [Text(f"note  {text}", style="yellow") for text in self.notes[-NOTES:]]
-        return Panel(Group(body, *notes), title=Text(self._title()), subtitle=Text(self._hint(now)), title_align="left",
-                     subtitle_align="left", border_style="dim")  # fmt: skip
+        return Panel(
+            Group(body, *notes),
+            title=Text(self._title()),
+            subtitle=Text(self._hint(now)),
+            title_align="left",
+            subtitle_align="left",
+            border_style="dim",
+        )
 
     def _title(self) -> str:
         return "{method} on {model}, {data}".format(**self.record) if self.record else "hardcase"
@@ -330,12 +366,17 @@ class Screen(Front):
             now.phase.split()[0], f"{clock(now.elapsed)}{left} · budget {limits or 'none'}"
         )
         table.add_row("seeds", ProgressBar(max(now.usable, 1), now.done, width=40))
-        counts = f"{now.done:,} done · {now.running:,} running · {now.waiting:,} waiting · {now.skipped:,} skipped"
+        counts = (
+            f"{now.done:,} done · {now.running:,} running · {now.waiting:,} waiting ·"
+            f" {now.skipped:,} skipped"
+        )
         table.add_row("", counts)
         table.add_row(
             "failing",
             f"{now.failing:,} of {now.done + now.running:,} seeds · confirmed: not judged",
         )
+        if now.others:
+            table.add_row("kept", now.others)
         table.add_row(
             "last new", "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"
         )
@@ -347,7 +388,9 @@ class Screen(Front):
 
 
 def _without_caret() -> list[Any]:
-    """Ask the terminal not to write ^C into the screen; returns how it was, or nothing if there is no terminal."""
+    """Ask the terminal not to write ^C into the screen; returns how it was,
+    or nothing if there is no terminal.
+    """
     if find_spec("termios") is None or sys.stdin is None or not sys.stdin.isatty():
         return []
     import termios

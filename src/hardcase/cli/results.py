@@ -1,9 +1,12 @@
-"""What a run becomes afterwards: ``report``, ``export``, ``cite``, ``compare``, ``replay``, ``gate``, ``shrink``."""
+"""What a run becomes afterwards: ``report``, ``export``, ``cite``, ``compare``, ``replay``,
+``gate``, ``shrink``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +15,12 @@ import typer
 
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, note, rate, shown, tell
-from hardcase.errors import Problem
+from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.runs.results import Run
+    from hardcase.suite.gate import Check, Tally
 
 
 def config_of(run: Run, **flags: Any) -> Config:
@@ -41,7 +45,9 @@ def compare(
         Path | None, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")
     ] = None,
 ) -> None:
-    """Compare runs with statistics: equal budgets, paired seeds, corrected tests; one HTML page and its JSON twin."""
+    """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
+    one HTML page and its JSON twin.
+    """
     from hardcase.suite.compare import compare as side_by_side
 
     found = side_by_side(*folders, seed=flags.seed or 0)
@@ -71,13 +77,18 @@ def _tell(table: dict[str, Any]) -> None:
         console().print(grid(title, ("question", "test", "p", "p, corrected"), tests))
 
 
-FAILED = 1
-
-
 @o.takes("format", "quiet")
 def gate(
     folder: o.OneRun,
     flags: o.Flags,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE.toml",
+            help="Its [limits]; hardcase.toml of this folder by default. Flags override it.",
+        ),
+    ] = None,
     max_confirmed_rate: Annotated[
         float | None,
         typer.Option(metavar="SHARE", help="Attempted seeds with a confirmed failure."),
@@ -91,15 +102,29 @@ def gate(
             metavar="SHARE", help="The same for confirmed failures made with high confidence."
         ),
     ] = None,
+    max_witnessed_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Attempted seeds with a witnessed failure; needs no judge."
+        ),
+    ] = None,
     max_distinct: Annotated[
         int | None, typer.Option(metavar="N", help="Distinct groups of confirmed findings.")
     ] = None,
     min_usable: Annotated[
-        int, typer.Option(metavar="N", help="Fewer usable seeds than this never pass.")
-    ] = 20,
+        int | None,
+        typer.Option(metavar="N", help="Fewer usable seeds than this never pass; 20 by default."),
+    ] = None,
     upper: Annotated[
-        bool, typer.Option("--upper", help="Hold the upper end of the 95 % interval to the limits.")
+        bool,
+        typer.Option("--upper", help="Pass only if the upper end of the 95 % interval holds too."),
     ] = False,
+    accept: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Known failures that do not count: ids of findings or seeds."
+        ),
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE.xml", help="Also write a JUnit file.")
     ] = None,
@@ -107,35 +132,84 @@ def gate(
         bool, typer.Option("--github", help="Print annotations; the default inside GitHub's CI.")
     ] = False,
 ) -> None:
-    """Pass or fail a judged run by limits on what was confirmed; exit code 1 if it fails."""
+    """Pass or fail a run by limits on what was confirmed; 1: it fails, 4: it cannot be told."""
     from dataclasses import asdict
 
     from hardcase.runs.results import Run
     from hardcase.suite import gate as gates
 
-    limits = gates.Limits(
+    limits = gates.Limits.of(
+        _limits(config, folder),
         confirmed_rate=max_confirmed_rate,
         class_rate=max_class_rate,
         silent_rate=max_silent_rate,
+        witnessed_rate=max_witnessed_rate,
         distinct=max_distinct,
         usable=min_usable,
-        upper=upper,
+        upper=upper or None,
+        accepted=None if accept is None else gates.read_accepted(accept),
     )
     run = Run(folder)
     checks = gates.gate(run, limits)
-    good = gates.passed(checks)
+    said = gates.outcome(checks)
+    tally = gates.Tally(run, limits.accepted)
     if junit is not None:
         gates.junit(checks, junit, name=folder.resolve().name)
     if flags.json:
-        told = [asdict(check) for check in checks]
-        as_json({"passed": good, "checks": told, "judge": _standing(run)})
+        told = {
+            "outcome": said,
+            "passed": said == "pass",
+            "checks": [{**asdict(check), "passed": check.passed} for check in checks],
+            "undecided": run.undecided(),
+            "accepted": [row["id"] for row in tally.accepted],
+            "accepted_unknown": tally.unused,
+            "judge": _standing(run),
+        }
+        as_json(told)
     elif not flags.quiet:
-        tell("\n".join(f"{'pass' if check.passed else 'FAIL'}  {check.text}" for check in checks))
+        tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
+        _tell_open(checks)
+        _tell_accepted(tally)
         note(f"judge: {_standing(run)}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         tell("\n".join(gates.github(checks)))
-    if not good:
-        raise typer.Exit(FAILED)
+    if said != "pass":
+        raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
+
+
+_WORDS = {"pass": "pass", "fail": "FAIL", "cannot tell": "????"}
+
+
+def _tell_open(checks: Sequence[Check]) -> None:
+    """What would decide the checks that cannot be told."""
+    for wanted in dict.fromkeys(check.decide for check in checks if check.decide):
+        tell(f"cannot tell; what would decide it: {wanted}")
+
+
+def _tell_accepted(tally: Tally) -> None:
+    """The failures that were not counted, and ids that stand for none."""
+    for row in tally.accepted:
+        tell(f"accepted  {row['id']} of seed {row['seed']}")
+    for name in tally.unused:
+        note(f"accepted, but no failure of this run: {name}")
+
+
+def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
+    """The values of the file that limits come from; never one of the run."""
+    from hardcase.config import read
+
+    if named is None and not o.PROJECT.is_file():
+        return {}
+    path = named or o.PROJECT
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise Problem(
+            f"{path} belongs to the run; limits come from outside it.",
+            fix="--config hardcase.toml of the project, or flags",
+        )
+    values = read(path)
+    if named is None and "limits" in values:
+        note(f"limits come from {path}")
+    return values
 
 
 def _standing(run: Run) -> str:
@@ -152,7 +226,9 @@ def replay(
         typer.Option(metavar="FILE.json", help="Every finding with the new prediction."),
     ] = None,
 ) -> None:
-    """Predict the stored findings of a run with another version of the model: fixed, still failing, newly failing."""
+    """Predict the stored findings of a run with another version of the model: fixed,
+    still failing, newly failing.
+    """
     from hardcase.cache import write_atomically
     from hardcase.context import subject
     from hardcase.runs.results import Run
@@ -229,7 +305,9 @@ def export(
         str, typer.Option(metavar="NAME", help="Of mlflow: the experiment.")
     ] = "hardcase",
 ) -> None:
-    """Write the findings as a data set of their own, or the run's numbers and report into MLflow."""
+    """Write the findings as a data set of their own, or the run's numbers and report into
+    MLflow.
+    """
     from hardcase.runs.results import Run
 
     run = Run(folder)
@@ -272,7 +350,9 @@ def shrink(
         int, typer.Option(metavar="N", min=1, max=30, help="Bisection steps per finding.")
     ] = 12,
 ) -> None:
-    """Move each failing finding back toward its seed as far as it still fails; the result is a run of its own."""
+    """Move each failing finding back toward its seed as far as it still fails;
+    the result is a run of its own.
+    """
     from hardcase.context import campaign, plan
     from hardcase.runs.results import Run
     from hardcase.suite.shrink import shrink as move_back
@@ -282,7 +362,8 @@ def shrink(
     ready = campaign(config)
     if ready.subject.hash != run.record["hashes"]["subject"]:
         note(
-            "the model is not the one that the run was made with; only findings that it fails too are moved"
+            "the model is not the one that the run was made with; only findings that it fails too"
+            " are moved"
         )
     where = flags.out or o.free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(

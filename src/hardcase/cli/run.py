@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def conclude(run: Run | None, flags: o.Flags) -> None:
-    """Say how the run ended; leave with 130 unless it is complete or reached its limit of findings."""
+    """Say how the run ended; leave with 130 unless it is complete or reached its limit of
+    findings.
+    """
     if run is None:
         note("interrupted before the search began; nothing was written")
         raise typer.Exit(INTERRUPTED)
@@ -85,13 +87,15 @@ def demo(
         int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
     ] = 60,
 ) -> None:
-    """Search LeNet-5 on handwritten digits with three methods, judge the findings, write one report; trains what is missing."""
+    """Search LeNet-5 on handwritten digits with three methods, judge the findings,
+    write one report; trains what is missing.
+    """
     from hardcase.report.page import write
     from hardcase.runs.folder import refuse_used
 
     home = flags.out or o.free(Path("runs/demo"))
     refuse_used(home)
-    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "cpu"}
+    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "auto"}
     runs = [_one({**base, "method": method}, home / method["name"], flags) for method in METHODS]
     runs = _judged(runs, flags)
     page = write(runs, home / "report")
@@ -120,7 +124,9 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> Run:
 
 
 def _judged(runs: list[Run], flags: o.Flags) -> list[Run]:
-    """The runs with verdicts, by a judge trained on the training digits that took no part in the search."""
+    """The runs with verdicts, by a judge trained on the training digits that took no part in the
+    search.
+    """
     from hardcase.cli.progress import front
     from hardcase.runs.verdicts import finish
 
@@ -172,7 +178,9 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
 
 
 def covered(run: Run | None, config: Config) -> Run | None:
-    """A complete run with the coverage of its seeds and findings, by the criteria that ``--criteria`` names."""
+    """A complete run with the coverage of its seeds and findings,
+    by the criteria that ``--criteria`` names.
+    """
     if run is None or config.criteria is None or not run.record["complete"]:
         return run
     from hardcase.context import Context
@@ -187,7 +195,9 @@ def covered(run: Run | None, config: Config) -> Run | None:
 
 
 def judged(run: Run | None, *, quiet: bool) -> Run | None:
-    """A complete run with verdicts, if the judge of its data is there; else how to get one is said."""
+    """A complete run with verdicts, if the judge of its data is there;
+    else how to get one is said.
+    """
     if run is None or not run.record["complete"]:
         return run
     from hardcase.runs.verdicts import finish
@@ -253,7 +263,7 @@ def _small(folder: Path) -> dict[str, Any]:
     now = read_json(folder / "status.json", needed=False)
     kept = (
         *("method", "model", "data", "seeds", "created"),
-        *("complete", "budget", "funnel", "findings"),
+        *("complete", "budget", "funnel", "findings", "kinds"),
     )
     return {
         **{name: record.get(name) for name in kept},
@@ -275,16 +285,20 @@ def shown_run(folder: Path) -> str:
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
+    from hardcase.statistics import kinds_in_words
+
     now = said["status"]
     funnel = said["funnel"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
     confirmed = funnel.get("confirmed")
+    kinds = said["kinds"] or {}
     lines = {
         shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
         "phase": _phase(said),
         "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
         "failing": f"{failing:,} seeds {of}",
+        **({"findings": kinds_in_words(kinds)} if kinds else {}),
         "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
         "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} a second",
     }

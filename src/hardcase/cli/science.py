@@ -25,7 +25,9 @@ def escape(
     flags: o.Flags,
     walks: Annotated[int, typer.Option(metavar="N", min=1, help="Random walks per seed.")] = 10,
 ) -> None:
-    """Which classes border on which, as the model sees them; names pairs that look mislabelled or under-trained."""
+    """Which classes border on which, as the model sees them; names pairs that look mislabelled or
+    under-trained.
+    """
     from hardcase.config import MethodConfig
     from hardcase.suite import escape
 
@@ -114,7 +116,9 @@ def faults(
     data: Annotated[str, typer.Option(help="Grey digits to plant them into.")] = "mnist5k",
     full: Annotated[bool, typer.Option("--full", help="100 seeds per direction.")] = False,
 ) -> None:
-    """Plant eight faults into small networks and measure which methods detect them; networks are trained if missing."""
+    """Plant eight faults into small networks and measure which methods detect them;
+    networks are trained if missing.
+    """
     from hardcase.config import assign
     from hardcase.suite.faults import run
     from hardcase.suite.tables import Bench

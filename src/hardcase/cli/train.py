@@ -100,7 +100,9 @@ def vqvae(
         float,
         typer.Option(
             metavar="SHARE",
-            help="Train with discriminators on codes mixed with this share of a partner; 0: without.",
+            help=(
+                "Train with discriminators on codes mixed with this share of a partner; 0: without."
+            ),
         ),
     ] = 0.0,
     latent_weight: Annotated[
@@ -112,9 +114,11 @@ def vqvae(
     checker: Checker = "zoo:lenet5",
     epochs: Epochs = None,
 ) -> None:
-    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw its reconstructions (reconstructions.png).
+    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw its reconstructions
+    (reconstructions.png).
 
-    A finished network is cached and found again. Of a training that was stopped, the part with discriminators is resumed.
+    A finished network is cached and found again. Of a training that was stopped, the part with
+    discriminators is resumed.
     """
     from hardcase.generators.quality import draw_reconstructions
 
@@ -144,8 +148,9 @@ def gan(
 ) -> None:
     """Train a class-conditional GAN and draw samples of every class (samples.png).
 
-    A finished network is cached and found again. Training that was stopped is resumed by the same command; until it is
-    finished, it and its samples so far are in a folder beside, NAME.unfinished.
+    A finished network is cached and found again. Training that was stopped is resumed by the same
+    command; until it is finished, it and its samples so far are in a folder beside,
+    NAME.unfinished.
     """
     from hardcase.generators.quality import draw_samples
 
@@ -175,7 +180,9 @@ def _generator(
     flags: o.Flags,
     draw: Callable[[Card, Any, Images], object] | None = None,
 ) -> Train:
-    """How a generator is trained and measured: `checker` classifies its images, `draw` paints some beside it."""
+    """How a generator is trained and measured: `checker` classifies its images,
+    `draw` paints some beside it.
+    """
     from hardcase.generators.build import trained_generator
     from hardcase.models import load
 
@@ -274,7 +281,9 @@ def judge(
         typer.Option(help="Whose judge; by default that of the run's data, mnist5k without a run."),
     ] = None,
 ) -> None:
-    """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it is missing."""
+    """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it
+    is missing.
+    """
     from hardcase.cli.progress import front
     from hardcase.judges.teach import calibrate_on
     from hardcase.runs.results import Run
@@ -383,7 +392,10 @@ def _closing(run: Run, quiet: bool) -> str:
         f"{run.record['method']} on {run.record['model']}, {run.record['data']}",
         run.summary(),
         f"judge: {said['standing']}",
-        f"of the confirmed findings {silent} are silent: predicted with the confidence of correct predictions",
+        (
+            f"of the confirmed findings {silent} are silent: predicted with the confidence of"
+            " correct predictions"
+        ),
         f"report  hardcase report {shown(run.folder)} --open",
     ]
     return "\n".join(lines)

@@ -65,7 +65,8 @@ def _poisson(mean: Batch, u: Batch, *, few: float = 6.0, most: int = 22) -> Batc
 
 def impulse_noise(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
     """Values replaced by black or white, with one chance everywhere."""
-    u, chance = draws.uniform("noise", *x.shape[1:]), per_row(c[:, 0], x)
+    u = draws.uniform("noise", *x.shape[1:])
+    chance = per_row(c[:, 0], x)
     return torch.where(u < chance / 2, 0.0, torch.where(u > 1 - chance / 2, 1.0, x))
 
 
@@ -103,7 +104,8 @@ def glass_blur(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
             for way in ("down", "right")
         ]
         down, right = (part.flatten(1).gather(1, here).reshape(m, h, w) for part in move)
-        rows, columns = (rows + down).clamp(0, h - 1), (columns + right).clamp(0, w - 1)
+        rows = (rows + down).clamp(0, h - 1)
+        columns = (columns + right).clamp(0, w - 1)
     index = (rows * w + columns).flatten(1)[:, None].expand(-1, x.shape[1], -1)
     moved = hazy.flatten(2).gather(2, index).reshape(x.shape)
     return filters.blur(moved, sigma * unit, reach=1.5 * unit)
@@ -185,7 +187,8 @@ def _plasma(draws: Draws, decay: Float[Tensor, " m"], size: int) -> Float[Tensor
         strength = (
             strength / decay.square()
         )  # the published form scales the noise by its strength twice
-    low, high = grid.amin((1, 2), keepdim=True), grid.amax((1, 2), keepdim=True)
+    low = grid.amin((1, 2), keepdim=True)
+    high = grid.amax((1, 2), keepdim=True)
     return (grid - low) / (high - low).clamp_min(TINY)
 
 

@@ -186,7 +186,8 @@ def corrupt(
             fix="one or three channels and at least 8 pixels a side",
         )
     if not bool(((severity >= 0) & (severity <= MOST)).all()):
-        low, high = float(severity.min()), float(severity.max())
+        low = float(severity.min())
+        high = float(severity.max())
         raise Problem(
             f"severities lie between 0 and 5; given are {low:g} to {high:g}.",
             fix="severity.clamp(0, 5)",

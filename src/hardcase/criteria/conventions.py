@@ -1,7 +1,8 @@
 """What known tools count, so that a published number can be compared.
 
-Each convention names options by criterion; what it does not name keeps our default. A convention that knows nothing of a
-criterion refuses it. The facts are those of the tools' code, read for the differences that change numbers.
+Each convention names options by criterion; what it does not name keeps our default. A convention
+that knows nothing of a criterion refuses it. The facts are those of the tools' code, read for the
+differences that change numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ CONVENTIONS = {
         ),
         Convention(
             "deepxplore",
-            "channels of all layers after activation, pooling and softmax counted; each layer scaled within an input, then averaged",
+            "channels of all layers after activation, pooling and softmax counted; each layer"
+            " scaled within an input, then averaged",
             {
                 "nc": {
                     "layers": "activated-softmax",
@@ -62,7 +64,8 @@ CONVENTIONS = {
         ),
         Convention(
             "adapt",
-            "channels of all layers after activation but the softmax; averaged, then scaled within an input",
+            "channels of all layers after activation but the softmax; averaged, then scaled within"
+            " an input",
             {
                 "nc": {
                     "layers": "activated",
@@ -76,7 +79,8 @@ CONVENTIONS = {
         ),
         Convention(
             "deepgauge",
-            "every unit after activation; the highest value is a corner; NC scaled over the suite (as CovTesting replicates it)",
+            "every unit after activation; the highest value is a corner; NC scaled over the suite"
+            " (as CovTesting replicates it)",
             {
                 "nc": {**_GAUGE, "scale": "suite", "threshold": 0.5},
                 "kmnc": {**_GAUGE, **_OPEN},
@@ -88,7 +92,8 @@ CONVENTIONS = {
         ),
         Convention(
             "dnn-tip",
-            "every unit as given; raw thresholds; values on a bound are corners; constant units stay in the denominator",
+            "every unit as given; raw thresholds; values on a bound are corners; constant units"
+            " stay in the denominator",
             {
                 "nc": {**_UNIT, "threshold": 0.0},
                 "kmnc": {**_UNIT, **_OPEN},
@@ -105,7 +110,8 @@ CONVENTIONS = {
         ),
         Convention(
             "neural-coverage",
-            "channel means of convolutions and dense layers; sections left-open, so the lowest value is dropped; ordered patterns",
+            "channel means of convolutions and dense layers; sections left-open, so the lowest"
+            " value is dropped; ordered patterns",
             {
                 "nc": {"scale": "input", "order": "mean-scale", "threshold": 0.5},
                 "kmnc": {"cuts": "left-open"},
@@ -118,7 +124,8 @@ CONVENTIONS = {
         ),
         Convention(
             "coverage-guided",
-            "channels of all layers after activation, pooling and softmax counted; closed sections; a unit counts for NBC when both corners were seen",
+            "channels of all layers after activation, pooling and softmax counted; closed sections;"
+            " a unit counts for NBC when both corners were seen",
             {
                 "nc": {**_ALL, "scale": "input", "order": "scale-mean", "threshold": 0.0},
                 "kmnc": {**_ALL, "cuts": "closed", "constant": "all"},

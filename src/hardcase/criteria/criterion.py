@@ -44,7 +44,9 @@ criterion = partial(registry.criterion, laws=RATIO, needs="activations")
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a criterion says so far. `covered` of `total` where it is a ratio or a count; `detail` is worth printing."""
+    """What a criterion says so far. `covered` of `total` where it is a ratio or a count;
+    `detail` is worth printing.
+    """
 
     value: float
     covered: int | None = None
@@ -54,7 +56,8 @@ class Tally:
 
 @runtime_checkable
 class Rule(Protocol):
-    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in `gain` and `pull`.
+    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in
+    `gain` and `pull`.
 
     A rule may also have `patience`: the number of rows that are better observed together.
     """
@@ -76,7 +79,10 @@ class Rule(Protocol):
 
 
 class Measure:
-    """Implements `types.Criterion`: a guide that is also a measure. `profiled`: it compares with training data."""
+    """Implements `types.Criterion`: a guide that is also a measure.
+
+    `profiled`: it compares with training data.
+    """
 
     def __init__(
         self,
@@ -88,7 +94,10 @@ class Measure:
         profiled: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        self.name, self.rule, self.laws, self.profiled = name, rule, laws, profiled
+        self.name = name
+        self.rule = rule
+        self.laws = laws
+        self.profiled = profiled
         self.convention = dict(convention or {})
         self._memory: Any = rule.memory() if memory is None else memory
         self._waiting = list[Frame]()
@@ -114,7 +123,8 @@ class Measure:
             )
 
     def update(self, probe: Probe) -> None:
-        seen, self._seen = self._seen, None
+        seen = self._seen
+        self._seen = None
         self.observe(seen[1] if seen is not None and seen[0] is probe else Frame.of(probe))
 
     def observe(self, frame: Frame) -> None:
@@ -133,7 +143,8 @@ class Measure:
         return self._memory
 
     def _settle(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         if waiting:
             with torch.no_grad():
                 self.rule.observe(Frame.join(waiting), self._memory)
@@ -360,7 +371,10 @@ def build_criteria(
     convention: str = "default",
     name: str = "",
 ) -> Measure:
-    """The criterion, ready to be updated. `name` (by default the spec's text) is its name in a campaign."""
+    """The criterion, ready to be updated.
+
+    `name` (by default the spec's text) is its name in a campaign.
+    """
     spec = parse(spec) if isinstance(spec, str) else spec
     planned = plan(spec, anatomy, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
@@ -399,21 +413,25 @@ def _found(rule: Rule) -> dict[str, Any]:
     return found if ridged is None else {**found, "classes with a ridge": ridged}
 
 
-# The gradient of each criterion: a score that pulls every candidate toward something its criterion has not covered.
+# The gradient of each criterion: a score that pulls every candidate toward something its criterion
+# has not covered.
 #
-# A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a pair, a bucket); `toward` scores
-# how near the row is to it: up for an inactive unit, down for a lower corner, toward the centre of a section, past its rivals
-# for a unit that was never among the strongest, toward a surprise that was never met. Rows are independent.
+# A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a
+# pair, a bucket); `toward` scores how near the row is to it: up for an inactive unit, down for a
+# lower corner, toward the centre of a section, past its rivals for a unit that was never among the
+# strongest, toward a surprise that was never met. Rows are independent.
 #
-# "Define a gradient for each coverage" is the promise of the project "Adversarial image generation based on various neuron
-# coverage"; the code known of it changes only which neuron counts as uncovered and always pushes it up.
+# "Define a gradient for each coverage" is the promise of the project "Adversarial image generation
+# based on various neuron coverage"; the code known of it changes only which neuron counts as
+# uncovered and always pushes it up.
 
 
 @dataclass(frozen=True, slots=True)
 class Toward:
     """An `Objective`: how near each row is to what its aim asks for, times `weight`.
 
-    In a campaign the memory is the shard's own, under the criterion's name, wherever the shard is searched.
+    In a campaign the memory is the shard's own, under the criterion's name, wherever the shard is
+    searched.
     """
 
     criterion: Measure

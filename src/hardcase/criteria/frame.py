@@ -14,7 +14,7 @@ from hardcase.criteria.network import Scaling, Selection
 from hardcase.tensors import chunks
 from hardcase.types import Probe
 
-# --- The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
+# The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
 
 WIDE = 1024
 """Layers with more units are handled one by one; narrower ones together."""
@@ -54,7 +54,10 @@ def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
 
 
 def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
-    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf is left. Writes over `values`."""
+    """Where the `k` greatest values are, ties to the lower index; -1 where only -inf is left.
+
+    Writes over `values`.
+    """
     if k > 4:
         best, index = (part[..., :k] for part in values.sort(dim=2, descending=True, stable=True))
         return torch.where(best > -torch.inf, index, -1)
@@ -67,8 +70,11 @@ def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
 
 
 def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
-    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest values."""
-    width, spare = values.shape[1], values.shape[1] % block
+    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest
+    values.
+    """
+    width = values.shape[1]
+    spare = values.shape[1] % block
     whole = values[:, : width - spare]
     if values.stride(0) == 1:  # units lie together: reduce along them
         most = torch.unflatten(whole.t(), 0, (-1, block)).amax(1).t().contiguous()
@@ -85,7 +91,8 @@ def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> 
     return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))
 
 
-# --- What one look shows to the criteria. Work that several of them need (matrices, extremes, top units) is done once.
+# What one look shows to the criteria. Work that several of them need (matrices, extremes, top
+# units) is done once.
 
 CHUNK = 2**18
 """Values worked on at a time, so that they stay in a core's cache."""
@@ -105,7 +112,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The least and the greatest number of each unit in one look; a unit that shows no number has +inf and -inf.
+    """The least and the greatest number of each unit in one look; a unit that shows no number has
+    +inf and -inf.
 
     `broken`: units that show something that is not a number.
     """
@@ -116,7 +124,9 @@ class Extremes:
 
 
 class Frame:
-    """Activations and answers of `m` rows, with the labels and seeds they belong to where these are known."""
+    """Activations and answers of `m` rows, with the labels and seeds they belong to where these are
+    known.
+    """
 
     def __init__(
         self,
@@ -127,8 +137,11 @@ class Frame:
         ids: Int[Tensor, " m"] | None = None,
         are_seeds: Bool[Tensor, " m"] | None = None,
     ) -> None:
-        self.activations, self.logits = activations, logits
-        self.labels, self.ids, self.are_seeds = labels, ids, are_seeds
+        self.activations = activations
+        self.logits = logits
+        self.labels = labels
+        self.ids = ids
+        self.are_seeds = are_seeds
         self._memo = dict[Hashable, Any]()
 
     @staticmethod
@@ -212,7 +225,9 @@ class Frame:
         return extremes
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
-        """The numbers of each layer's `k` greatest units, greatest first, ties to the lower number; -1 where there is none."""
+        """The numbers of each layer's `k` greatest units, greatest first,
+        ties to the lower number; -1 where there is none.
+        """
         top: Tensor = self.once(("top", selection, k), lambda: self._top(selection, k))
         return top
 
@@ -221,7 +236,9 @@ class Frame:
         return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
-        """The units scaled to [0, 1] by the extremes of their layer in the same row; a constant layer gives 0."""
+        """The units scaled to [0, 1] by the extremes of their layer in the same row;
+        a constant layer gives 0.
+        """
         values: Tensor = self.once(
             ("scaled", selection, scaling), lambda: self._scaled(selection, scaling)
         )
@@ -238,7 +255,8 @@ class Frame:
 
 
 def _blocks(selection: Selection, layers: list[Tensor]) -> list[Block]:
-    blocks, pending = list[Block](), list[Tensor]()
+    blocks = list[Block]()
+    pending = list[Tensor]()
     for start, values in zip(selection.starts, layers, strict=True):
         if values.shape[1] > WIDE:
             blocks += [_joined(pending, start), Block(start, values)]
@@ -250,8 +268,10 @@ def _blocks(selection: Selection, layers: list[Tensor]) -> list[Block]:
 
 
 def _joined(parts: list[Tensor], stop: int) -> Block:
+    if not parts:
+        return Block(stop, torch.empty(0, 0))
     width = sum(part.shape[1] for part in parts)
-    values = torch.cat(parts, 1) if len(parts) > 1 else parts[0] if parts else torch.empty(0, 0)
+    values = torch.cat(parts, 1) if len(parts) > 1 else parts[0]  # one part is not copied
     return Block(stop - width, values)
 
 

@@ -1,4 +1,6 @@
-"""MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers."""
+"""MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring
+layers.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing all with all.
+# Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing
+# all with all.
 #
-# The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one unit shifts it by a known
-# amount, and the pattern one flip away is found by looking that hash up.
+# The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one
+# unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 
 CELLS = 2**22
 """Entries of the largest table made at a time."""
@@ -63,8 +66,12 @@ class PatternSet:
         return self.of_row.bincount(minlength=len(self.hashes))
 
     def edges(self) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """All patterns p, q that differ in one unit u, each once: p has it off, q on. At most p·log2(p)/2 of them exist."""
-        keys, found = keys_of(self.signs.shape[1]), [torch.empty(3, 0, dtype=torch.int64)]
+        """All patterns p, q that differ in one unit u, each once: p has it off, q on.
+
+        At most p·log2(p)/2 of them exist.
+        """
+        keys = keys_of(self.signs.shape[1])
+        found = [torch.empty(3, 0, dtype=torch.int64)]
         for part in chunks(len(self.hashes), max(1, CELLS // max(1, len(keys)))):
             wanted = self.hashes[part, None] + keys
             place = torch.searchsorted(self.hashes, wanted).clamp_max(len(self.hashes) - 1)
@@ -74,7 +81,9 @@ class PatternSet:
         return low, high, unit
 
     def near(self, flips: int) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """All patterns that differ in 1 to `flips` units: cut into ``flips + 1`` bands, they agree on one band at least."""
+        """All patterns that differ in 1 to `flips` units: cut into ``flips + 1`` bands,
+        they agree on one band at least.
+        """
         pairs = [torch.empty(0, dtype=torch.int64)]
         for band in self.signs.tensor_split(flips + 1, dim=1):
             for a, b in _alike(hash_signs(band)):
@@ -96,7 +105,8 @@ def _alike(hashes: Int[Tensor, " p"]) -> list[tuple[Int[Tensor, " e"], Int[Tenso
         offset = torch.arange(len(left)) - (later[part].cumsum(0) - later[part]).repeat_interleave(
             later[part]
         )
-        a, b = order[left], order[left + 1 + offset]
+        a = order[left]
+        b = order[left + 1 + offset]
         pieces.append((torch.minimum(a, b), torch.maximum(a, b)))
     return pieces
 
@@ -113,13 +123,16 @@ def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
 
 
 def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
-    """Rows that share a pattern, as tables: a line per pattern with two rows or more, short ones filled up with -1.
+    """Rows that share a pattern, as tables: a line per pattern with two rows or more, short ones
+    filled up with -1.
 
     Groups of like size (to a factor of two) share a table.
     """
     order = of_row.argsort(stable=True)
     _, sizes = torch.unique_consecutive(of_row[order], return_counts=True)
-    starts, tables, size = sizes.cumsum(0) - sizes, [], 2
+    starts = sizes.cumsum(0) - sizes
+    tables = []
+    size = 2
     while len(sizes) and size <= 2 * int(sizes.max()):
         chosen = ((sizes > size // 2) & (sizes <= size) & (sizes > 1)).nonzero().squeeze(1)
         if len(chosen):
@@ -135,10 +148,8 @@ def matches(
 ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
     """Every (row of `wanted`, place in `known`) where the row names that hash."""
     ordered, order = known.sort(stable=True)
-    left, right = (
-        torch.searchsorted(ordered, wanted.contiguous()),
-        torch.searchsorted(ordered, wanted.contiguous(), right=True),
-    )
+    left = torch.searchsorted(ordered, wanted.contiguous())
+    right = torch.searchsorted(ordered, wanted.contiguous(), right=True)
     counts = (right - left).flatten()
     row = torch.arange(wanted.shape[0]).repeat_interleave(wanted.shape[1]).repeat_interleave(counts)
     offset = torch.arange(len(row)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -148,19 +159,24 @@ def matches(
 def grouped(
     values: Float[Tensor, "n t"], group: Int[Tensor, " n"], count: int, how: str
 ) -> Float[Tensor, "g t"]:
-    """The greatest ("amax") or least ("amin") value of each group; -inf or +inf for an empty one."""
+    """The greatest ("amax") or least ("amin") value of each group;
+    -inf or +inf for an empty one.
+    """
     start = values.new_full((count, values.shape[1]), -torch.inf if how == "amax" else torch.inf)
     return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
 
 
-# When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of inputs shows.
+# When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of
+# inputs shows.
 
 Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Two neighbouring layers as columns of one matrix, and which (condition, decision) pairs count."""
+    """Two neighbouring layers as columns of one matrix, and which (condition,
+    decision) pairs count.
+    """
 
     condition: slice
     decision: slice
@@ -180,19 +196,21 @@ class Split:
         anchor: Tensor,
         cell: Int[Tensor, " m"],
     ) -> Float[Tensor, " m"]:
-        """Up to a small margin beyond each change that is wanted, less every sign of the condition layer that flips along."""
-        which, what = (
-            (cell // self.allowed.shape[1])[:, None],
-            (cell % self.allowed.shape[1])[:, None],
-        )
-        now, then = self.conditions(values), self.conditions(anchor)
+        """Up to a small margin beyond each change that is wanted,
+        less every sign of the condition layer that flips along.
+        """
+        which = (cell // self.allowed.shape[1])[:, None]
+        what = (cell % self.allowed.shape[1])[:, None]
+        now = self.conditions(values)
+        then = self.conditions(anchor)
         flipped = (
             -torch.where(then > 0, 1.0, -1.0) * now / _typical(now)
         )  # positive where the sign has changed
         others = flipped.clamp_min(0).sum(1) - flipped.gather(1, which).clamp_min(0).squeeze(
             1
         ) * kind.startswith("sign")
-        after, before = self.decisions(values), self.decisions(anchor)
+        after = self.decisions(values)
+        before = self.decisions(anchor)
         turned = -torch.where(before > 0, 1.0, -1.0) * after / _typical(after)
         first = flipped if kind.startswith("sign") else _growth(now, then, factors[0])
         second = (
@@ -212,7 +230,9 @@ def _typical(values: Float[Tensor, "m s"]) -> Float[Tensor, "m 1"]:
 
 
 def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
-    """The logarithm of how much larger a value has become, less what is asked: positive once it is enough."""
+    """The logarithm of how much larger a value has become, less what is asked:
+    positive once it is enough.
+    """
     return ((now.abs() + 1e-6) / (then.abs() + 1e-6)).log() - math.log(factor)
 
 
@@ -220,7 +240,8 @@ def covers(
     kind: Kind, factors: tuple[float, float], ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
 ) -> Bool[Tensor, "e s t"]:
     """For each two inputs a and b: the (condition, decision) pairs they cover."""
-    flips, turned = (ca > 0) != (cb > 0), (da > 0) != (db > 0)
+    flips = (ca > 0) != (cb > 0)
+    turned = (da > 0) != (db > 0)
     if kind.startswith("sign"):
         condition = flips & (flips.sum(1, keepdim=True) == 1)
     else:
@@ -231,7 +252,8 @@ def covers(
 
 def changed(a: Tensor, b: Tensor, factor: float) -> Bool[Tensor, " *shape"]:
     """Whether one of two sizes is `factor` times the other or more; two zeros are no change."""
-    low, high = torch.minimum(a.abs(), b.abs()), torch.maximum(a.abs(), b.abs())
+    low = torch.minimum(a.abs(), b.abs())
+    high = torch.maximum(a.abs(), b.abs())
     return (high >= factor * low) & (high > low)
 
 
@@ -242,8 +264,11 @@ def flips_of(split: Split, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
 def cover_set(
     kind: Kind, factors: tuple[float, float], split: Split, values: Tensor
 ) -> tuple[Bool[Tensor, "s t"], int]:
-    """What all pairs of inputs cover together, and how many pairs qualify (the condition layer changes as it must)."""
-    conditions, decisions = split.conditions(values), split.decisions(values)
+    """What all pairs of inputs cover together, and how many pairs qualify (the condition layer
+    changes as it must).
+    """
+    conditions = split.conditions(values)
+    decisions = split.decisions(values)
     patterns = PatternSet.of(conditions > 0)
     counts = patterns.counts()
     if kind.startswith("value"):
@@ -268,17 +293,22 @@ def relaxed(
     split: Split, values: Bool[Tensor, "n u"], flips: int, chosen: tuple[Tensor, Tensor] | None
 ) -> tuple[Bool[Tensor, "s t"], int]:
     """Sign-sign coverage if up to `flips` conditions may change together: each of them counts."""
-    conditions, decisions = split.conditions(values), split.decisions(values)
+    conditions = split.conditions(values)
+    decisions = split.decisions(values)
     if chosen is not None:
         count = flips_of(split, values[chosen[0]], values[chosen[1]])
         keep = (count >= 1) & (count <= flips)
-        a, b = chosen[0][keep], chosen[1][keep]
-        patterns, sides, qualified = conditions, torch.stack([decisions, ~decisions]), len(a)
+        a = chosen[0][keep]
+        b = chosen[1][keep]
+        patterns = conditions
+        sides = torch.stack([decisions, ~decisions])
+        qualified = len(a)
     else:
         found = PatternSet.of(conditions)
         a, b = found.near(flips)
         counts = found.counts()
-        patterns, sides = found.signs, _decision_sides("sign-sign", decisions, found)
+        patterns = found.signs
+        sides = _decision_sides("sign-sign", decisions, found)
         qualified = int((counts[a] * counts[b]).sum())
     hits = torch.zeros(split.allowed.shape)
     for part in chunks(len(a), max(1, CELLS // max(1, values.shape[1]))):
@@ -288,8 +318,11 @@ def relaxed(
 
 
 def _decision_sides(kind: Kind, decisions: Tensor, patterns: PatternSet) -> Tensor:
-    """Of the inputs with each pattern: whether a decision was ever on, ever off; or its largest and least size on and off."""
-    count, on = len(patterns.hashes), decisions > 0
+    """Of the inputs with each pattern: whether a decision was ever on, ever off;
+    or its largest and least size on and off.
+    """
+    count = len(patterns.hashes)
+    on = decisions > 0
     if kind == "sign-sign":
         return torch.stack(
             [grouped(side.half(), patterns.of_row, count, "amax") > 0 for side in (on, ~on)]
@@ -325,8 +358,11 @@ def _cover_alike(
     decisions: Tensor,
     table: Int[Tensor, "g l"],
 ) -> Bool[Tensor, "s t"]:
-    """What inputs of equal pattern cover, group by group: sort by a condition's size, then look back far enough."""
-    s, t = conditions.shape[1], decisions.shape[1]
+    """What inputs of equal pattern cover, group by group: sort by a condition's size,
+    then look back far enough.
+    """
+    s = conditions.shape[1]
+    t = decisions.shape[1]
     covered = torch.zeros(s, t, dtype=torch.bool)
     for some in chunks(len(table), max(1, CELLS // (table.shape[1] * t))):
         index = table[some]
@@ -369,17 +405,20 @@ def _look_back(
     return (hit & usable[..., None]).any(2).any(0)
 
 
-# MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring layers.
+# MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring
+# layers.
 #
-# Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria for deep neural networks",
-# ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a condition unit and a decision unit in the next
-# layer is covered by two inputs if the condition alone changes (its sign, the signs of its layer else unchanged; or its
-# size by a factor, no sign of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
+# Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria
+# for deep neural networks", ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a
+# condition unit and a decision unit in the next layer is covered by two inputs if the condition
+# alone changes (its sign, the signs of its layer else unchanged; or its size by a factor, no sign
+# of its layer changed) and the decision changes with it (its sign; or its size, its sign kept).
 #
-# Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``), or an input and the seed
-# it was made from (``pairs="seed-test"``). Signs are those of values before the activation; zero counts as negative.
-# Differences: a change in size is a factor up or down, whichever input comes first; value-sign looks at the condition
-# unit's own size, where the authors' tool may take the whole layer's distance.
+# Here as a measure of a given test set: any two of its inputs may form the pair (``pairs="all"``),
+# or an input and the seed it was made from (``pairs="seed-test"``). Signs are those of values
+# before the activation; zero counts as negative. Differences: a change in size is a factor up or
+# down, whichever input comes first; value-sign looks at the condition unit's own size, where the
+# authors' tool may take the whole layer's distance.
 
 
 @dataclass(frozen=True)
@@ -409,7 +448,9 @@ class Independence:
 
     def gain(self, frame: Frame, memory: Rows) -> Float[Tensor, " m"]:
         """How many pairs the row alone would newly cover, together with any row known."""
-        rows, known, gain = self._rows(frame), memory.all(), torch.zeros(len(frame))
+        rows = self._rows(frame)
+        known = memory.all()
+        gain = torch.zeros(len(frame))
         good = frame.matrix(self.selection).isfinite().all(1).cpu()
         for split, covered in zip(self.splits, self.covered(memory), strict=True):
             row, other = self._partners(rows, known, split)
@@ -430,16 +471,21 @@ class Independence:
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Rows) -> Float[Tensor, " m"]:
-        """Toward changing the pair's condition and decision against the row's seed, and no other sign of the condition's layer."""
-        values, anchor = frame.matrix(self.selection), self._anchors(frame, memory)
-        score, start = values.sum(1) * 0, 0
+        """Toward changing the pair's condition and decision against the row's seed,
+        and no other sign of the condition's layer.
+        """
+        values = frame.matrix(self.selection)
+        anchor = self._anchors(frame, memory)
+        score = values.sum(1) * 0
+        start = 0
         for split in self.splits:
             cell = aim["pair"] - start
             mine = (cell >= 0) & (cell < split.allowed.numel())
             pulled = split.pull(
                 self.kind, self.factors, values, anchor, cell.clamp(0, split.allowed.numel() - 1)
             )
-            score, start = torch.where(mine, pulled, score), start + split.allowed.numel()
+            score = torch.where(mine, pulled, score)
+            start = start + split.allowed.numel()
         return score.where(anchor.isfinite().all(1) & score.isfinite(), 0)
 
     def tally(self, memory: Rows) -> Tally:
@@ -481,7 +527,10 @@ class Independence:
     ) -> tuple[list[Tensor], int]:
         test, seed = _seeded(rows)
         fresh = (test >= done) | (seed >= done)
-        test, seed, covered, count = test[fresh], seed[fresh], list(known[0]), known[1]
+        test = test[fresh]
+        seed = seed[fresh]
+        covered = list(known[0])
+        count = known[1]
         for i, split in enumerate(self.splits):
             for part in chunks(len(test), max(1, CELLS // split.allowed.numel())):
                 hit = self._show(split, rows["values"][test[part]], rows["values"][seed[part]])
@@ -501,17 +550,20 @@ class Independence:
         )
 
     def _relaxed(self, memory: Rows, total: int) -> dict[str, object]:
-        """The form of the authors' heuristic: up to a share of the condition layer may flip along."""
-        rows, covered, pairs, flips = memory.all(), 0, 0, list[int]()
+        """The form of the authors' heuristic: up to a share of the condition layer may flip
+        along.
+        """
+        rows = memory.all()
+        covered = 0
+        pairs = 0
+        flips = list[int]()
         for split in self.splits:
             most = max(1, int(self.relax * split.allowed.shape[0]))
             chosen = None if self.pairs == "all" else _seeded(rows)
             cells, count = relaxed(split, rows["values"], most, chosen)
-            covered, pairs, flips = (
-                covered + int((cells & split.allowed).sum()),
-                pairs + count,
-                [*flips, most],
-            )
+            covered = covered + int((cells & split.allowed).sum())
+            pairs = pairs + count
+            flips = [*flips, most]
         return {
             "relaxed": {
                 "value": covered / max(total, 1),
@@ -522,7 +574,8 @@ class Independence:
         }
 
     def _rows(self, frame: Frame) -> State:
-        values, none = frame.matrix(self.selection).detach().cpu(), torch.full((len(frame),), -1)
+        values = frame.matrix(self.selection).detach().cpu()
+        none = torch.full((len(frame),), -1)
         ids = none if frame.ids is None else frame.ids.cpu()
         seeds = (
             torch.zeros(len(frame), dtype=torch.bool)
@@ -543,7 +596,8 @@ class Independence:
             row, other = matches(rows["id"][:, None], known["id"])
             mixed = rows["seed"][row] != known["seed"][other]
             return row[mixed], other[mixed]
-        signs, seen = split.conditions(rows["values"]) > 0, split.conditions(known["values"]) > 0
+        signs = split.conditions(rows["values"]) > 0
+        seen = split.conditions(known["values"]) > 0
         wanted = hash_signs(signs)[:, None]
         if self.kind.startswith("sign"):
             keys = keys_of(signs.shape[1])
@@ -551,8 +605,11 @@ class Independence:
         return matches(wanted, hash_signs(seen))
 
     def _anchors(self, frame: Frame, memory: Rows) -> Float[Tensor, "m u"]:
-        """The values of each row's seed: its own if the row is the seed, not-a-number while the seed is unknown."""
-        own, rows = self._rows(frame), memory.all()
+        """The values of each row's seed: its own if the row is the seed,
+        not-a-number while the seed is unknown.
+        """
+        own = self._rows(frame)
+        rows = memory.all()
         values = torch.full(own["values"].shape, torch.nan)
         row, other = matches(own["id"][:, None], rows["id"].where(rows["seed"], -2))
         values[row] = rows["values"][other].float()
@@ -562,7 +619,8 @@ class Independence:
 
 def _seeded(rows: State) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
     """Every test and a seed of the same number."""
-    tests, seeds = (~rows["seed"]).nonzero().squeeze(1), rows["seed"].nonzero().squeeze(1)
+    tests = (~rows["seed"]).nonzero().squeeze(1)
+    seeds = rows["seed"].nonzero().squeeze(1)
     a, b = matches(rows["id"][tests, None], rows["id"][seeds])
     return tests[a], seeds[b]
 
@@ -574,7 +632,8 @@ _PAPER = (
     "TECS 2019"
 )
 _CITE = """@article{sun2019mcdc,
-  author  = {Youcheng Sun and Xiaowei Huang and Daniel Kroening and James Sharp and Matthew Hill and Rob Ashmore},
+  author  = {Youcheng Sun and Xiaowei Huang and Daniel Kroening and James Sharp and
+             Matthew Hill and Rob Ashmore},
   title   = {Structural Test Coverage Criteria for Deep Neural Networks},
   journal = {ACM Transactions on Embedded Computing Systems (TECS)},
   volume  = {18},
@@ -729,7 +788,8 @@ def _splits(anatomy: Anatomy, selection: Selection, top: int) -> tuple[Split, ..
 
 
 def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Split:
-    (s, t), starts = selection.widths[i : i + 2], selection.starts
+    s, t = selection.widths[i : i + 2]
+    starts = selection.starts
     allowed = torch.ones(s, t, dtype=torch.bool)
     if top and top < s:
         allowed = _strongest(anatomy, selection, i, top)
@@ -738,11 +798,14 @@ def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Split:
 
 def _strongest(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:
     """The conditions with the `top` largest incoming weights of each decision."""
-    before, after, conditions = selection.names[i], selection.names[i + 1], selection.widths[i]
+    before = selection.names[i]
+    after = selection.names[i + 1]
+    conditions = selection.widths[i]
     weights = anatomy.weights.get(after.split("#")[0])
     if weights is None or weights.shape[1] % conditions:
         raise Problem(
-            f"no weights lead straight from {before!r} to {after!r}, so the strongest cannot be chosen.",
+            f"no weights lead straight from {before!r} to {after!r}, so the strongest cannot be"
+            " chosen.",
             fix="top=0",
         )
     sizes = torch.unflatten(weights, 1, (conditions, -1)).sum(

@@ -1,4 +1,6 @@
-"""What criteria remember: bases shared read-only by forks, and deltas that merge without double counting."""
+"""What criteria remember: bases shared read-only by forks, and deltas that merge without double
+counting.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,29 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.types import State
 
-# --- Covered cells and seen patterns: memories that forks share and that merge without counting anything twice.
+# Covered cells and seen patterns: memories that forks share and that merge without counting
+# anything twice.
 
 
 class Bits:
     """A table of cells, `rows` times `columns`, each covered or not.
 
-    Cells are named within their row by 1 to `columns`; 0 means "none" and may be marked freely: a spare column takes it.
+    Cells are named within their row by 1 to `columns`; 0 means "none" and may be marked freely: a
+    spare column takes it.
     """
 
     def __init__(
         self, rows: int, columns: int = 1, base: UInt8[Tensor, "r s"] | None = None
     ) -> None:
-        self.rows, self.columns, self.base = rows, columns, base
+        self.rows = rows
+        self.columns = columns
+        self.base = base
         self.own: UInt8[Tensor, "r s"] | None = None
 
     def mark(self, start: int, cells: Int[Tensor, "u m"]) -> None:
         """Cover the named cells of the rows `start` and following."""
-        table, ones = self._table(cells.device), torch.ones_like(cells, dtype=torch.uint8)
+        table = self._table(cells.device)
+        ones = torch.ones_like(cells, dtype=torch.uint8)
         table[start : start + len(cells)].scatter_(
             1, cells, ones
         )  # a tensor of ones: three times faster than the number 1
@@ -71,8 +78,9 @@ class Bits:
         usable: Bool[Tensor, " r"] | None = None,
         tries: int = 32,
     ) -> Int[Tensor, " n"]:
-        """Cells (row times `columns` plus place), one for each of `seeds`, drawn evenly from the uncovered ones; from all of
-        them if none is left."""
+        """Cells (row times `columns` plus place), one for each of `seeds`, drawn evenly from the
+        uncovered ones; from all of them if none is left.
+        """
         rows = torch.arange(self.rows) if usable is None else usable.cpu().nonzero().squeeze(1)
         rows = rows if len(rows) else torch.arange(self.rows)
         row, place = (
@@ -109,7 +117,8 @@ class Bits:
         for delta in deltas:
             cells = delta["cells"].to(table.device)
             table[cells // self.columns, cells % self.columns + 1] = 1
-        self.base, self.own = table, None
+        self.base = table
+        self.own = None
 
     def _table(self, device: torch.device) -> UInt8[Tensor, "r s"]:
         if self.own is None or self.own.device != device:
@@ -133,7 +142,9 @@ class Bits:
     def _search(
         self, rows: Int[Tensor, " r"], drawn: Int[Tensor, " n"], otherwise: Int[Tensor, " n"]
     ) -> Int[Tensor, " n"]:
-        """For draws that met covered cells only: the free cells are listed, and the draw's number picks one of them."""
+        """For draws that met covered cells only: the free cells are listed,
+        and the draw's number picks one of them.
+        """
         free = (~self.covered().cpu()[rows]).flatten().nonzero().squeeze(1)
         if not len(free):
             return otherwise
@@ -142,11 +153,15 @@ class Bits:
 
 
 class Patterns:
-    """A set of patterns, each known by a 64-bit hash. With a million of them, two collide with probability 3e-8."""
+    """A set of patterns, each known by a 64-bit hash.
+
+    With a million of them, two collide with probability 3e-8.
+    """
 
     def __init__(self, base: Int[Tensor, " n"] | None = None) -> None:
         self.base = torch.empty(0, dtype=torch.int64) if base is None else base
-        self.own, self._fresh = torch.empty(0, dtype=torch.int64), list[Tensor]()
+        self.own = torch.empty(0, dtype=torch.int64)
+        self._fresh = list[Tensor]()
 
     def add(self, hashes: Int[Tensor, " m"]) -> None:
         self._fresh.append(hashes.cpu())
@@ -181,7 +196,8 @@ class Patterns:
         """Sort what came in since into the own part, which stays sorted and apart from the base."""
         if self._fresh:
             joined = torch.unique(torch.cat([self.own, *self._fresh]))
-            self.own, self._fresh = joined[~_member(joined, self.base)], []
+            self.own = joined[~_member(joined, self.base)]
+            self._fresh = []
 
 
 def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
@@ -191,9 +207,10 @@ def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tenso
     return ordered[place] == values
 
 
-# --- What criteria remember. Every memory is a base, shared read-only by forks, and a part of its own.
+# What criteria remember. Every memory is a base, shared read-only by forks, and a part of its own.
 #
-# The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the same memory.
+# The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives
+# the same memory.
 
 
 @runtime_checkable
@@ -206,7 +223,8 @@ class Memory(Protocol):
 
 
 class Folded:
-    """Named tensors of fixed shape that are folded together: sums, least and greatest values, moments.
+    """Named tensors of fixed shape that are folded together: sums, least and greatest values,
+    moments.
 
     `join` folds two states into one; `empty` is its neutral element.
     """
@@ -214,7 +232,9 @@ class Folded:
     def __init__(
         self, empty: State, join: Callable[[State, State], State], base: State | None = None
     ) -> None:
-        self.empty, self.join, self.base = empty, join, base or empty
+        self.empty = empty
+        self.join = join
+        self.base = base or empty
         self.own = empty
 
     def add(self, state: State) -> None:
@@ -233,7 +253,8 @@ class Folded:
         total = self.total()
         for delta in deltas:
             total = self.join(total, delta)
-        self.base, self.own = total, self.empty
+        self.base = total
+        self.own = self.empty
 
 
 class Rows:
@@ -245,7 +266,9 @@ class Rows:
     def __init__(
         self, empty: State, base: State | None = None, digest: tuple[int, Any] | None = None
     ) -> None:
-        self.empty, self.base, self.digest = empty, base or empty, digest
+        self.empty = empty
+        self.base = base or empty
+        self.digest = digest
         self._parts = list[State]()
 
     def __len__(self) -> int:
@@ -275,17 +298,16 @@ class Rows:
 
     def merge(self, deltas: Sequence[State]) -> None:
         parts = [self.all(), *deltas]
-        self.base, self._parts = (
-            {name: torch.cat([part[name] for part in parts]) for name in self.empty},
-            [],
-        )
+        self.base = {name: torch.cat([part[name] for part in parts]) for name in self.empty}
+        self._parts = []
 
 
 class Counted:
     """Covered cells, and sums beside them."""
 
     def __init__(self, bits: Bits, sums: Folded) -> None:
-        self.bits, self.sums = bits, sums
+        self.bits = bits
+        self.sums = sums
 
     def fork(self) -> Counted:
         return Counted(self.bits.fork(), self.sums.fork())

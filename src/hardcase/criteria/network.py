@@ -13,13 +13,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
+from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
-# --- What a network is made of, seen from outside: which layers run, in which order, with outputs of which shape.
+# What a network is made of, seen from outside: which layers run, in which order, with outputs of
+# which shape.
 
 LayerKind = Literal["conv", "linear", "activation", "pool", "norm", "plumbing", "other"]
 
-_FEW, _MORE = 16, 32
+_FEW = 16
+_MORE = 32
 _FOLDERS: Mapping[str, LayerKind] = {
     "activation": "activation",
     "pooling": "pool",
@@ -43,10 +46,11 @@ class Layered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it ran: `shape` is one row's output, `channel` the axis of its channels (features of a token included).
+    """One layer as it ran: `shape` is one row's output, `channel` the axis of its channels
+    (features of a token included).
 
-    `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut into f windows.
-    A module that ran again is a layer of its own, `name#2`.
+    `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut
+    into f windows. A module that ran again is a layer of its own, `name#2`.
     """
 
     name: str
@@ -74,7 +78,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """The layers of a network in the order in which they ran, and the size of the weights between them."""
+    """The layers of a network in the order in which they ran,
+    and the size of the weights between them.
+    """
 
     layers: tuple[Layer, ...]
     weights: Mapping[str, Float[Tensor, "to from"]] = field(default_factory=dict)
@@ -98,18 +104,21 @@ class Anatomy:
 
 
 def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
-    """Run one image through the subject, in a small and in a larger batch, and note every layer that answers with a tensor.
+    """Run one image through the subject, in a small and in a larger batch, and note every layer
+    that answers with a tensor.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
     """
     few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
-    modules, layers = dict(subject.layers()), list[Layer]()
+    modules = dict(subject.layers())
+    layers = list[Layer]()
     for name, shape in few.items():
         layer = _layer(name, modules[name.split("#")[0]], shape, more.get(name, ()), layers)
         layers += [layer] if layer else []
     if not layers:
         raise Problem(
-            "no layer of the model ran as a module with a tensor as output, so nothing can be covered."
+            "no layer of the model ran as a module with a tensor as output, so nothing can be"
+            " covered."
         )
     weights = {
         name: _weights(module)
@@ -121,7 +130,7 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
 
 def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
     shapes = dict[str, tuple[int, ...]]()
-    with _watching(subject.layers(), shapes), torch.inference_mode():
+    with _watching(subject.layers(), shapes), any_rows(x.device), torch.inference_mode():
         subject(x.clone())
     return shapes
 
@@ -166,20 +175,26 @@ def _layer(
     ]
     if len(few) != len(more) or len(grown) != 1:
         return None
-    kind, windows = _kind(module), few[0] // _FEW
+    kind = _kind(module)
+    windows = few[0] // _FEW
     if grown[0] == 0 and few[0] == _FEW:
-        shape, rows = few[1:], 0
+        shape = few[1:]
+        rows = 0
     elif grown[0] == 0 and few[0] == windows * _FEW:
-        shape, rows = (windows, *few[1:]), -windows
+        shape = (windows, *few[1:])
+        rows = -windows
     elif grown[0] == 1 and few[1] == _FEW:
-        shape, rows = (few[0], *few[2:]), 1
+        shape = (few[0], *few[2:])
+        rows = 1
     else:
         return None
     return Layer(name, kind, shape, _channel_axis(kind, shape, before), rows) if shape else None
 
 
 def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Layer]) -> int:
-    """Convolutions have channels first, dense layers features last; others follow the layer before them."""
+    """Convolutions have channels first, dense layers features last;
+    others follow the layer before them.
+    """
     last = len(shape) - 1
     if kind == "conv":
         return 0
@@ -206,17 +221,19 @@ def _kind(module: nn.Module) -> LayerKind:
 
 
 def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
-    """How strongly each input channel reaches each output channel: sizes of the weights, summed over the kernel."""
+    """How strongly each input channel reaches each output channel: sizes of the weights,
+    summed over the kernel.
+    """
     weight = module.weight
     assert isinstance(weight, Tensor)
     size = weight.detach().float().abs()
     return size.cpu() if size.ndim == 2 else size.flatten(2).sum(2).cpu()
 
 
-# --- Taps reduce a layer's output while the layer runs.
+# Taps reduce a layer's output while the layer runs.
 #
-# They are values: equal ones are interchangeable, and of two different ones on the same layer the richer one serves both
-# readers (`join_taps`).
+# They are values: equal ones are interchangeable, and of two different ones on the same layer the
+# richer one serves both readers (`join_taps`).
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +272,9 @@ _RICHER = (Means, MeansAndRange, Whole)
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """One tap per layer that serves every reader: the richest of ours, a whole copy where others take part."""
+    """One tap per layer that serves every reader: the richest of ours,
+    a whole copy where others take part.
+    """
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
@@ -272,12 +291,15 @@ def _richer(a: Tap, b: Tap) -> Tap:
 
 
 def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
-    """Channel means, to the last bit the same whichever tap the values come through: laid out alike before they are summed."""
+    """Channel means, to the last bit the same whichever tap the values come through:
+    laid out alike before they are summed.
+    """
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
     return values.contiguous().mean(others) if others else values.clone()
 
 
-# --- Which units count: the layers chosen, every unit or the mean of every channel, and how values are scaled.
+# Which units count: the layers chosen, every unit or the mean of every channel, and how values are
+# scaled.
 
 Mode = Literal["unit", "channel"]
 Order = Literal["mean-scale", "scale-mean"]
@@ -287,7 +309,8 @@ Order = Literal["mean-scale", "scale-mean"]
 class Selection:
     """The units that a criterion reads, layer after layer.
 
-    `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a layer of its own.
+    `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a
+    layer of its own.
     """
 
     layers: tuple[Layer, ...]
@@ -339,7 +362,9 @@ class Selection:
         }
 
     def ranges(self, activations: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """The least and the greatest value of each layer, row by row, before channels are averaged or after it."""
+        """The least and the greatest value of each layer, row by row,
+        before channels are averaged or after it.
+        """
         values = self.read(activations)
         if self.order == "scale-mean":
             shown = [_shown(activations, layer) for layer in self.layers]
@@ -361,7 +386,8 @@ class Selection:
         if self.mode == "channel" and shown.shape[1] == wanted + 2:
             return shown[:, :wanted]
         raise Problem(
-            f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in {self.mode} mode were expected.",
+            f"layer {layer.name!r} shows {shown.shape[1]} values a row, but {wanted} units in"
+            f" {self.mode} mode were expected.",
             "Another reader of the same layer reduced it further.",
             fix="criteria.taps.join_taps over all readers",
         )
@@ -370,7 +396,8 @@ class Selection:
 def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m w"]:
     if layer.name not in activations:
         raise Problem(
-            f"layer {layer.name!r} is not among the activations shown: {', '.join(activations) or 'none'}."
+            f"layer {layer.name!r} is not among the activations shown:"
+            f" {', '.join(activations) or 'none'}."
         )
     value = activations[layer.name]
     return value if value.ndim == 2 else layer.arranged(value).flatten(1).float()
@@ -378,7 +405,9 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How values are brought to [0, 1] before they meet a threshold: not at all, within each input, or over the suite."""
+    """How values are brought to [0, 1] before they meet a threshold: not at all,
+    within each input, or over the suite.
+    """
 
     per: Literal["none", "input", "suite"] = "none"
     epsilon: float = 0.0
@@ -410,7 +439,9 @@ def select(anatomy: Anatomy, layers: str, mode: Mode, order: Order = "mean-scale
 
 
 def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
-    """Layers as frameworks with built-in activations count them: each with its activation, and the pooling ones."""
+    """Layers as frameworks with built-in activations count them: each with its activation,
+    and the pooling ones.
+    """
     shown = [layer for layer in anatomy.layers if layer.kind not in ("norm", "plumbing")]
     following = [*shown[1:], None]
     return tuple(
@@ -425,5 +456,6 @@ def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
 
 def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
     """The last dense layer before the output, or else the last convolution."""
-    dense, conv = anatomy.of_kind("linear"), anatomy.of_kind("conv")
+    dense = anatomy.of_kind("linear")
+    conv = anatomy.of_kind("conv")
     return dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]

@@ -21,20 +21,23 @@ from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units beyond their range.
+# Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units
+# beyond their range.
 #
-# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018; Layer-SNAC: the
-# MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is open unless the convention says
-# otherwise. The counting of units with both corners seen is that of the project "Adversarial image generation based on various
-# neuron coverage". Not-a-number reaches no corner.
+# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018;
+# Layer-SNAC: the MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is
+# open unless the convention says otherwise. The counting of units with both corners seen is that of
+# the project "Adversarial image generation based on various neuron coverage". Not-a-number reaches
+# no corner.
 
 
 @dataclass(frozen=True)
 class Corners:
     """Units seen beyond their training range: NBC (both sides) and SNAC (above).
 
-    `widen` moves the bounds out by that many standard deviations; `equal` says where a value on the bound counts; `count`
-    what is counted: every corner, units with both corners seen, or with either.
+    `widen` moves the bounds out by that many standard deviations; `equal` says where a value on the
+    bound counts; `count` what is counted: every corner, units with both corners seen, or with
+    either.
     """
 
     selection: Selection
@@ -72,8 +75,11 @@ class Corners:
         return {"corner": memory.pick(rows, rng)}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
-        """Beyond the bound: up for an upper corner, down for a lower one, measured in widths of the unit's range."""
-        unit, below = aim["corner"] // self.columns, aim["corner"] % self.columns == 1
+        """Beyond the bound: up for an upper corner, down for a lower one,
+        measured in widths of the unit's range.
+        """
+        unit = aim["corner"] // self.columns
+        below = aim["corner"] % self.columns == 1
         low, high = (bound.to(frame.device)[unit] for bound in self.bounds)
         value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
         return torch.where(below, low - value, value - high) / torch.where(
@@ -112,8 +118,9 @@ class Corners:
 class LayerCorners:
     """SNAC of each layer, over the suite and as the mean over inputs: Layer-SNAC.
 
-    Differences: MaXplore fills its table from zero and raises it to each seed's own values first; here the bound is the
-    training maximum alone. Its first layer is left out in its plots; here every chosen layer is reported.
+    Differences: MaXplore fills its table from zero and raises it to each seed's own values first;
+    here the bound is the training maximum alone. Its first layer is left out in its plots; here
+    every chosen layer is reported.
     """
 
     corners: Corners
@@ -154,13 +161,14 @@ class LayerCorners:
         return self.corners.pull(frame, aim, memory.bits)
 
     def tally(self, memory: Counted) -> Tally:
-        """The mean over layers of the share of units seen above their range; the layers themselves in `detail`."""
-        selection, sums = self.corners.selection, memory.sums.total()
+        """The mean over layers of the share of units seen above their range;
+        the layers themselves in `detail`.
+        """
+        selection = self.corners.selection
+        sums = memory.sums.total()
         parts = torch.split(memory.bits.covered()[:, 0], list(selection.widths))
-        shares, inputs = (
-            [part.double().mean().item() for part in parts],
-            max(1, int(sums["inputs"])),
-        )
+        shares = [part.double().mean().item() for part in parts]
+        inputs = max(1, int(sums["inputs"]))
         means = (sums["beyond"].double() / inputs / torch.tensor(selection.widths)).tolist()
         layers = {
             name: {"suite": s, "mean input": i}
@@ -170,15 +178,19 @@ class LayerCorners:
         return Tally(sum(shares) / len(shares), covered, selection.units, {"layers": layers})
 
 
-# Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which combinations (TKNP).
+# Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which
+# combinations (TKNP).
 #
-# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018. Ties go to the unit with
-# the lower number; not-a-number is never among the strongest. TKNP is a count of distinct patterns, not a ratio.
+# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018.
+# Ties go to the unit with the lower number; not-a-number is never among the strongest. TKNP is a
+# count of distinct patterns, not a ratio.
 
 
 @dataclass(frozen=True)
 class Strongest:
-    """Units that were among the `k` strongest of their layer for some input: TKNC. `ranked`: each (unit, rank) counts."""
+    """Units that were among the `k` strongest of their layer for some input: TKNC. `ranked`:
+    each (unit, rank) counts.
+    """
 
     selection: Selection
     k: int = 3
@@ -222,13 +234,16 @@ class Strongest:
         return rise(frame.matrix(self.selection), self.selection, aim["unit"], self.k)
 
     def tally(self, memory: Bits) -> Tally:
-        covered, total = memory.count(), memory.rows * memory.columns
+        covered = memory.count()
+        total = memory.rows * memory.columns
         return Tally(covered / total, covered, total)
 
 
 @dataclass(frozen=True)
 class Combinations:
-    """How many different combinations of strongest units over all layers: TKNP. `ordered`: their ranks matter too."""
+    """How many different combinations of strongest units over all layers: TKNP. `ordered`:
+    their ranks matter too.
+    """
 
     selection: Selection
     k: int = 3
@@ -262,7 +277,9 @@ class Combinations:
         return Tally(float(memory.count()), memory.count())
 
     def _hashes(self, frame: Frame) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
-        """The sum of a random number for each unit named (and its rank, if that matters), and which rows name any unit."""
+        """The sum of a random number for each unit named (and its rank, if that matters),
+        and which rows name any unit.
+        """
         top = frame.top(self.selection, self.k)
         rank = (
             torch.arange(self.k, device=frame.device)
@@ -282,7 +299,9 @@ class Combinations:
 def rise(
     values: Float[Tensor, "m u"], selection: Selection, unit: Int[Tensor, " m"], k: int
 ) -> Float[Tensor, " m"]:
-    """How far a unit is above the `k`-th strongest of the others in its layer: positive once it is among the strongest."""
+    """How far a unit is above the `k`-th strongest of the others in its layer:
+    positive once it is among the strongest.
+    """
     starts = torch.tensor([*selection.starts, selection.units], device=values.device)
     layer = torch.searchsorted(starts, unit, right=True) - 1
     number = torch.arange(selection.units, device=values.device)
@@ -295,14 +314,18 @@ def rise(
 
 # Neuron coverage: which units were active for some input.
 #
-# K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore: automated whitebox testing of deep learning systems", SOSP 2017.
+# K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore: automated whitebox testing of deep learning
+# systems", SOSP 2017.
 #
-# Differences: the paper writes "for all inputs" where "for some input" is meant. Not-a-number covers nothing.
+# Differences: the paper writes "for all inputs" where "for some input" is meant. Not-a-number
+# covers nothing.
 
 
 @dataclass(frozen=True)
 class Activated:
-    """Units above a threshold for some input: NC. `scaling` per input or over the suite, else raw values."""
+    """Units above a threshold for some input: NC. `scaling` per input or over the suite,
+    else raw values.
+    """
 
     selection: Selection
     threshold: float = 0.0
@@ -344,7 +367,9 @@ class Activated:
 
 @dataclass(frozen=True)
 class SuiteActivated:
-    """NC scaled by the extremes that each layer reached over the whole suite: a later input can uncover a unit again."""
+    """NC scaled by the extremes that each layer reached over the whole suite:
+    a later input can uncover a unit again.
+    """
 
     selection: Selection
     threshold: float = 0.5
@@ -362,7 +387,9 @@ class SuiteActivated:
         memory.add({"low": extremes.low, "high": extremes.high})
 
     def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
-        """Units that the row alone would raise above the threshold, the layers' extremes staying as they are."""
+        """Units that the row alone would raise above the threshold,
+        the layers' extremes staying as they are.
+        """
         seen = memory.total()
         low, width = (part.to(frame.device) for part in self._scale(seen))
         above = (frame.matrix(self.selection) - low) > self.threshold * width
@@ -398,17 +425,19 @@ def _wider(a: State, b: State) -> State:
 
 # k-multisection neuron coverage (KMNC): which parts of each unit's training range were seen.
 #
-# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018. Values outside the
-# training range fill nothing. Tools differ in who owns a cut point; the default is right-open with the last section closed.
+# L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018.
+# Values outside the training range fill nothing. Tools differ in who owns a cut point; the default
+# is right-open with the last section closed.
 
 
 @dataclass(frozen=True)
 class Sections:
     """Which of the `k` equal parts of each unit's training range were seen: KMNC.
 
-    `cuts` says who owns the interior cut points: the section above ("right-open"), below ("left-open", which also drops
-    the lowest value) or both ("closed"). `top`: the highest value fills the last section ("last") or none ("corner").
-    `constant`: units whose range is a point are left out ("skip"), never hit ("never"), or filled whole when hit ("all").
+    `cuts` says who owns the interior cut points: the section above ("right-open"), below
+    ("left-open", which also drops the lowest value) or both ("closed"). `top`: the highest value
+    fills the last section ("last") or none ("corner"). `constant`: units whose range is a point are
+    left out ("skip"), never hit ("never"), or filled whole when hit ("all").
     """
 
     selection: Selection
@@ -424,7 +453,9 @@ class Sections:
 
     @cached_property
     def still(self) -> Bool[Tensor, " u"]:
-        """Units whose training range is a point (dead ones among them), or not finite: it cannot be cut into sections."""
+        """Units whose training range is a point (dead ones among them), or not finite:
+        it cannot be cut into sections.
+        """
         width = (self.range.high - self.range.low) / self.k
         return ~(width.isfinite() & (width > 0))
 
@@ -452,20 +483,24 @@ class Sections:
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
         """Toward the centre of the section, measured in widths of the unit's range."""
-        unit, section = aim["section"] // self.k, aim["section"] % self.k
+        unit = aim["section"] // self.k
+        section = aim["section"] % self.k
         low, _, width = (part.to(frame.device)[unit, 0] for part in self._geometry)
         value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
         return -(((value - low) / width - (section + 0.5)) / self.k).square()
 
     def tally(self, memory: Bits) -> Tally:
         units = memory.rows - (int(self.still.sum()) if self.constant == "skip" else 0)
-        covered, total = memory.count(), units * self.k
+        covered = memory.count()
+        total = units * self.k
         return Tally(
             covered / max(total, 1), covered, total, {"constant units": int(self.still.sum())}
         )
 
     def _cells(self, frame: Frame) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
-        """The section of every value, from 1, or 0 outside the range; for some units at a time, from number `start` on."""
+        """The section of every value, from 1, or 0 outside the range; for some units at a time,
+        from number `start` on.
+        """
         beyond = self._beyond(frame.extremes(self.selection))
         for block in frame.blocks(self.selection):
             columns = block.values.detach().t()
@@ -492,7 +527,9 @@ class Sections:
         return place.clamp_(0, self.k).int().long()
 
     def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
-        """Units with a value above their range in this look, or with one that is not a number: their rows need a closer look."""
+        """Units with a value above their range in this look, or with one that is not a number:
+        their rows need a closer look.
+        """
         top = self._geometry[1].squeeze(1).to(extremes.high.device)
         return (
             ~((extremes.high < top) if self.top == "corner" else (extremes.high <= top))
@@ -502,7 +539,9 @@ class Sections:
     def _outside(
         self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
     ) -> tuple[Int[Tensor, " o"], Int[Tensor, " o"]]:
-        """Where the values above the range are, and those that are no numbers, among the units known to have some."""
+        """Where the values above the range are, and those that are no numbers,
+        among the units known to have some.
+        """
         units = beyond.nonzero().squeeze(1)
         top = self._geometry[1].to(values.device)[start + units]
         inside = (values[units] < top) if self.top == "corner" else (values[units] <= top)
@@ -511,8 +550,12 @@ class Sections:
 
     @cached_property
     def _geometry(self) -> tuple[Float[Tensor, "u 1"], Float[Tensor, "u 1"], Float[Tensor, "u 1"]]:
-        """Where each range begins, where it ends (before everything, for a constant unit), and the width of a section."""
-        still, low, high = self.still[:, None], self.range.low[:, None], self.range.high[:, None]
+        """Where each range begins, where it ends (before everything, for a constant unit),
+        and the width of a section.
+        """
+        still = self.still[:, None]
+        low = self.range.low[:, None]
+        high = self.range.high[:, None]
         return (
             low.masked_fill(still, 0),
             high.masked_fill(still, -torch.inf),
@@ -530,8 +573,9 @@ class Sections:
 
 _GAUGE = "Ma et al.: DeepGauge, ASE 2018"
 _DEEPGAUGE = """@inproceedings{ma2018deepgauge,
-  author    = {Lei Ma and Felix Juefei-Xu and Fuyuan Zhang and Jiyuan Sun and Minhui Xue and Bo Li and Chunyang Chen and
-               Ting Su and Li Li and Yang Liu and Jianjun Zhao and Yadong Wang},
+  author    = {Lei Ma and Felix Juefei-Xu and Fuyuan Zhang and Jiyuan Sun and Minhui Xue and
+               Bo Li and Chunyang Chen and Ting Su and Li Li and Yang Liu and Jianjun Zhao and
+               Yadong Wang},
   title     = {{DeepGauge}: Multi-Granularity Testing Criteria for Deep Learning Systems},
   booktitle = {International Conference on Automated Software Engineering (ASE)},
   year      = {2018},

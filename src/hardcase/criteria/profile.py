@@ -1,4 +1,6 @@
-"""What training data did to a network: ranges of units, and the traces that surprise is measured against."""
+"""What training data did to a network: ranges of units, and the traces that surprise is measured
+against.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model
 
-# --- The range of every unit over training data, gathered batch by batch.
+# The range of every unit over training data, gathered batch by batch.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +40,21 @@ class Range:
 
 
 class Running:
-    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub, LeVeque, 1979)."""
+    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub,
+    LeVeque, 1979).
+    """
 
     def __init__(self, units: int) -> None:
-        self.low, self.high = torch.full((units,), torch.inf), torch.full((units,), -torch.inf)
+        self.low = torch.full((units,), torch.inf)
+        self.high = torch.full((units,), -torch.inf)
         self.count, self.mean, self.spread = (
             torch.zeros(units, dtype=torch.float64) for _ in range(3)
         )
 
     def add(self, frame: Frame, selection: Selection) -> None:
         extremes = frame.extremes(selection)
-        self.low, self.high = (
-            torch.minimum(self.low, extremes.low.cpu()),
-            torch.maximum(self.high, extremes.high.cpu()),
-        )
+        self.low = torch.minimum(self.low, extremes.low.cpu())
+        self.high = torch.maximum(self.high, extremes.high.cpu())
         for block in frame.blocks(selection):
             for part in chunks(block.values.shape[1], max(1, CHUNK // len(frame))):
                 values = block.values[:, part].double().cpu()
@@ -62,7 +65,8 @@ class Running:
         count = numbers.sum(0).double()
         mean = values.where(numbers, 0).sum(0) / count.clamp_min(1)
         spread = (values - mean).where(numbers, 0).square().sum(0)
-        total, shift = self.count[part] + count, mean - self.mean[part]
+        total = self.count[part] + count
+        shift = mean - self.mean[part]
         share = count / total.clamp_min(1)
         self.spread[part] += spread + shift.square() * self.count[part] * share
         self.mean[part] += shift * share
@@ -71,14 +75,17 @@ class Running:
     def range(self) -> Range:
         """A unit that never showed a number has the range 0 to 0: constant."""
         dead = self.low > self.high
-        low, high = self.low.masked_fill(dead, 0), self.high.masked_fill(dead, 0)
+        low = self.low.masked_fill(dead, 0)
+        high = self.high.masked_fill(dead, 0)
         variance = self.spread / self.count.clamp_min(1)
         return Range(low, high, self.mean.float(), variance.float())
 
 
-# --- What training data did to a network: ranges of units, and the traces that surprise is measured against.
+# What training data did to a network: ranges of units, and the traces that surprise is measured
+# against.
 #
-# Both come from one streaming pass. A profile knows the model and the data it was made from, and is refused for another model.
+# Both come from one streaming pass. A profile knows the model and the data it was made from, and is
+# refused for another model.
 
 FORMAT = "hardcase profile 1"
 Found = TypeVar("Found")
@@ -86,7 +93,9 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a profile must hold: ranges and traces of selections, and of some of these the distances between traces."""
+    """What a profile must hold: ranges and traces of selections,
+    and of some of these the distances between traces.
+    """
 
     ranges: tuple[Selection, ...] = ()
     traces: tuple[Selection, ...] = ()
@@ -95,7 +104,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come from."""
+    """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come
+    from.
+    """
 
     model: str
     data: str
@@ -106,7 +117,9 @@ class Profile:
     _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returned the first time this profile was asked for `key`: criteria share what they fit to it."""
+        """What `make` returned the first time this profile was asked for `key`:
+        criteria share what they fit to it.
+        """
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -214,11 +227,10 @@ def fit_profile(
             "there are no images to make a profile from.", fix="the train split of the data"
         )
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
-    running, kept = (
-        {s: Running(s.units) for s in needs.ranges},
-        {s: list[Tensor]() for s in needs.traces},
-    )
-    predicted, device = list[Tensor](), getattr(subject, "device", torch.device("cpu"))
+    running = {s: Running(s.units) for s in needs.ranges}
+    kept = {s: list[Tensor]() for s in needs.traces}
+    predicted = list[Tensor]()
+    device = getattr(subject, "device", torch.device("cpu"))
     for part in chunks(len(images), batch):
         with torch.no_grad():
             answer = subject(from_bytes(images.x[part].to(device)), taps)

@@ -14,12 +14,13 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 from hardcase.tensors import chunks, pad_rows
 
-# --- Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
+# Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 
 @dataclass(frozen=True)
 class Bell:
-    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and whitened traces.
+    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
+    whitened traces.
 
     `half` is half the squared length of each trace.
     """
@@ -34,7 +35,8 @@ class Bell:
     @staticmethod
     def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
         """The shape of some traces, its spread times `factor`."""
-        exact, count = values.double(), len(values)
+        exact = values.double()
+        count = len(values)
         centre = exact.mean(0)
         covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
         root, ridged = _root(covariance * factor**2)
@@ -53,24 +55,32 @@ class Bell:
 
 
 def _root(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], bool]:
-    """The Cholesky factor. Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance."""
+    """The Cholesky factor.
+
+    Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance.
+    """
     least = 1e-7 * max(float(covariance.diagonal().mean()), 1e-12)
     ridged = float(torch.linalg.eigvalsh(covariance)[0]) < least
     ridge = least * torch.eye(len(covariance), dtype=covariance.dtype)
     return torch.linalg.cholesky(covariance + ridge * ridged), ridged
 
 
-# --- Exact nearest neighbours at the price of a matrix product.
+# Exact nearest neighbours at the price of a matrix product.
 #
-# Distances by products of matrices are fast but lose digits where points are close. So the product only nominates a few
-# candidates, their distances are computed from differences, and a row whose runner-up is within the error bound is redone.
+# Distances by products of matrices are fast but lose digits where points are close. So the product
+# only nominates a few candidates, their distances are computed from differences, and a row whose
+# runner-up is within the error bound is redone.
 
-SMALL, BLOCK, CANDIDATES = 512, 32, 4
+SMALL = 512
+BLOCK = 32
+CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Points to be near to. `half` is half their squared length from their centre; both are filled up to whole blocks."""
+    """Points to be near to. `half` is half their squared length from their centre;
+    both are filled up to whole blocks.
+    """
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
@@ -93,7 +103,9 @@ class Corpus:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        """Distance and place of the nearest point of the corpus, ties to the first; `skip` names one to pass over."""
+        """Distance and place of the nearest point of the corpus, ties to the first;
+        `skip` names one to pass over.
+        """
         if not len(self.values):
             raise Problem("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
@@ -144,7 +156,8 @@ class Corpus:
 class FaissCorpus:
     """The same through faiss, for corpora where even a product is too much.
 
-    Exact with ``cells=0``; otherwise an inverted file of `cells` lists, `probes` of which are read: faster, not exact.
+    Exact with ``cells=0``; otherwise an inverted file of `cells` lists, `probes` of which are read:
+    faster, not exact.
     """
 
     def __init__(self, values: Float[Tensor, "n d"], *, cells: int = 0, probes: int = 8) -> None:
@@ -155,7 +168,8 @@ class FaissCorpus:
                 "the nearest-neighbour back end faiss is not installed.",
                 fix="pip install faiss-cpu",
             ) from error
-        self.values, points = values, values.cpu().contiguous().numpy()
+        self.values = values
+        points = values.cpu().contiguous().numpy()
         self.index = faiss.IndexFlatL2(values.shape[1])
         if cells:
             self.index = faiss.IndexIVFFlat(self.index, values.shape[1], min(cells, len(values)))
@@ -185,7 +199,9 @@ Searchable = Corpus | FaissCorpus
 
 
 def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
-    """Points made ready for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (an inverted file of N lists)."""
+    """Points made ready for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (an inverted
+    file of N lists).
+    """
     if search == "exact":
         return Corpus.of(values)
     backend, _, cells = search.partition("-")
@@ -194,15 +210,16 @@ def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchabl
     return FaissCorpus(values, cells=int(cells or 0))
 
 
-# --- Activation traces of training data: what surprise and class dispersion compare with.
+# Activation traces of training data: what surprise and class dispersion compare with.
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
     """One trace a training image, its predicted class and its label.
 
-    `own` and `other` are each trace's distance to the nearest other trace of its predicted class and of any other class.
-    They depend on training data alone, so they are computed once (`measured`).
+    `own` and `other` are each trace's distance to the nearest other trace of its predicted class
+    and of any other class. They depend on training data alone, so they are computed once
+    (`measured`).
     """
 
     values: Float[Tensor, "n d"]
@@ -234,7 +251,8 @@ class Traces:
         clean = self.numbers()
         if len(torch.unique(clean.predicted)) < 2:
             raise Problem(
-                "distance-based surprise compares two classes, but the model predicts one class for all training images.",
+                "distance-based surprise compares two classes, but the model predicts one class for"
+                " all training images.",
                 fix="training data of all classes, or a trained model",
             )
         own, other = torch.full((2, len(clean.values)), torch.inf).unbind()
@@ -244,28 +262,33 @@ class Traces:
                 for chosen in (rows, clean.predicted != label)
             )
             for part in chunks(len(rows), batch):
-                points, places = clean.values[rows[part]], torch.arange(part.start, part.stop)
+                points = clean.values[rows[part]]
+                places = torch.arange(part.start, part.stop)
                 other[rows[part]] = rest.nearest(points)[0]
                 if len(rows) > 1:
                     own[rows[part]] = same.nearest(points, skip=places)[0]
         return replace(clean, own=own, other=other)
 
 
-# --- Surprise adequacy: how unlike training data an input looks to the network.
+# Surprise adequacy: how unlike training data an input looks to the network.
 #
-# LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
-# MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using surprise adequacy", ESEC/FSE 2020.
+# LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise
+# adequacy", ICSE 2019. MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using
+# surprise adequacy", ESEC/FSE 2020.
 #
-# Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has too few traces to
-# compare with is infinitely surprising, one with not-a-number in its trace has no surprise at all (NaN). Products run on
-# whole tiles of rows, so that a row's surprise does not depend on the rows beside it.
-# Differences: LSA runs in float32 on traces whitened class by class; a covariance that is singular in that precision gets a
-# small ridge (the authors drop further columns by hand), and `ridged` says for how many classes.
+# Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has
+# too few traces to compare with is infinitely surprising, one with not-a-number in its trace has no
+# surprise at all (NaN). Products run on whole tiles of rows, so that a row's surprise does not
+# depend on the rows beside it. Differences: LSA runs in float32 on traces whitened class by class;
+# a covariance that is singular in that precision gets a small ridge (the authors drop further
+# columns by hand), and `ridged` says for how many classes.
 
 
 @runtime_checkable
 class SurpriseModel(Protocol):
-    """Says how surprising traces are, differentiably; `training` is the surprise of the training traces themselves."""
+    """Says how surprising traces are, differentiably; `training` is the surprise of the training
+    traces themselves.
+    """
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
@@ -283,9 +306,11 @@ def _per_class(
 
 @dataclass(frozen=True)
 class Likelihood:
-    """LSA: minus the logarithm of a kernel density estimate over the traces of the predicted class (Scott's bandwidth).
+    """LSA: minus the logarithm of a kernel density estimate over the traces of the predicted class
+    (Scott's bandwidth).
 
-    Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses one estimate for all.
+    Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
+    one estimate for all.
     """
 
     bells: Mapping[int, Bell]
@@ -305,7 +330,8 @@ class Likelihood:
         }
         if not groups:
             raise Problem(
-                "likelihood-based surprise needs two or more training traces of a predicted class; there are none."
+                "likelihood-based surprise needs two or more training traces of a predicted class;"
+                " there are none."
             )
         variance = torch.stack([values.var(0, unbiased=False) for values in groups.values()])
         keep = (variance >= floor).all(0)
@@ -316,7 +342,8 @@ class Likelihood:
         columns = keep.nonzero().squeeze(1)
         if not len(columns):
             raise Problem(
-                f"no unit varies by {floor:g} or more in every predicted class, so no density can be estimated.",
+                f"no unit varies by {floor:g} or more in every predicted class, so no density can"
+                " be estimated.",
                 fix="another layer, or floor=0",
             )
         scott = -1 / (len(columns) + 4)
@@ -359,9 +386,12 @@ class Likelihood:
 def _log_kernels(
     points: Float[Tensor, "m d"], bell: Bell, skip: Int[Tensor, " m"] | None = None
 ) -> Float[Tensor, " m"]:
-    """The logarithm of the sum of unit normal kernels at a bell's traces, all in whitened coordinates and up to their size."""
+    """The logarithm of the sum of unit normal kernels at a bell's traces,
+    all in whitened coordinates and up to their size.
+    """
     lengths = points.square().sum(1, keepdim=True) / 2
-    traces, half = bell.traces.to(points.device), bell.half.to(points.device)
+    traces = bell.traces.to(points.device)
+    half = bell.half.to(points.device)
     exponent = torch.addmm(
         -half, points, traces.t()
     )  # minus half a squared distance, up to `lengths`
@@ -383,7 +413,9 @@ def _one_class(traces: Traces) -> Traces:
 
 @dataclass(frozen=True)
 class Distance:
-    """DSA: the distance to the nearest training trace of the predicted class, over that trace's distance to other classes."""
+    """DSA: the distance to the nearest training trace of the predicted class,
+    over that trace's distance to other classes.
+    """
 
     corpora: Mapping[int, Searchable]
     others: Mapping[int, Float[Tensor, " n"]]
@@ -416,7 +448,9 @@ class Distance:
         return surprise.where(_numbers(values), torch.nan)
 
     def training(self) -> Float[Tensor, " n"]:
-        """The distance of each training trace to another of its class, over its own distance to other classes."""
+        """The distance of each training trace to another of its class,
+        over its own distance to other classes.
+        """
         known = self.own.isfinite()
         return self.own[known] / self.other[known]
 
@@ -435,7 +469,8 @@ class Mahalanobis:
         groups = {label: traces.values[rows] for label, rows in traces.by_class() if len(rows) > 1}
         if not groups:
             raise Problem(
-                "Mahalanobis surprise needs two or more training traces of a predicted class; there are none."
+                "Mahalanobis surprise needs two or more training traces of a predicted class; there"
+                " are none."
             )
         return Mahalanobis(
             {c: Bell.of(v, unbiased=False) for c, v in groups.items()}, per_class, squared

@@ -1,4 +1,6 @@
-"""Criteria over whole traces: surprise coverage, class dispersion, nearest-neighbour novelty, NLC."""
+"""Criteria over whole traces: surprise coverage, class dispersion, nearest-neighbour novelty,
+NLC.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,24 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import State
 
-# LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as training data drew it.
+# LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as
+# training data drew it.
 #
-# V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test data quality assessment
-# for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean distance between the traces of inputs of that label
-# and the centroid of the training traces of that label which the model got right; then the mean over the classes seen.
+# V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test
+# data quality assessment for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean
+# distance between the traces of inputs of that label and the centroid of the training traces of
+# that label which the model got right; then the mean over the classes seen.
 #
-# The definition follows the abstract and the published tool's final form; an earlier form there (the share of inputs
-# beyond a radius) is not offered. Not a ratio, not monotone. Classes without a rightly classified training image are left
-# out and counted (the tool puts their centroid at zero).
+# The definition follows the abstract and the published tool's final form; an earlier form there
+# (the share of inputs beyond a radius) is not offered. Not a ratio, not monotone. Classes without a
+# rightly classified training image are left out and counted (the tool puts their centroid at zero).
 
 
 @dataclass(frozen=True)
 class Dispersion:
-    """Distances to class centres, summed by class. `centres` holds not-a-number for a class without one."""
+    """Distances to class centres, summed by class. `centres` holds not-a-number for a class without
+    one.
+    """
 
     selection: Selection
     centres: Float[Tensor, "k d"]
@@ -67,7 +73,8 @@ class Dispersion:
         return Folded({"sum": zeros, "count": zeros}, summed)
 
     def observe(self, frame: Frame, memory: Folded) -> None:
-        distance, labels = self._distance(frame), self._labels(frame)
+        distance = self._distance(frame)
+        labels = self._labels(frame)
         known = distance.isfinite()
         sums = torch.zeros(len(self.centres), dtype=torch.float64, device=frame.device)
         total = sums.index_add(0, labels[known], distance[known].double())
@@ -76,9 +83,12 @@ class Dispersion:
     def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
         """By how much the row alone would change the value."""
         seen = {name: value.to(frame.device) for name, value in memory.total().items()}
-        distance, labels = self._distance(frame), self._labels(frame)
-        count, total = seen["count"][labels], seen["sum"][labels]
-        classes, before = (seen["count"] > 0).sum(), _mean(seen)
+        distance = self._distance(frame)
+        labels = self._labels(frame)
+        count = seen["count"][labels]
+        total = seen["sum"][labels]
+        classes = (seen["count"] > 0).sum()
+        before = _mean(seen)
         first = count == 0
         added = (total + distance) / (count + 1) - torch.where(first, 0, total / count.clamp_min(1))
         after = (before * classes + added) / (classes + first)
@@ -128,18 +138,20 @@ def _mean(seen: State) -> Tensor:
     return means.sum() / some.sum().clamp_min(1)
 
 
-# Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched layer.
+# Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched
+# layer.
 #
-# A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with coverage-guided fuzzing",
-# ICML 2019. The paper speaks of Euclidean distance, the code compares squared distances with the threshold; so does this.
-# The count of kept vectors grows with every new input and depends on their order: the first of two near ones is kept.
+# A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with
+# coverage-guided fuzzing", ICML 2019. The paper speaks of Euclidean distance, the code compares
+# squared distances with the threshold; so does this. The count of kept vectors grows with every new
+# input and depends on their order: the first of two near ones is kept.
 
 
 class Kept:
     """Vectors no two of which are near, in the order in which they came.
 
-    A fork also remembers every vector that was far from the base, kept or not: only with these can the merge of shards
-    keep what one pass over all of them would have kept.
+    A fork also remembers every vector that was far from the base, kept or not: only with these can
+    the merge of shards keep what one pass over all of them would have kept.
     """
 
     def __init__(
@@ -147,7 +159,8 @@ class Kept:
     ) -> None:
         self.threshold = threshold
         self.base = torch.empty(0, width) if base is None else base
-        self.own, self.far = torch.empty(0, width), torch.empty(0, width)
+        self.own = torch.empty(0, width)
+        self.far = torch.empty(0, width)
 
     def add(self, vectors: Float[Tensor, "m d"]) -> None:
         """Keep, one after the other, those that are far from all kept before."""
@@ -197,7 +210,9 @@ def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Floa
 
 
 def _first_come(near: Bool[Tensor, "m m"]) -> Bool[Tensor, " m"]:
-    """Which rows a pass from first to last accepts, if it refuses every row near an accepted one."""
+    """Which rows a pass from first to last accepts, if it refuses every row near an accepted
+    one.
+    """
     before = near.tril(-1)
     accepted = torch.zeros(len(near), dtype=torch.bool, device=near.device)
     open_ = ~accepted
@@ -238,7 +253,8 @@ class Novelty:
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:
         """Away from the nearest kept vector."""
-        values, kept = frame.matrix(self.selection), memory.all().to(frame.device)
+        values = frame.matrix(self.selection)
+        kept = memory.all().to(frame.device)
         if not len(kept):
             return values.sum(1) * 0
         _, place = Corpus.of(kept).nearest(values.detach())
@@ -251,17 +267,21 @@ class Novelty:
 
 # NLC: how widely the outputs of each layer spread and vary together.
 #
-# Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and distribution-aware criterion",
-# ICSE 2023. The sum over layers of the mean size of the entries of the covariance matrix.
+# Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and
+# distribution-aware criterion", ICSE 2023. The sum over layers of the mean size of the entries of
+# the covariance matrix.
 #
-# What it is: not a ratio, not monotone (an ordinary input can lower it), and in the authors' code order dependent, since an
-# input is only let in if it raises the value. Differences: here every input counts, so the order matters to rounding only;
-# and samples are counted once, where the authors' code counts them once a layer.
+# What it is: not a ratio, not monotone (an ordinary input can lower it), and in the authors' code
+# order dependent, since an input is only let in if it raises the value. Differences: here every
+# input counts, so the order matters to rounding only; and samples are counted once, where the
+# authors' code counts them once a layer.
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The covariance of each layer's units over all inputs seen; rows with infinity or not-a-number are left out."""
+    """The covariance of each layer's units over all inputs seen;
+    rows with infinity or not-a-number are left out.
+    """
 
     selection: Selection
 
@@ -290,10 +310,8 @@ class Spread:
 
     def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
         """By how much the row alone would change the value."""
-        seen, gain = (
-            memory.total(),
-            torch.zeros(len(frame), dtype=torch.float64, device=frame.device),
-        )
+        seen = memory.total()
+        gain = torch.zeros(len(frame), dtype=torch.float64, device=frame.device)
         for i, values in enumerate(frame.layers(self.selection)):
             count, mean, spread = (
                 seen[f"{name}{i}"].to(frame.device) for name in ("count", "mean", "spread")
@@ -311,8 +329,11 @@ class Spread:
         return {}
 
     def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
-        """To first order, what a row adds: its products of deviations, with the sign of the covariances they would raise."""
-        seen, score = memory.total(), torch.zeros(len(frame), device=frame.device)
+        """To first order, what a row adds: its products of deviations,
+        with the sign of the covariances they would raise.
+        """
+        seen = memory.total()
+        score = torch.zeros(len(frame), device=frame.device)
         for i, values in enumerate(frame.layers(self.selection)):
             mean, spread = (seen[f"{name}{i}"].to(frame.device) for name in ("mean", "spread"))
             signs = (
@@ -336,7 +357,8 @@ class Spread:
         """Moments of two sets of rows as those of their union (Chan, Golub, LeVeque, 1979)."""
         joined = dict[str, Tensor]()
         for i in range(len(self.selection.widths)):
-            shift, total = b[f"mean{i}"] - a[f"mean{i}"], a[f"count{i}"] + b[f"count{i}"]
+            shift = b[f"mean{i}"] - a[f"mean{i}"]
+            total = a[f"count{i}"] + b[f"count{i}"]
             share = b[f"count{i}"] / total.clamp_min(1)
             joined |= {f"count{i}": total, f"mean{i}": a[f"mean{i}"] + shift * share}
             joined[f"spread{i}"] = (
@@ -355,12 +377,14 @@ def _size_with(
     return raised.abs().mean((1, 2)) / (count + 1)
 
 
-# Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen (LSC, DSC, MDSC).
+# Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen
+# (LSC, DSC, MDSC).
 #
-# J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE 2019.
-# The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow bin that swallows everything
-# above the bound, and uses the bound 2000 for both kinds, which leaves DSC near 1/1000. Here the bounds are the least and
-# greatest leave-one-out surprise of training data unless given; what lies outside covers nothing and is counted apart.
+# J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE
+# 2019. The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow
+# bin that swallows everything above the bound, and uses the bound 2000 for both kinds, which leaves
+# DSC near 1/1000. Here the bounds are the least and greatest leave-one-out surprise of training
+# data unless given; what lies outside covers nothing and is counted apart.
 
 PATIENCE = 2048
 """Rows that are compared with training data together: a product of matrices pays off."""
@@ -376,7 +400,9 @@ def surprise_of(frame: Frame, selection: Selection, model: SurpriseModel) -> Flo
 
 @dataclass(frozen=True)
 class MeanSurprise:
-    """The mean surprise of the inputs. Not a ratio, not monotone: it says how far a suite is from training data."""
+    """The mean surprise of the inputs. Not a ratio, not monotone:
+    it says how far a suite is from training data.
+    """
 
     patience = PATIENCE
     selection: Selection
@@ -387,10 +413,8 @@ class MeanSurprise:
         return (self.selection,)
 
     def memory(self) -> Folded:
-        zero, none = (
-            torch.zeros(1, dtype=torch.float64),
-            torch.full((1,), torch.inf, dtype=torch.float64),
-        )
+        zero = torch.zeros(1, dtype=torch.float64)
+        none = torch.full((1,), torch.inf, dtype=torch.float64)
         return Folded(
             {"count": zero, "sum": zero, "low": none, "high": -none, "without": zero}, _gathered
         )
@@ -419,7 +443,8 @@ class MeanSurprise:
 
     def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
         """By how much the row alone would change the mean."""
-        seen, surprise = memory.total(), surprise_of(frame, self.selection, self.model)
+        seen = memory.total()
+        surprise = surprise_of(frame, self.selection, self.model)
         mean = (seen["sum"] / seen["count"].clamp_min(1)).to(frame.device)
         change = (surprise.double() - mean) / (seen["count"].to(frame.device) + 1)
         return change.where(surprise.isfinite(), 0).float()
@@ -459,7 +484,8 @@ def _gathered(a: State, b: State) -> State:
 class SurpriseBuckets:
     """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise.
 
-    Buckets are right-open, the last one closed. `overflow` makes the last one hold everything above the others.
+    Buckets are right-open, the last one closed. `overflow` makes the last one hold everything above
+    the others.
     """
 
     patience = PATIENCE
@@ -543,15 +569,17 @@ _KIM2019 = """@inproceedings{kim2019surprise,
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
 _KIM2020 = """@inproceedings{kim2020mdsa,
   author    = {Jinhan Kim and Jeongil Ju and Robert Feldt and Shin Yoo},
-  title     = {Reducing {DNN} Labelling Cost Using Surprise Adequacy: An Industrial Case Study for Autonomous Driving},
-  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations of Software Engineering
-               (ESEC/FSE)},
+  title     = {Reducing {DNN} Labelling Cost Using Surprise Adequacy: An Industrial Case
+               Study for Autonomous Driving},
+  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations
+               of Software Engineering (ESEC/FSE)},
   year      = {2020},
   doi       = {10.1145/3368089.3417065}
 }"""
 _YUAN2023 = """@inproceedings{yuan2023nlc,
   author    = {Yuanyuan Yuan and Qi Pang and Shuai Wang},
-  title     = {Revisiting Neuron Coverage for {DNN} Testing: A Layer-Wise and Distribution-Aware Criterion},
+  title     = {Revisiting Neuron Coverage for {DNN} Testing: A Layer-Wise and
+               Distribution-Aware Criterion},
   booktitle = {International Conference on Software Engineering (ICSE)},
   year      = {2023},
   url       = {https://arxiv.org/abs/2112.01955}
@@ -791,8 +819,10 @@ def nlc(
 @criterion(
     "lscd",
     needs="activations, labels, profile with traces",
-    paper="Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
-    "2025",
+    paper=(
+        "Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
+        "2025"
+    ),
     cite=_VEKARIYA2025,
     laws=SUM,
 )

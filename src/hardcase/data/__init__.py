@@ -1,4 +1,7 @@
-"""Labelled image sets by name: ``load("mnist5k", split="test")``. Importing this imports no torch."""
+"""Labelled image sets by name: ``load("mnist5k", split="test")``.
+
+Importing this imports no torch.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from hardcase.errors import Problem
 
-# --- The file formats of the public data sets, read into 8-bit arrays. Nothing here unpickles.
+# The file formats of the public data sets, read into 8-bit arrays. Nothing here unpickles.
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -44,7 +44,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_idx(path: Path) -> Bytes:
-    """An IDX file of unsigned bytes (MNIST's own format): two zeros, type 8, the number of axes, their sizes, the data."""
+    """An IDX file of unsigned bytes (MNIST's own format): two zeros, type 8, the number of axes,
+    their sizes, the data.
+    """
     data = read_bytes(path)
     axes = data[3] if len(data) > 3 else 0
     if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * axes:
@@ -61,8 +63,11 @@ def read_idx(path: Path) -> Bytes:
 def read_idx_pair(
     images: Path, labels: Path, *, first_label: int = 0, turned: bool = False
 ) -> Part:
-    """Grey images and labels from two IDX files; `turned` swaps rows and columns, `first_label` becomes class 0."""
-    x, y = read_idx(images), read_idx(labels)
+    """Grey images and labels from two IDX files; `turned` swaps rows and columns,
+    `first_label` becomes class 0.
+    """
+    x = read_idx(images)
+    y = read_idx(labels)
     if x.ndim != 3 or y.shape != x.shape[:1]:
         raise damaged(images, f"{x.shape} images do not fit {y.shape} labels")
     x = x.transpose(0, 2, 1) if turned else x
@@ -97,7 +102,9 @@ def read_json_labels(path: Path) -> Labels:
 
 
 def read_cifar_pickled(path: Path) -> Part:
-    """A batch of the Python version of CIFAR-10, read off the pickle's instructions, of which none is carried out."""
+    """A batch of the Python version of CIFAR-10, read off the pickle's instructions,
+    of which none is carried out.
+    """
     labels: list[int] = []
     pixels = b""
     key = ""
@@ -118,16 +125,18 @@ def read_cifar_pickled(path: Path) -> Part:
     )
 
 
-# --- One fixed division into train and test for data that comes without one.
+# One fixed division into train and test for data that comes without one.
 
 TEST_SHARE = 0.2
 
 
 def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
-    """The rows of one split: in each class, the fifth of the images with the lowest content hashes is the test part.
+    """The rows of one split: in each class, the fifth of the images with the lowest content hashes
+    is the test part.
 
-    Only pixels and labels count: names, order and place on the disk do not move an image, and equal images of a class are
-    never divided. Every class has at least one test image; a class of a single image has no other.
+    Only pixels and labels count: names, order and place on the disk do not move an image, and equal
+    images of a class are never divided. Every class has at least one test image; a class of a
+    single image has no other.
     """
     hashes = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in x], dtype="S64")
     test = np.zeros(len(y), dtype=bool)
@@ -139,7 +148,7 @@ def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
     return np.flatnonzero(test if split == "test" else ~test).astype(np.int64)
 
 
-# --- Which files together hold a public data set, and how they become images and labels.
+# Which files together hold a public data set, and how they become images and labels.
 
 Parts = dict[str, Part]
 """Images and labels of each split."""
@@ -147,7 +156,9 @@ Parts = dict[str, Part]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A set of files that together hold a data set, and how to read them. A file may also be gzipped, with ``.gz``."""
+    """A set of files that together hold a data set, and how to read them. A file may also be
+    gzipped, with ``.gz``.
+    """
 
     files: tuple[str, ...]
     read: Callable[[Mapping[str, Path]], Parts]
@@ -175,7 +186,8 @@ _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
 def batches(suffix: str, read: Callable[[Path], Part]) -> Form:
-    train, test = [f"{name}{suffix}" for name in _BATCHES], f"test_batch{suffix}"
+    train = [f"{name}{suffix}" for name in _BATCHES]
+    test = f"test_batch{suffix}"
 
     def read_all(files: Mapping[str, Path]) -> Parts:
         parts = [read(files[name]) for name in train]
@@ -205,7 +217,8 @@ PIXEL_ROWS = Form(
 def _read_5k(files: Mapping[str, Path]) -> Parts:
     """784 pixels and the digit in each line."""
     rows = np.loadtxt(io.BytesIO(files["mnist_5k.csv"].read_bytes()), delimiter=",", dtype=np.uint8)
-    x, y = np.ascontiguousarray(rows[:, :-1].reshape(-1, 1, 28, 28)), rows[:, -1].astype(np.int64)
+    x = np.ascontiguousarray(rows[:, :-1].reshape(-1, 1, 28, 28))
+    y = rows[:, -1].astype(np.int64)
     picked = {split: split_rows(x, y, split) for split in ("train", "test")}
     return {split: (x[chosen], y[chosen]) for split, chosen in picked.items()}
 

@@ -1,7 +1,7 @@
 """`images_of`: labelled images from whatever a user has them in.
 
-Data sets and loaders of torch, Hugging Face data sets, arrays, lists of pictures, folders and CSV tables become `Images`
-(all in memory) or a `Stream` (decoded when asked for).
+Data sets and loaders of torch, Hugging Face data sets, arrays, lists of pictures, folders and CSV
+tables become `Images` (all in memory) or a `Stream` (decoded when asked for).
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ def images_of(
     """Labelled images from `data`, decoded and of one size.
 
     Args:
-        data: `Images`, a `Stream`, the name of a data set (``folder:photos``, ``mnist5k``), a CSV file of paths and labels, a
-            torch ``Dataset`` or ``DataLoader``, a Hugging Face ``Dataset``, a pair (images, labels), an array, or a list of
-            pictures, paths or (picture, label) pairs.
+        data: `Images`, a `Stream`, the name of a data set (``folder:photos``, ``mnist5k``), a CSV
+            file of paths and labels, a torch ``Dataset`` or ``DataLoader``, a Hugging Face
+            ``Dataset``, a pair (images, labels), an array, or a list of pictures, paths or
+            (picture, label) pairs.
         labels: One class number or name for each image, where `data` has none.
         classes: Names of the classes in the order of their numbers, where `data` does not say them.
         resize: See `Sizing`; not for data that is already an array.
@@ -126,7 +127,10 @@ def stream_of(
     name: str = "images",
     split: str = "test",
 ) -> Stream:
-    """As `images_of`, but nothing is decoded until it is asked for. Loaders and iterable data sets have no rows to ask for."""
+    """As `images_of`, but nothing is decoded until it is asked for.
+
+    Loaders and iterable data sets have no rows to ask for.
+    """
     sizing = Sizing(resize=resize, crop=crop)
     if isinstance(data, str) and data.startswith("folder:"):
         return _folder(data, sizing, split)
@@ -140,7 +144,8 @@ def stream_of(
         return _list(data, labels, sizing, classes, name, split)
     raise Problem(
         f"a {type(data).__name__} is no kind of labelled images that is known.",
-        "Known are data sets and loaders of torch, Hugging Face data sets, arrays, lists of pictures, folder:PATH and CSV.",
+        "Known are data sets and loaders of torch, Hugging Face data sets, arrays, lists of"
+        " pictures, folder:PATH and CSV.",
     )
 
 
@@ -200,10 +205,13 @@ def _plain_labels(labels: Any) -> list[Any]:
 
 
 def _walked(data: Iterable[Any], classes: Sequence[str], name: str, split: str) -> Images:
-    """The batches of a loader, or the items of an iterable data set, read once from beginning to end."""
+    """The batches of a loader, or the items of an iterable data set,
+    read once from beginning to end.
+    """
     source = getattr(data, "dataset", data)
     undo = _undo(source)
-    pixels, labels = list[Bytes](), list[Any]()
+    pixels = list[Bytes]()
+    labels = list[Any]()
     for item in data:
         x, y = _pair(item, name)
         array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
@@ -240,7 +248,9 @@ def _own_classes(source: Any) -> tuple[str, ...]:
 
 
 def _undo(source: Any) -> Callable[[Array], Array]:
-    """What takes a data set's own normalisation back, so that images are in 0..1 again; nothing where it has none."""
+    """What takes a data set's own normalisation back, so that images are in 0..1 again;
+    nothing where it has none.
+    """
     steps = getattr(getattr(source, "transform", None), "transforms", ()) or ()
     last = next((step for step in steps if hasattr(step, "mean") and hasattr(step, "std")), None)
     if last is None:
@@ -282,7 +292,10 @@ def _bytes(path: Path) -> bytes:
 def _torch(
     data: Any, labels: Any, sizing: Sizing, classes: Sequence[str], name: str, split: str
 ) -> Stream:
-    """A map-style data set. Labels are read from ``targets`` or ``samples`` if it has them, else from every item once."""
+    """A map-style data set.
+
+    Labels are read from ``targets`` or ``samples`` if it has them, else from every item once.
+    """
     undo = _undo(data)
     samples = getattr(data, "samples", None)
     known = labels if labels is not None else getattr(data, "targets", None)
@@ -373,7 +386,9 @@ def _table(path: Path, sizing: Sizing, classes: Sequence[str], name: str, split:
 
 
 def _folder(spec: str, sizing: Sizing, split: str) -> Stream:
-    """``folder:PATH?resize=224&crop=center``: class folders, or ``labels=prefix`` for names such as ``7_photo.png``."""
+    """``folder:PATH?resize=224&crop=center``: class folders, or ``labels=prefix`` for names such as
+    ``7_photo.png``.
+    """
     text, _, query = spec.removeprefix("folder:").partition("?")
     options = dict(word.partition("=")[::2] for word in query.split("&") if word)
     own = Sizing.of({key: value for key, value in options.items() if key in ("resize", "crop")})

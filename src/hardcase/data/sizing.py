@@ -1,4 +1,6 @@
-"""Pictures of any size into images of one size: ``?resize=224&crop=center``, the camera's orientation honoured."""
+"""Pictures of any size into images of one size: ``?resize=224&crop=center``,
+the camera's orientation honoured.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ class Sizing:
     """How a picture becomes an image.
 
     Args:
-        resize: Without `crop`, the side of the square into which the whole picture is drawn, out of proportion if it has
-            to be; with `crop`, the length that its shorter side is given. 0: the size stays.
+        resize: Without `crop`, the side of the square into which the whole picture is drawn, out of
+            proportion if it has to be; with `crop`, the length that its shorter side is given. 0:
+            the size stays.
         crop: Side of the square that is cut from the middle. 0: nothing is cut.
 
     Example:
@@ -50,7 +53,9 @@ class Sizing:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Sizing:
-        """From the words after ``?``; ``crop=center`` cuts a square of the size that ``resize`` names."""
+        """From the words after ``?``; ``crop=center`` cuts a square of the size that ``resize``
+        names.
+        """
         resize = _pixels("resize", options.get("resize", "0"))
         word = options.get("crop", "0")
         if word == "center" and not resize:
@@ -93,11 +98,14 @@ class Sizing:
 
 
 def pixels_of(picture: Image.Image, sizing: Sizing, where: str) -> Bytes:
-    """One opened picture as 8-bit pixels: H x W where it is grey, else H x W x 3; turned as its EXIF entry says."""
+    """One opened picture as 8-bit pixels: H x W where it is grey, else H x W x 3;
+    turned as its EXIF entry says.
+    """
     if picture.mode in DEEP:
         raise Problem(
             f"the image {where} has more than 8 bits a pixel (Pillow mode {picture.mode}).",
-            "hardcase works on 8-bit images, and how to scale the others is a choice that it does not make.",
+            "hardcase works on 8-bit images, and how to scale the others is a choice that it does"
+            " not make.",
             fix="save the images with 8 bits a channel",
         )
     upright = ImageOps.exif_transpose(picture)
@@ -125,7 +133,9 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
 
 
 def stacked(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
-    """Pictures of one size as N x C x H x W: one channel if all are grey, else three; the error names the remedy."""
+    """Pictures of one size as N x C x H x W: one channel if all are grey, else three;
+    the error names the remedy.
+    """
     sizes = [picture.shape[:2] for picture in pictures]
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:

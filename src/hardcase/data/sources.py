@@ -23,7 +23,9 @@ from hardcase.usercode import guarded
 
 
 def describe(images: Images) -> dict[str, Any]:
-    """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing with it."""
+    """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing
+    with it.
+    """
     counts = torch.bincount(images.y, minlength=len(images.classes)).tolist()
     return {
         "name": images.name,
@@ -43,7 +45,8 @@ def _notes(images: Images, counts: list[int]) -> list[str]:
     notes = []
     if len(present) == 1:
         notes.append(
-            f"all {len(images)} images belong to one class, {present[0]!r}: accuracy and confusions say little."
+            f"all {len(images)} images belong to one class, {present[0]!r}: accuracy and confusions"
+            " say little."
         )
     elif empty:
         notes.append(
@@ -203,7 +206,8 @@ def _part_rows(table: Table, part: str, where: str) -> Labels:
     if not len(rows):
         raise Problem(
             f"the {part} part of {where} is empty: no class has more than one image.",
-            "Without a split of its own, a fifth of each class (at least one image) is for testing.",
+            "Without a split of its own, a fifth of each class (at least one image) is for"
+            " testing.",
             fix=f"{where}?split=all uses everything for both",
         )
     return rows

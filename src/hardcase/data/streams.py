@@ -30,8 +30,9 @@ Read = Callable[[int], Bytes]
 class Stream:
     """A labelled image set like `Images`, of which only what is asked for is in memory.
 
-    `read` gives the picture of a source's row; `rows` are the source's rows in this stream's order. Everything that does not
-    need pixels (labels, names, choosing, sampling) costs none; `images` decodes some rows, `shards` walks all of them.
+    `read` gives the picture of a source's row; `rows` are the source's rows in this stream's order.
+    Everything that does not need pixels (labels, names, choosing, sampling) costs none; `images`
+    decodes some rows, `shards` walks all of them.
 
     Example:
         >>> import numpy as np, torch
@@ -65,7 +66,9 @@ class Stream:
         return self.take(torch.arange(min(count, len(self))))
 
     def sample(self, *, count: int, seed: int = 0) -> Stream:
-        """A random choice with the classes taking turns: the same one as `Images.sample` makes of the same names."""
+        """A random choice with the classes taking turns: the same one as `Images.sample` makes of
+        the same names.
+        """
         order, _ = balanced_order(self.y, self.id, seed=seed)
         return self.take(order[:count])
 

@@ -36,8 +36,10 @@ Measure = Callable[..., Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What a lesson is given. `options` are the family's own, with every one present; `begun` gives this very network as the
-    family's usual options train it, from the cache if it is there; in the folder `kept` a training that is stopped is kept."""
+    """What a lesson is given. `options` are the family's own, with every one present; `begun` gives
+    this very network as the family's usual options train it, from the cache if it is there; in the
+    folder `kept` a training that is stopped is kept.
+    """
 
     net: nn.Module
     images: Images
@@ -79,8 +81,11 @@ def _train_vae(course: Course) -> History:
 
 
 def _train_vqvae(course: Course) -> History:
-    """Reconstruction; if a `mix` is given, the one that only reconstructs goes on, with ARGUS's discriminators at that share."""
-    net, mix = course.net, course.options["mix"]
+    """Reconstruction; if a `mix` is given, the one that only reconstructs goes on,
+    with ARGUS's discriminators at that share.
+    """
+    net = course.net
+    mix = course.options["mix"]
     assert isinstance(net, vqvae.VqVae)
     if mix:
         net.load_state_dict(course.begun().state_dict())
@@ -88,10 +93,17 @@ def _train_vqvae(course: Course) -> History:
         rounds = course.options["joint_epochs"]
         recipe = course.recipe if rounds is None else replace(course.recipe, epochs=rounds, steps=0)
         history = train_jointly(
-            net, course.images, recipe, mix=mix, weights=weights,
-            seed=course.seed, device=course.device, progress=course.progress, kept=course.kept,
+            net,
+            course.images,
+            recipe,
+            mix=mix,
+            weights=weights,
+            seed=course.seed,
+            device=course.device,
+            progress=course.progress,
+            kept=course.kept,
             seen=lambda: _draw(course),
-        )  # fmt: skip
+        )
     else:
         history = _fit(course, vqvae.reconstruct(course.images))
     vqvae.healthy(net, course.images)
@@ -102,9 +114,15 @@ def _train_gan(course: Course) -> History:
     assert isinstance(course.net, gan.Gan)
     flips = bool(course.options["flips"])
     return train_gan(
-        course.net, course.images, course.recipe,
-        seed=course.seed, device=course.device, flips=flips, progress=course.progress, kept=course.kept,
-    )  # fmt: skip
+        course.net,
+        course.images,
+        course.recipe,
+        seed=course.seed,
+        device=course.device,
+        flips=flips,
+        progress=course.progress,
+        kept=course.kept,
+    )
 
 
 def _draw(course: Course) -> None:
@@ -116,10 +134,17 @@ def _draw(course: Course) -> None:
 
 def _fit(course: Course, goal: Any) -> History:
     return fit(
-        course.net, course.images, goal, course.recipe,
-        seed=course.seed, name=course.name, device=course.device, progress=course.progress, kept=course.kept,
+        course.net,
+        course.images,
+        goal,
+        course.recipe,
+        seed=course.seed,
+        name=course.name,
+        device=course.device,
+        progress=course.progress,
+        kept=course.kept,
         seen=lambda: _draw(course),
-    )  # fmt: skip
+    )
 
 
 LESSONS = {
@@ -162,11 +187,13 @@ def trained_generator(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> tuple[nn.Module, cards.Card]:
-    """The generator trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
+    """The generator trained on these images by its recipe, on `device` in eval mode, and its card;
+    kept in the cache.
 
-    `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the label. `options` are the
-    family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`, `joint_epochs` of a VQ-VAE; `flips` of a GAN.
-    A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that differ in these options.
+    `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the
+    label. `options` are the family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
+    `joint_epochs` of a VQ-VAE; `flips` of a GAN. A VQ-VAE with a `mix` goes on from the one
+    without, which is kept too and shared by all that differ in these options.
     """
     row = _row(family, kind)
     lesson = LESSONS[family]
@@ -198,17 +225,34 @@ def trained_generator(
 
     def begun() -> nn.Module:
         return trained_generator(
-            family, images_train, images_test, kind=kind, latent=latent, epochs=epochs, batch=batch,
-            seed=seed, judge=judge, progress=progress, device=device,
-        )[0]  # fmt: skip
+            family,
+            images_train,
+            images_test,
+            kind=kind,
+            latent=latent,
+            epochs=epochs,
+            batch=batch,
+            seed=seed,
+            judge=judge,
+            progress=progress,
+            device=device,
+        )[0]
 
     kept = loop.beside(cards.folder_of(family, row.facts["kind"], config, images_train.hash))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
         course = Course(
-            net=net, images=images_train, recipe=recipe, options=settings,
-            seed=seed, name=row.name, device=device, progress=progress, begun=begun, kept=kept,
-        )  # fmt: skip
+            net=net,
+            images=images_train,
+            recipe=recipe,
+            options=settings,
+            seed=seed,
+            name=row.name,
+            device=device,
+            progress=progress,
+            begun=begun,
+            kept=kept,
+        )
         return {"seed": seed, **asdict(lesson.train(course))}
 
     net, card = cards.cached(
@@ -228,7 +272,9 @@ def trained_generator(
 def load_generator(
     folder: Path, family: str = "vae", *, data: str | None = None
 ) -> tuple[nn.Module, cards.Card]:
-    """A trained generator read from its folder; with `data`, refused unless it was trained on images of that hash."""
+    """A trained generator read from its folder; with `data`, refused unless it was trained on
+    images of that hash.
+    """
     return cards.load_card(folder, _from_config, kind=family, data=data)
 
 

@@ -42,8 +42,9 @@ _gan = partial(
 
 # A class-conditional GAN for small images: an image for a latent code and a class.
 #
-# T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch normalisation in residual blocks.
-# How it is trained, and against what: `hardcase.generators.contest`, `hardcase.generators.critic`.
+# T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch
+# normalisation in residual blocks. How it is trained, and against what:
+# `hardcase.generators.contest`, `hardcase.generators.critic`.
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -54,13 +55,15 @@ class _ClassNorm(nn.Module):
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(width, affine=False)
-        self.scale, self.shift = nn.Embedding(classes, width), nn.Embedding(classes, width)
+        self.scale = nn.Embedding(classes, width)
+        self.shift = nn.Embedding(classes, width)
         nn.init.ones_(self.scale.weight)
         nn.init.zeros_(self.shift.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h: Tensor = self.norm(x)
-        scale, shift = self.scale(y).to(h.dtype), self.shift(y).to(h.dtype)
+        scale = self.scale(y).to(h.dtype)
+        shift = self.shift(y).to(h.dtype)
         out: Tensor = h * scale[:, :, None, None] + shift[:, :, None, None]
         return out
 
@@ -68,7 +71,8 @@ class _ClassNorm(nn.Module):
 class _Stem(nn.Module):
     def __init__(self, latent: int, width: int, side: int) -> None:
         super().__init__()
-        self.dense, self.shape = nn.Linear(latent, width * side * side), (width, side, side)
+        self.dense = nn.Linear(latent, width * side * side)
+        self.shape = (width, side, side)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         out: Tensor = self.dense(z)
@@ -80,17 +84,18 @@ class _Grow(nn.Module):
 
     def __init__(self, before: int, width: int, classes: int, *, double: bool) -> None:
         super().__init__()
-        self.norm1, self.conv1 = _ClassNorm(before, classes), nn.Conv2d(before, width, 3, padding=1)
-        self.norm2, self.conv2 = _ClassNorm(width, classes), nn.Conv2d(width, width, 3, padding=1)
-        self.skip, self.grows = nn.Conv2d(before, width, 1), double
+        self.norm1 = _ClassNorm(before, classes)
+        self.conv1 = nn.Conv2d(before, width, 3, padding=1)
+        self.norm2 = _ClassNorm(width, classes)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.skip = nn.Conv2d(before, width, 1)
+        self.grows = double
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = functional.relu(self.norm1(x, y))
         if self.grows:
-            h, x = (
-                functional.interpolate(h, scale_factor=2.0),
-                functional.interpolate(x, scale_factor=2.0),
-            )
+            h = functional.interpolate(h, scale_factor=2.0)
+            x = functional.interpolate(x, scale_factor=2.0)
         h = self.conv2(functional.relu(self.norm2(self.conv1(h), y)))
         out: Tensor = h + self.skip(x)
         return out
@@ -99,16 +104,19 @@ class _Grow(nn.Module):
 class _Paint(nn.Module):
     def __init__(self, width: int, channels: int) -> None:
         super().__init__()
-        self.norm, self.pixels = nn.BatchNorm2d(width), nn.Conv2d(width, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.pixels = nn.Conv2d(width, channels, 3, padding=1)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.sigmoid(self.pixels(functional.relu(self.norm(x))).float())
 
 
 class Gan(nn.Module):
-    """`stages` in order, each a function of the features so far and the class; the first takes the latent code.
+    """`stages` in order, each a function of the features so far and the class; the first takes the
+    latent code.
 
-    Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the residual critic.
+    Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the
+    residual critic.
     """
 
     def __init__(
@@ -126,14 +134,13 @@ class Gan(nn.Module):
         start, left = divmod(size, 2 ** len(doubles))
         if left:
             raise Problem(
-                f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of {2 ** len(doubles)}."
+                f"this GAN doubles its pictures {len(doubles)} times; {size} is not a multiple of"
+                f" {2 ** len(doubles)}."
             )
-        self.shape, self.latent, self.classes, self.width = (
-            (channels, size, size),
-            latent,
-            classes,
-            widths[0],
-        )
+        self.shape = (channels, size, size)
+        self.latent = latent
+        self.classes = classes
+        self.width = widths[0]
         self.thorough = thorough
         blocks = [
             _Grow(before, after, classes, double=number in doubles)
@@ -211,7 +218,9 @@ def small(channels: int, size: int, classes: int, latent: int) -> Gan:
 
 
 def xavier(net: Net) -> Net:
-    """The first weights of Miyato et al.: as wide as keeps the size of signals, wider by the root of two before a rectifier."""
+    """The first weights of Miyato et al.: as wide as keeps the size of signals,
+    wider by the root of two before a rectifier.
+    """
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(
@@ -223,16 +232,21 @@ def xavier(net: Net) -> Net:
     return net
 
 
-# What a GAN is trained against: networks that say how real an image looks, and how much like its class.
+# What a GAN is trained against: networks that say how real an image looks, and how much like its
+# class.
 
 
 class Critic(nn.Module):
-    """The projection discriminator (T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018), plain and small."""
+    """The projection discriminator (T.
+
+    Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018), plain and small.
+    """
 
     def __init__(self, channels: int, size: int, classes: int, *, width: int = 128) -> None:
         super().__init__()
         widths = (width // 2, width, width, width)
-        before, layers = channels, list[nn.Module]()
+        before = channels
+        layers = list[nn.Module]()
         for number, after in enumerate(widths):
             layers += [spectral_norm(nn.Conv2d(before, after, 3, padding=1)), nn.LeakyReLU(0.1)]
             layers += (
@@ -255,11 +269,13 @@ class Critic(nn.Module):
 
 
 class ResidualCritic(nn.Module):
-    """The same in residual blocks (T. Miyato et al., "Spectral normalization for GANs", ICLR 2018), with a class head.
+    """The same in residual blocks (T. Miyato et al., "Spectral normalization for GANs", ICLR 2018),
+    with a class head.
 
-    The head is that of A. Odena et al., "Conditional image synthesis with auxiliary classifier GANs", ICML 2017. Differences:
-    it stands beside the projection, not in its place, and is taught by real images alone, as in M. Kang et al., "Rebooting
-    ACGAN", NeurIPS 2021, whose normalised features and pairs within a batch are left out.
+    The head is that of A. Odena et al., "Conditional image synthesis with auxiliary classifier
+    GANs", ICML 2017. Differences: it stands beside the projection, not in its place, and is taught
+    by real images alone, as in M. Kang et al., "Rebooting ACGAN", NeurIPS 2021, whose normalised
+    features and pairs within a batch are left out.
     """
 
     def __init__(self, channels: int, size: int, classes: int, *, width: int = 256) -> None:
@@ -271,11 +287,9 @@ class ResidualCritic(nn.Module):
             for number, (before, after) in enumerate(zip((channels, *widths), widths))
         ]
         self.body = nn.Sequential(*blocks)
-        self.real, self.like, self.kind = (
-            nn.Linear(width, 1),
-            nn.Embedding(classes, width),
-            nn.Linear(width, classes),
-        )
+        self.real = nn.Linear(width, 1)
+        self.like = nn.Embedding(classes, width)
+        self.kind = nn.Linear(width, classes)
         xavier(self)
         nn.init.xavier_uniform_(self.like.weight)
         _bound(self)
@@ -293,30 +307,34 @@ class ResidualCritic(nn.Module):
 
 
 class _Shrink(nn.Module):
-    """A residual block that halves the picture if `halve`; the first one sees pixels, which are not rectified."""
+    """A residual block that halves the picture if `halve`; the first one sees pixels,
+    which are not rectified.
+    """
 
     def __init__(self, before: int, width: int, *, halve: bool, first: bool) -> None:
         super().__init__()
-        self.conv1, self.conv2 = (
-            nn.Conv2d(before, width, 3, padding=1),
-            nn.Conv2d(width, width, 3, padding=1),
-        )
+        self.conv1 = nn.Conv2d(before, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
         self.skip = nn.Conv2d(before, width, 1) if before != width or halve else nn.Identity()
-        self.halve, self.first = halve, first
+        self.halve = halve
+        self.first = first
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv1(x if self.first else functional.relu(x))
         h = self.conv2(functional.relu(h))
         if self.halve:
-            h, x = functional.avg_pool2d(h, 2), functional.avg_pool2d(x, 2)
+            h = functional.avg_pool2d(h, 2)
+            x = functional.avg_pool2d(x, 2)
         out: Tensor = h + self.skip(x)
         return out
 
 
 class _Bounded(nn.Module):
-    """A weight divided by its largest singular value, which one step of power iteration follows on every use in training.
+    """A weight divided by its largest singular value, which one step of power iteration follows on
+    every use in training.
 
-    As torch's own, but always in single precision, so that it may be used where the network is run in half.
+    As torch's own, but always in single precision, so that it may be used where the network is run
+    in half.
     """
 
     u: Tensor
@@ -335,7 +353,8 @@ class _Bounded(nn.Module):
         v = self.u @ flat
         v /= v.norm() + 1e-12
         u = flat @ v
-        self.u, self.v = u / (u.norm() + 1e-12), v
+        self.u = u / (u.norm() + 1e-12)
+        self.v = v
 
     def forward(self, weight: Tensor) -> Tensor:
         with torch.autocast(weight.device.type, enabled=False):
@@ -363,14 +382,18 @@ def opponent(net: Gan) -> Critic | ResidualCritic:
 
 # How a class-conditional GAN is trained: generator and critic take turns.
 #
-# The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR 2018); S. Zhao et al.,
-# "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020 (shifts and brightness of its augmentations).
-# The weights that are kept are moving averages. A thorough GAN takes one step for two of its critic, also hears what class
-# the critic takes its pictures for (A. Odena et al., ICML 2017), runs in half precision on a GPU, and ends with statistics of
-# its batch normalisation counted anew for the averaged weights, as in A. Brock et al., "Large scale GAN training", ICLR 2019.
+# The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR
+# 2018); S. Zhao et al., "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020
+# (shifts and brightness of its augmentations). The weights that are kept are moving averages. A
+# thorough GAN takes one step for two of its critic, also hears what class the critic takes its
+# pictures for (A. Odena et al., ICML 2017), runs in half precision on a GPU, and ends with
+# statistics of its batch normalisation counted anew for the averaged weights, as in A. Brock et
+# al., "Large scale GAN training", ICLR 2019.
 
 KIND_WEIGHT = 0.5
-"""How much a generator heeds the class that the critic takes its picture for, beside how real it looks."""
+"""How much a generator heeds the class that the critic takes its picture for,
+beside how real it looks.
+"""
 
 BATCHES = 64
 """Batches of samples over which statistics are counted anew."""
@@ -387,9 +410,11 @@ def train_gan(
     progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
 ) -> History:
-    """Train `net` against a critic; its weights end as the moving average of the last thousand steps or so.
+    """Train `net` against a critic; its weights end as the moving average of the last thousand
+    steps or so.
 
-    With a folder to be `kept` in, it goes on where it was stopped, and draws samples there as it goes.
+    With a folder to be `kept` in, it goes on where it was stopped, and draws samples there as it
+    goes.
     """
     with own_randomness(seed, "critic"):
         critic = opponent(net).to(device)
@@ -424,10 +449,19 @@ def train_gan(
         Player(nets=[player], loss=fool, lr=recipe.lr, betas=(0.0, 0.9), every=turns),
     )
     history = duel(
-        players, images, recipe,
-        seed=seed, name="gan", device=device, half=net.thorough, after=average, progress=progress,
-        kept=kept, also=[net], seen=lambda: kept and draw_samples(kept, net, net.classes),
-    )  # fmt: skip
+        players,
+        images,
+        recipe,
+        seed=seed,
+        name="gan",
+        device=device,
+        half=net.thorough,
+        after=average,
+        progress=progress,
+        kept=kept,
+        also=[net],
+        seen=lambda: kept and draw_samples(kept, net, net.classes),
+    )
     if net.thorough:
         settle(net, stream(seed, "settle", device=torch.device(device)))
     net.eval()
@@ -436,7 +470,9 @@ def train_gan(
 
 @torch.no_grad()
 def _average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
-    """Move the weights and the running statistics of `net` toward those of `new`; counters are copied."""
+    """Move the weights and the running statistics of `net` toward those of `new`;
+    counters are copied.
+    """
     pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
     real = [pair for pair in pairs if pair[0].is_floating_point()]
     torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
@@ -464,7 +500,9 @@ def settle(net: Gan, rng: torch.Generator, *, batch: int = 256) -> None:
 def augment(
     x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool
 ) -> Float[Tensor, "m c h w"]:
-    """Small shifts and changes of brightness (and mirror images), differentiable, the same for real and fake."""
+    """Small shifts and changes of brightness (and mirror images), differentiable,
+    the same for real and fake.
+    """
     m = len(x)
     drawn = torch.rand(m, 4, generator=noise, device=x.device)
     shift = (drawn[:, :2] - 0.5) * 0.25  # up to a sixteenth of the picture each way

@@ -19,7 +19,8 @@ from hardcase.tensors import chunks, digest, digest_tensors, from_bytes, to_byte
 from hardcase.training.loop import predict
 from hardcase.types import Images
 
-# --- How well a generator gives back what it is shown: does a classifier still see the label, how alike are the images.
+# How well a generator gives back what it is shown: does a classifier still see the label, how alike
+# are the images.
 
 
 def measure(
@@ -29,9 +30,12 @@ def measure(
     *,
     device: torch.device | str = "cpu",
 ) -> Mapping[str, Any]:
-    """Entries of a card, measured on 8-bit reconstructions of `images`; those of a judge are null without one."""
+    """Entries of a card, measured on 8-bit reconstructions of `images`;
+    those of a judge are null without one.
+    """
     painted = reconstructions(net, images, device=device)
-    seen, given = from_bytes(images.x), from_bytes(painted.x)
+    seen = from_bytes(images.x)
+    given = from_bytes(painted.x)
     entries: dict[str, Any] = {
         "ssim": float(similarity(given, seen).mean()),
         "mse": float((given - seen).square().mean()),
@@ -57,9 +61,11 @@ def measure_samples(
     device: torch.device | str = "cpu",
     per_class: int = 100,
 ) -> Mapping[str, Any]:
-    """Entries of a conditional generator's card: is a sample taken for its class, and do samples of a class differ?
+    """Entries of a conditional generator's card: is a sample taken for its class, and do samples of
+    a class differ?
 
-    `diversity` is the mean standard deviation of pixels within a class, over that of the real images.
+    `diversity` is the mean standard deviation of pixels within a class, over that of the real
+    images.
     """
     k = len(images.classes)
     label = torch.arange(k, device=device).repeat(per_class)
@@ -126,22 +132,27 @@ def _share(rows: Bool[Tensor, " n"]) -> float:
     return int(rows.sum()) / len(rows)
 
 
-# --- Contact sheets: what a generator paints, to look at.
+# Contact sheets: what a generator paints, to look at.
 
-GAP, PAPER = 2, 64
+GAP = 2
+PAPER = 64
 """Pixels between pictures, and their grey."""
 
 
 def sheet(rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> UInt8[Tensor, "c y x"]:
-    """Rows of images of one size, one row below the other, each pixel `zoom` wide; missing ones are left grey."""
+    """Rows of images of one size, one row below the other, each pixel `zoom` wide;
+    missing ones are left grey.
+    """
     first = rows[0]
-    count, (channels, height, width) = max(map(len, rows)), first.shape[1:]
+    count = max(map(len, rows))
+    channels, height, width = first.shape[1:]
     paper = torch.full(
         (channels, len(rows) * (height + GAP), count * (width + GAP)), PAPER, dtype=torch.uint8
     )
     for i, row in enumerate(rows):
         for j, image in enumerate(row.cpu()):
-            top, left = i * (height + GAP), j * (width + GAP)
+            top = i * (height + GAP)
+            left = j * (width + GAP)
             paper[:, top : top + height, left : left + width] = image
     return paper.repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
 
@@ -151,7 +162,9 @@ def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2
 
 
 def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count: int = 20) -> Path:
-    """``reconstructions.png``: images in the first row, what the generator gives back in the second."""
+    """``reconstructions.png``: images in the first row, what the generator gives back in the
+    second.
+    """
     some = images.sample(count=count, seed=0)
     painted = reconstructions(net, some, device=next(net.parameters()).device)
     return write(folder / "reconstructions.png", [some.x, painted.x])
@@ -162,11 +175,12 @@ def draw_samples(folder: Path, net: nn.Module, classes: int, *, each: int = 10) 
     """``samples.png``: a row of fresh samples for each of the first twenty classes."""
     device = next(net.parameters()).device
     label = torch.arange(min(classes, 20), device=device).repeat_interleave(each)
-    made = to_bytes(net.sample(label, stream(0, "picture", device=device))[1])  # type: ignore[operator]  # a family's own method
+    draw: Any = net.sample  # a family's own method
+    made = to_bytes(draw(label, stream(0, "picture", device=device))[1])
     return write(folder / "samples.png", list(made.reshape(-1, each, *made.shape[1:])))
 
 
-# --- Fresh labelled images from a conditional generator.
+# Fresh labelled images from a conditional generator.
 
 
 @runtime_checkable
@@ -197,8 +211,9 @@ def fresh(
 ) -> Images:
     """`count` samples, classes taking turns, each with its latent code as context.
 
-    A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its class; after twenty rounds a
-    class that is never accepted is an error. `labels` restricts the classes.
+    A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its
+    class; after twenty rounds a class that is never accepted is an error. `labels` restricts the
+    classes.
     """
     device = torch.device(device)
     labels = torch.arange(len(classes)) if labels is None else labels
@@ -210,7 +225,8 @@ def fresh(
     with torch.no_grad():
         for _ in range(20):
             code, image = net.sample(wanted[open_], rng)
-            x[open_], z[open_] = to_bytes(image), code
+            x[open_] = to_bytes(image)
+            z[open_] = code
             open_ = open_[~accept(from_bytes(x[open_]), wanted[open_])]
             if not len(open_):
                 break

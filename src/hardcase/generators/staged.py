@@ -1,4 +1,6 @@
-"""Other generators with places: the decoder of a conditional VAE, and any module ``z, y -> image`` with named layers."""
+"""Other generators with places: the decoder of a conditional VAE, and any module ``z,
+y -> image`` with named layers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Meet = Callable[[int, Tensor], Tensor]
 
 
 class Decoder(nn.Module):
-    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its activation, and so on."""
+    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its
+    activation, and so on.
+    """
 
     def __init__(self, vae: Vae) -> None:
         super().__init__()
@@ -26,7 +30,9 @@ class Decoder(nn.Module):
                 "this VAE is not told the class, so it cannot make labelled seeds.",
                 fix="--generator vae:conditional",
             )
-        self.vae, self.shape, self.latent = vae, vae.shape, vae.latent
+        self.vae = vae
+        self.shape = vae.shape
+        self.latent = vae.latent
 
     early = (0, 1)
 
@@ -36,11 +42,14 @@ class Decoder(nn.Module):
     def walk(
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
     ) -> Float[Tensor, "m c h w"]:
-        """The image, where `meet` may change the code and the output of every layer with weights but the last."""
+        """The image, where `meet` may change the code and the output of every layer with weights
+        but the last.
+        """
         decoder = self.vae.decoder
         assert isinstance(decoder, nn.Sequential)
         last = max(i for i, layer in enumerate(decoder) if any(True for _ in layer.parameters()))
-        h, place = self.vae.told(meet(0, z), y), 0
+        h = self.vae.told(meet(0, z), y)
+        place = 0
         for i, layer in enumerate(decoder):
             h = layer(h)
             if i < last and any(True for _ in layer.parameters()):
@@ -55,15 +64,19 @@ class Decoder(nn.Module):
 
 
 class Supplied(nn.Module):
-    """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it is.
+    """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it
+    is.
 
-    It needs `latent` (how long its code is) and `layers` (names of submodules, in the order in which they run, whose outputs
-    may be perturbed: tensors with a row for each image). Place 0 is the code, place i the output of layer i.
+    It needs `latent` (how long its code is) and `layers` (names of submodules, in the order in
+    which they run, whose outputs may be perturbed: tensors with a row for each image). Place 0 is
+    the code, place i the output of layer i.
     """
 
     def __init__(self, net: nn.Module, *, latent: int, layers: Sequence[str]) -> None:
         super().__init__()
-        self.net, self.latent, self.layers = net.eval().requires_grad_(False), latent, tuple(layers)
+        self.net = net.eval().requires_grad_(False)
+        self.latent = latent
+        self.layers = tuple(layers)
         inner = dict(net.named_modules())
         for name in self.layers:
             if name not in inner:
@@ -125,17 +138,20 @@ class Supplied(nn.Module):
             reraise(error, f"generator {type(self.net).__name__}", before=before)
         if image.ndim != 4 or len(image) != len(z):
             raise Problem(
-                f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c, h, w)."
+                f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c,"
+                " h, w)."
             )
         return image
 
 
 def supplied(net: nn.Module) -> Supplied:
     """`net` as a generator with places, by its own attributes `latent` and `layers`."""
-    latent, layers = getattr(net, "latent", None), getattr(net, "layers", None)
+    latent = getattr(net, "latent", None)
+    layers = getattr(net, "layers", None)
     if not isinstance(latent, int) or not isinstance(layers, list | tuple):
         raise Problem(
-            "a generator of your own needs two attributes: latent (the length of its code) and layers (names of submodules).",
+            "a generator of your own needs two attributes: latent (the length of its code) and"
+            " layers (names of submodules).",
             fix="self.latent = 128; self.layers = ['linear', 'blocks.0']",
         )
     return Supplied(net, latent=latent, layers=[str(name) for name in layers])

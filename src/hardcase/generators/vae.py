@@ -1,4 +1,6 @@
-"""Variational autoencoders: linear, convolutional, conditional and hierarchical, behind one interface."""
+"""Variational autoencoders: linear, convolutional, conditional and hierarchical,
+behind one interface.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,15 @@ _vae = partial(generator, family="vae", laws=_LAWS)
 
 # A hierarchical variational autoencoder in the manner of VDVAE, small enough for a CPU.
 #
-# R. Child, "Very deep VAEs generalize autoregressive models and can outperform them on images", ICLR 2021; SINVAD (S. Kang,
-# R. Feldt, S. Yoo, TOSEM 2024) searches in the latent space of the variant of L. Hazami, R. Mama, R. Thurairatnam,
-# "Efficient-VDVAE", 2022.
+# R. Child, "Very deep VAEs generalize autoregressive models and can outperform them on images",
+# ICLR 2021; SINVAD (S. Kang, R. Feldt, S. Yoo, TOSEM 2024) searches in the latent space of the
+# variant of L. Hazami, R. Mama, R. Thurairatnam, "Efficient-VDVAE", 2022.
 #
-# Differences: codes are kept relative to the prior that the layers above give them, as the residual distributions of A.
-# Vahdat, J. Kautz, "NVAE", NeurIPS 2020, so that the whole code has a standard normal prior and distances mean the same
-# everywhere in it; few and narrow blocks with group normalisation; a Gaussian decoder whose variance is the best one for the
-# batch (O. Rybkin, K. Daniilidis, S. Levine, "Simple and effective VAE training with calibrated decoders", ICML 2021).
+# Differences: codes are kept relative to the prior that the layers above give them, as the residual
+# distributions of A. Vahdat, J. Kautz, "NVAE", NeurIPS 2020, so that the whole code has a standard
+# normal prior and distances mean the same everywhere in it; few and narrow blocks with group
+# normalisation; a Gaussian decoder whose variance is the best one for the batch (O. Rybkin, K.
+# Daniilidis, S. Levine, "Simple and effective VAE training with calibrated decoders", ICML 2021).
 
 FARTHEST = 8.0
 """Posterior means stay within so many deviations of their prior."""
@@ -68,11 +71,10 @@ class Residual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
-        self.conv1, self.conv2 = (
-            nn.Conv2d(width, width, 3, padding=1),
-            nn.Conv2d(width, width, 3, padding=1),
-        )
+        self.norm1 = nn.GroupNorm(8, width)
+        self.norm2 = nn.GroupNorm(8, width)
+        self.conv1 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
         nn.init.zeros_(self.conv2.weight)
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
@@ -82,14 +84,21 @@ class Residual(nn.Module):
 
 
 class Group(nn.Module):
-    """A group of codes at one size: a posterior from below and above, and what a code adds on the way down."""
+    """A group of codes at one size: a posterior from below and above,
+    and what a code adds on the way down.
+    """
 
     def __init__(self, width: int, codes: int) -> None:
         super().__init__()
         self.codes = codes
         self.prior = nn.Conv2d(width, 2 * codes, 3, padding=1)
-        self.posterior = nn.Sequential(nn.Conv2d(2 * width, width, 3, padding=1), nn.SiLU(), nn.Conv2d(width, 2 * codes, 3, padding=1))  # fmt: skip
-        self.lift, self.after = nn.Conv2d(codes, width, 1), Residual(width)
+        self.posterior = nn.Sequential(
+            nn.Conv2d(2 * width, width, 3, padding=1),
+            nn.SiLU(),
+            nn.Conv2d(width, 2 * codes, 3, padding=1),
+        )
+        self.lift = nn.Conv2d(codes, width, 1)
+        self.after = Residual(width)
         nn.init.zeros_(self.prior.weight)
 
     def infer(self, above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +112,9 @@ class Group(nn.Module):
 
 
 class Hierarchical(nn.Module):
-    """Encoder up, decoder down, groups of codes on the way; a code is all groups side by side, the coarsest first."""
+    """Encoder up, decoder down, groups of codes on the way; a code is all groups side by side,
+    the coarsest first.
+    """
 
     labels = 0
 
@@ -114,13 +125,13 @@ class Hierarchical(nn.Module):
         widths: list[int],
         codes: list[list[int]],
     ) -> None:
-        """`sides`, `widths` and `codes` (channels of every group) from the coarsest to the full size, which has no group."""
+        """`sides`, `widths` and `codes` (channels of every group) from the coarsest to the full
+        size, which has no group.
+        """
         super().__init__()
-        self.shape, self.sides, self.latent = (
-            shape,
-            sides,
-            sum(n * s * s for s, some in zip(sides, codes) for n in some),
-        )
+        self.shape = shape
+        self.sides = sides
+        self.latent = sum(n * s * s for s, some in zip(sides, codes) for n in some)
         self.stem = nn.Conv2d(shape[0], widths[-1], 3, padding=1)
         self.up = nn.ModuleList(nn.Sequential(Residual(w), Residual(w)) for w in widths)
         self.narrow = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in zip(widths[1:], widths))
@@ -135,7 +146,9 @@ class Hierarchical(nn.Module):
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
-        """Mean and logarithm of the variance of the code, each group given the means of the groups above it."""
+        """Mean and logarithm of the variance of the code, each group given the means of the groups
+        above it.
+        """
         _, mean, logvar = self.through(x, lambda mean, logvar: mean)
         return mean, logvar
 
@@ -162,9 +175,12 @@ class Hierarchical(nn.Module):
         return torch.sigmoid(self.through(x, lambda mean, logvar: mean)[0])
 
     def through(self, x: Float[Tensor, "m c h w"], choose: Choose) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the pixels, and mean and logarithm of the variance of the code, when `choose` picks each group's codes."""
+        """Logits of the pixels, and mean and logarithm of the variance of the code,
+        when `choose` picks each group's codes.
+        """
         below = self._up(x)
-        means, logvars = list[Tensor](), list[Tensor]()
+        means = list[Tensor]()
+        logvars = list[Tensor]()
 
         def code(group: Group, level: int, above: Tensor) -> Tensor:
             mean, logvar = group.infer(above, below[level])
@@ -177,7 +193,8 @@ class Hierarchical(nn.Module):
 
     def _up(self, x: Tensor) -> list[Tensor]:
         """What is seen at every size, the coarsest first."""
-        h, seen = self.stem(x * 2 - 1), list[Tensor]()
+        h = self.stem(x * 2 - 1)
+        seen = list[Tensor]()
         for level in reversed(range(len(self.sides))):
             h = self.up[level](h)
             seen.append(h)
@@ -222,7 +239,8 @@ def hierarchical(
         sides.insert(0, sides[0] // 2)
     if len(sides) < 3:
         raise Problem(
-            f"a hierarchical VAE halves its images at least twice; {size}x{size} pixels do not allow that."
+            f"a hierarchical VAE halves its images at least twice; {size}x{size} pixels do not"
+            " allow that."
         )
     widths = [width * (len(sides) - level) for level in range(len(sides))]
     groups = [2] * (len(sides) - 2) + [1]
@@ -235,7 +253,9 @@ def hierarchical(
 
 
 def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
-    """The negative lower bound per image under the best variance for the batch, up to a constant."""
+    """The negative lower bound per image under the best variance for the batch,
+    up to a constant.
+    """
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Hierarchical)
@@ -261,18 +281,21 @@ def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
 
 # Variational autoencoders: linear, convolutional and conditional, behind one interface.
 #
-# D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014; the sizes of S. Kang, R. Feldt, S. Yoo, "Deceiving
-# humans and machines alike", TOSEM 2024 (SINVAD). The conditional form: K. Sohn, H. Lee, X. Yan, "Learning structured output
-# representation using deep conditional generative models", NeurIPS 2015.
+# D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014; the sizes of S. Kang, R.
+# Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2024 (SINVAD). The conditional form:
+# K. Sohn, H. Lee, X. Yan, "Learning structured output representation using deep conditional
+# generative models", NeurIPS 2015.
 #
-# Loss: binary cross-entropy and KL divergence, each summed over an image, the latter times `beta`. SINVAD's code trains with
-# Adam at 2e-4 for 100 epochs (the paper says 50); the recipes here are shorter at a larger, falling rate.
+# Loss: binary cross-entropy and KL divergence, each summed over an image, the latter times `beta`.
+# SINVAD's code trains with Adam at 2e-4 for 100 epochs (the paper says 50); the recipes here are
+# shorter at a larger, falling rate.
 
 
 class Vae(nn.Module):
     """An encoder to (mean, logvar) and a decoder to images in [0, 1].
 
-    `labels` is the number of classes that both are told about; 0: none, and labels given are ignored.
+    `labels` is the number of classes that both are told about; 0: none, and labels given are
+    ignored.
     """
 
     def __init__(
@@ -285,8 +308,11 @@ class Vae(nn.Module):
         labels: int = 0,
     ) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.shape, self.latent, self.labels = shape, latent, labels
+        self.encoder = encoder
+        self.decoder = decoder
+        self.shape = shape
+        self.latent = latent
+        self.labels = labels
 
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
@@ -381,7 +407,9 @@ def _dense(channels: int, size: int, latent: int, hidden: int, *, labels: int) -
 
 
 _WIDTHS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1), (64, 1), (64, 1))
-"""Channels and stride of the eight convolutions of the encoder; the decoder goes through them backwards."""
+"""Channels and stride of the eight convolutions of the encoder;
+the decoder goes through them backwards.
+"""
 
 
 @_vae(
@@ -397,12 +425,13 @@ def conv(channels: int, size: int, classes: int, latent: int) -> Vae:
     """Variational autoencoder with eight convolutions on either side.
 
     3x3 convolutions, two of which halve (or double) the image, and a dense layer at the code. The
-    paper gives only their number; widths, strides and batch normalisation are ours. The authors' code has another,
-    residual network for SVHN.
+    paper gives only their number; widths, strides and batch normalisation are ours. The authors'
+    code has another, residual network for SVHN.
     """
     if size < 4:
         raise Problem(
-            f"a convolutional VAE halves its images twice; {size}x{size} pixels are too few (4x4 or more)."
+            f"a convolutional VAE halves its images twice; {size}x{size} pixels are too few (4x4 or"
+            " more)."
         )
     half = (size + 1) // 2
     quarter = (half + 1) // 2
@@ -436,7 +465,9 @@ def _layer(
 
 
 def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
-    """The negative lower bound per image; knowing nothing, one would paint the mean image of `images` every time."""
+    """The negative lower bound per image; knowing nothing, one would paint the mean image of
+    `images` every time.
+    """
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Vae)

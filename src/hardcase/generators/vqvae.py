@@ -1,4 +1,6 @@
-"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators."""
+"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
+discriminators.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,19 @@ _vqvae = partial(
 )
 
 
-# A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or by gradient.
+# A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or
+# by gradient.
 #
-# A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS 2017. Codes start from
-# encoder outputs and a code that nobody uses starts again from one: with random codes a VQ-VAE on digits collapses to black.
+# A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS
+# 2017. Codes start from encoder outputs and a code that nobody uses starts again from one: with
+# random codes a VQ-VAE on digits collapses to black.
 
 
 class Codebook(nn.Module):
-    """`size` codes of `width` numbers. `learned="ema"` follows the codes' users; `"gradient"` leaves that to the loss."""
+    """`size` codes of `width` numbers.
+
+    `learned="ema"` follows the codes' users; `"gradient"` leaves that to the loss.
+    """
 
     codes: Tensor
     count: Tensor
@@ -64,7 +71,8 @@ class Codebook(nn.Module):
 
     def __init__(self, size: int, width: int, *, learned: str = "ema", decay: float = 0.99) -> None:
         super().__init__()
-        self.learned, self.decay = learned, decay
+        self.learned = learned
+        self.decay = decay
         codes = torch.randn(size, width)
         if learned == "gradient":
             self.codes = nn.Parameter(codes)
@@ -89,7 +97,9 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def learn(self, z: Float[Tensor, "m d h w"], rng: torch.Generator) -> None:
-        """One step of the moving averages; codes start from `z` and unused ones start again from it."""
+        """One step of the moving averages; codes start from `z` and unused ones start again from
+        it.
+        """
         flat = z.detach().movedim(1, -1).reshape(-1, z.shape[1])
         if not bool(self.started):
             self._place(torch.arange(len(self.codes), device=z.device), flat, rng)
@@ -121,13 +131,16 @@ class Codebook(nn.Module):
         self.count[which] = 1.0
 
 
-# VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two discriminators.
+# VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
+# discriminators.
 #
-# A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan, M. Dwyer, G. Yang, 2025)
-# adds a latent and an image discriminator (three dense layers; five convolutions and two dense layers) and states neither
-# architecture, codebook size nor the weights of the adversarial losses; those are ours.
+# A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan,
+# M. Dwyer, G. Yang, 2025) adds a latent and an image discriminator (three dense layers; five
+# convolutions and two dense layers) and states neither architecture, codebook size nor the weights
+# of the adversarial losses; those are ours.
 #
-# The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black at the paper's rate.
+# The output is linear and clamped: with a sigmoid the reconstruction of digits collapses to black
+# at the paper's rate.
 
 FEW = 4
 """A codebook of which fewer codes are in use has collapsed."""
@@ -165,12 +178,11 @@ class VqVae(nn.Module):
         super().__init__()
         if size % 2**halvings:
             raise Problem(
-                f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be halved so often."
+                f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be"
+                " halved so often."
             )
-        self.shape, self.code_shape = (
-            (channels, size, size),
-            (code, size // 2**halvings, size // 2**halvings),
-        )
+        self.shape = (channels, size, size)
+        self.code_shape = (code, size // 2**halvings, size // 2**halvings)
         self.encoder = _encoder(channels, width, code, halvings)
         self.book = Codebook(book, code, learned=learned)
         self.decoder = _decoder(channels, width, code, halvings)
@@ -198,10 +210,8 @@ def _encoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     layers = OrderedDict[str, nn.Module]()
     before = channels
     for number in range(1, halvings + 1):
-        layers[f"halve{number}"], layers[f"relu{number}"] = (
-            nn.Conv2d(before, width, 4, 2, 1),
-            nn.ReLU(),
-        )
+        layers[f"halve{number}"] = nn.Conv2d(before, width, 4, 2, 1)
+        layers[f"relu{number}"] = nn.ReLU()
         before = width
     layers["conv"] = nn.Conv2d(width, width, 3, padding=1)
     layers |= {
@@ -216,10 +226,8 @@ def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     layers = OrderedDict[str, nn.Module](conv=nn.Conv2d(code, width, 3, padding=1))
     layers |= {"residual1": _Residual(width), "residual2": _Residual(width), "relu": nn.ReLU()}
     for number in range(1, halvings):
-        layers[f"double{number}"], layers[f"relu{number}"] = (
-            nn.ConvTranspose2d(width, width, 4, 2, 1),
-            nn.ReLU(),
-        )
+        layers[f"double{number}"] = nn.ConvTranspose2d(width, width, 4, 2, 1)
+        layers[f"relu{number}"] = nn.ReLU()
     layers["pixels"] = nn.ConvTranspose2d(width, channels, 4, 2, 1)
     return nn.Sequential(layers)
 
@@ -256,7 +264,9 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:
-    """Small colour pictures keep half of their side and get more codes: on a quarter of it their details are lost."""
+    """Small colour pictures keep half of their side and get more codes:
+    on a quarter of it their details are lost.
+    """
     return {"halvings": 1, "width": 128, "book": 512} if channels > 1 and size <= 32 else {}
 
 
@@ -264,18 +274,25 @@ def latent_discriminator(net: VqVae, hidden: int = 256) -> nn.Module:
     """Three dense layers on the encoder's output."""
     size = net.code_shape[0] * net.code_shape[1] * net.code_shape[2]
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(size, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, 1)
-    )  # fmt: skip
+        nn.Flatten(),
+        nn.Linear(size, hidden),
+        nn.LeakyReLU(0.2),
+        nn.Linear(hidden, hidden),
+        nn.LeakyReLU(0.2),
+        nn.Linear(hidden, 1),
+    )
 
 
 def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
     """Five convolutions and two dense layers on the image."""
     layers: list[nn.Module] = []
-    before, size = net.shape[0], net.shape[1]
+    before = net.shape[0]
+    size = net.shape[1]
     for number in range(5):
         stride = 2 if number < 3 else 1
         layers += [nn.Conv2d(before, width * min(2**number, 4), 3, stride, 1), nn.LeakyReLU(0.2)]
-        before, size = width * min(2**number, 4), -(-size // stride)
+        before = width * min(2**number, 4)
+        size = -(-size // stride)
     return nn.Sequential(
         *layers,
         nn.Flatten(),
@@ -292,7 +309,8 @@ def own_loss(
     *,
     z: Float[Tensor, "m d i j"] | None = None,
 ) -> Tensor:
-    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the codes' toward it.
+    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the
+    codes' toward it.
 
     `z` is what the encoder says of `x`, where it was asked already.
     """
@@ -309,7 +327,9 @@ def own_loss(
 
 
 def reconstruct(images: Images) -> Goal:
-    """Train to give images back; knowing nothing, one would paint the mean image of `images` every time."""
+    """Train to give images back; knowing nothing, one would paint the mean image of `images` every
+    time.
+    """
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, VqVae)
@@ -331,14 +351,16 @@ def healthy(net: VqVae, images: Images) -> None:
     used = len(set(codes.flatten().tolist()))
     if used < FEW or float(painted.std(0).mean()) < 0.1 * float(x.std(0).mean()):
         raise Problem(
-            f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use, pictures vary by "
-            f"{float(painted.std(0).mean()):.3g} where the images vary by {float(x.std(0).mean()):.3g}.",
+            f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use, pictures vary"
+            f" by {float(painted.std(0).mean()):.3g} where the images vary by"
+            f" {float(x.std(0).mean()):.3g}.",
             "Nothing can be tested with pictures that are all alike; nothing was kept.",
             fix="a smaller learning rate, or --kind ema",
         )
 
 
-# ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an image discriminator.
+# ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an
+# image discriminator.
 
 
 def train_jointly(
@@ -354,13 +376,16 @@ def train_jointly(
     kept: Path | None = None,
     seen: Callable[[], object] = lambda: None,
 ) -> History:
-    """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the paper states neither).
+    """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the
+    paper states neither).
 
-    Every image is mixed with one of another class from the same batch. The two discriminators share no weights, so that
-    one step on the sum of their losses is a step of each. With a folder to be `kept` in, it goes on where it was stopped.
+    Every image is mixed with one of another class from the same batch. The two discriminators share
+    no weights, so that one step on the sum of their losses is a step of each. With a folder to be
+    `kept` in, it goes on where it was stopped.
     """
     with own_randomness(seed, "discriminators"):
-        latent, image = latent_discriminator(net).to(device), image_discriminator(net).to(device)
+        latent = latent_discriminator(net).to(device)
+        image = image_discriminator(net).to(device)
 
     def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         z = net.encode(x)
@@ -390,9 +415,16 @@ def train_jointly(
         Player(nets=[latent, image], loss=judges, lr=recipe.lr),
     )
     return duel(
-        players, images, recipe,
-        seed=seed, name=f"vqvae with mix {mix}", device=device, progress=progress, kept=kept, seen=seen,
-    )  # fmt: skip
+        players,
+        images,
+        recipe,
+        seed=seed,
+        name=f"vqvae with mix {mix}",
+        device=device,
+        progress=progress,
+        kept=kept,
+        seen=seen,
+    )
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

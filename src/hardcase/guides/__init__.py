@@ -1,4 +1,7 @@
-"""Memories that steer: which unit to push, which strategy to try next, what to mutate. Each works with any search."""
+"""Memories that steer: which unit to push, which strategy to try next, what to mutate.
+
+Each works with any search.
+"""
 
 from __future__ import annotations
 

@@ -13,13 +13,16 @@ from hardcase.guides.units import Hits, Sight, Units, row_of, unseen
 from hardcase.randomness import Rng
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
-# --- ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and how it was covered so far.
+# ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and
+# how it was covered so far.
 #
-# S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive neuron-selection strategy",
-# ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search. A score is the sum of a strategy vector's entries at
-# the features that a unit has, so nothing of size units times 29 is ever built for a batch.
+# S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive
+# neuron-selection strategy", ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search.
+# A score is the sum of a strategy vector's entries at the features that a unit has, so nothing of
+# size units times 29 is ever built for a batch.
 
-FEATURES, CONSTANT = 29, 17
+FEATURES = 29
+CONSTANT = 17
 KINDS = ("norm", "pool", "conv", "linear", "activation", "join", "other")
 
 
@@ -30,12 +33,15 @@ def constant(
     *,
     skip: Sequence[int] = (),
 ) -> Float[Tensor, "u 17"]:
-    """The fixed features of the units of layers with these widths and kinds; `weight` is NaN where a layer has none.
+    """The fixed features of the units of layers with these widths and kinds; `weight` is NaN where
+    a layer has none.
 
-    0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network (first to fifth tenth, lower
-    half). 10-16: kind of layer. `skip` names features that are left at 0.
+    0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network
+    (first to fifth tenth, lower half). 10-16: kind of layer. `skip` names features that are left at
+    0.
     """
-    units, table = sum(widths), torch.zeros(sum(widths), CONSTANT)
+    units = sum(widths)
+    table = torch.zeros(sum(widths), CONSTANT)
     number = torch.arange(units)
     layer = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
     table[number, (4 * layer // len(widths)).clamp_max(3)] = 1
@@ -57,7 +63,8 @@ def score(
 ) -> Float[Tensor, "m u"]:
     """What each row's strategy vector thinks of each unit.
 
-    17: was active in a failing input. 18: never covered. 19-28: tenth of the hit count among covered units, most hit first.
+    17: was active in a failing input. 18: never covered. 19-28: tenth of the hit count among
+    covered units, most hit first.
     """
     base = vector[:, :CONSTANT] @ fixed.T
     tenth = tenths(hits)
@@ -66,7 +73,9 @@ def score(
 
 
 def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
-    """In which tenth of the covered units each one is by its hits, the most hit in 0; -1 where it was never covered."""
+    """In which tenth of the covered units each one is by its hits, the most hit in 0;
+    -1 where it was never covered.
+    """
     order = hits.argsort(dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(
         1, order, torch.arange(hits.shape[1], device=hits.device).expand_as(order)
@@ -75,9 +84,11 @@ def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
 
 
-# --- How ADAPT makes new strategy vectors from those that covered most together: greedy cover, crossover, mutation.
+# How ADAPT makes new strategy vectors from those that covered most together: greedy cover,
+# crossover, mutation.
 #
-# All functions work on `g` groups at once: one group if seeds share their strategies, one for every seed otherwise.
+# All functions work on `g` groups at once: one group if seeds share their strategies, one for every
+# seed otherwise.
 
 LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
@@ -90,8 +101,10 @@ def uniform(groups: Int[Tensor, " g"], count: int, genes: int, rng: Rng) -> Floa
 def greedy_cover(
     covered: Bool[Tensor, "g r u"], known: Bool[Tensor, "g r"], count: int
 ) -> Int[Tensor, "g c"]:
-    """`count` records of each group: those that together cover most, taken greedily (ties to the earlier), then, once nothing
-    is left to add, those that cover most alone, in order; these may repeat."""
+    """`count` records of each group: those that together cover most, taken greedily (ties to the
+    earlier), then, once nothing is left to add, those that cover most alone, in order; these may
+    repeat.
+    """
     alone = covered.sum(2).masked_fill(~known, -1)
     order = alone.argsort(dim=1, descending=True, stable=True)
     left = covered & known[..., None]
@@ -110,7 +123,9 @@ def greedy_cover(
 def breed(
     parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
 ) -> Float[Tensor, "g p f"]:
-    """Two children of each pair of two random orders of the parents: each gene from either, plus normal noise, clipped."""
+    """Two children of each pair of two random orders of the parents: each gene from either,
+    plus normal noise, clipped.
+    """
     one, two = (_shuffled(parents, groups, rng).repeat_interleave(2, 1) for _ in range(2))
     mask = rng.uniform(groups, one.shape[1:]) < 0.5
     noise = rng.normal(groups, one.shape[1:])
@@ -130,23 +145,30 @@ def _first_max(values: Int[Tensor, "g r"]) -> tuple[Int[Tensor, " g"], Int[Tenso
     return most, (values == most[:, None]).int().argmax(1)
 
 
-# --- Strategy vectors in use and what each of them covered, for one group of seeds or for every seed alone.
+# Strategy vectors in use and what each of them covered, for one group of seeds or for every seed
+# alone.
 
 
 class Pools:
-    """Hands out vectors. A group's pool is bred anew, from its last `memory` records, when it has been used up.
+    """Hands out vectors. A group's pool is bred anew, from its last `memory` records, when it has
+    been used up.
 
-    `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts from nothing.
+    `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts
+    from nothing.
     """
 
     def __init__(self, base: State, units: int, parents: int, memory: int, *, each: bool) -> None:
-        self.parents, self.memory, self.each, self.inherited = parents, memory, each, 0
+        self.parents = parents
+        self.memory = memory
+        self.each = each
+        self.inherited = 0
         genes = base["vector"].shape[1]
         self.pool = torch.zeros(0, 2 * parents, genes)
         self.used, self.written = (torch.zeros(0, dtype=torch.int64) for _ in range(2))
         self.vectors = torch.zeros(0, memory, genes)
         self.covers = torch.zeros(0, memory, units, dtype=torch.bool)
-        self.current, self.running = torch.zeros(0, genes), torch.zeros(0, units, dtype=torch.bool)
+        self.current = torch.zeros(0, genes)
+        self.running = torch.zeros(0, units, dtype=torch.bool)
         self.walking = torch.zeros(0, dtype=torch.bool)
         if not each and len(base["vector"]):
             self._grow(torch.zeros(1, dtype=torch.int64))
@@ -161,7 +183,8 @@ class Pools:
         group, turn = self._groups(rows)
         ended = self.walking[rows]
         self._file(group[ended], self.current[rows][ended], self.running[rows][ended])
-        size, need = self.pool.shape[1], 1 if self.each else len(rows)
+        size = self.pool.shape[1]
+        need = 1 if self.each else len(rows)
         over = self.used + need > size
         over[group] |= self.used[group] < 0
         self._renew(
@@ -174,7 +197,9 @@ class Pools:
         )
         vector = self.pool[group, (self.used[group] + turn) % size]
         self.used = self.used.index_add(0, group, torch.ones_like(group))
-        self.current[rows], self.running[rows], self.walking[rows] = vector, False, True
+        self.current[rows] = vector
+        self.running[rows] = False
+        self.walking[rows] = True
         return vector
 
     def cover(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
@@ -185,7 +210,10 @@ class Pools:
     def made(self) -> State:
         """The records made here, oldest first, unfinished ones last."""
         if not len(self.written):
-            return {"vector": self.vectors.new_zeros(0, self.vectors.shape[2]), "cover": self.covers.new_zeros(0, self.covers.shape[2])}  # fmt: skip
+            return {
+                "vector": self.vectors.new_zeros(0, self.vectors.shape[2]),
+                "cover": self.covers.new_zeros(0, self.covers.shape[2]),
+            }
         total = int(self.written[0])
         fresh = min(total - self.inherited, self.memory)
         place = torch.arange(total - fresh, total, device=self.vectors.device) % self.memory
@@ -209,26 +237,29 @@ class Pools:
             best = greedy_cover(self.covers[groups], known, self.parents)
             parents = self.vectors[groups].gather(1, best[..., None].expand(-1, -1, fresh.shape[2]))
             fresh = torch.where(known.any(1)[:, None, None], breed(parents, groups, rng), fresh)
-        self.pool[groups], self.used[groups] = fresh, 0
+        self.pool[groups] = fresh
+        self.used[groups] = 0
 
     def _file(
         self, group: Int[Tensor, " m"], vector: Float[Tensor, "m f"], cover: Bool[Tensor, "m u"]
     ) -> None:
-        """Write records over the oldest ones of their groups; of more than a group can remember, the last."""
+        """Write records over the oldest ones of their groups; of more than a group can remember,
+        the last.
+        """
         if not self.each:
             group, vector, cover = (part[-self.memory :] for part in (group, vector, cover))
         turn = (
             torch.zeros_like(group) if self.each else torch.arange(len(group), device=group.device)
         )
         place = (self.written[group] + turn) % self.memory
-        self.vectors[group, place], self.covers[group, place] = (
-            vector.to(group.device),
-            cover.to(group.device),
-        )
+        self.vectors[group, place] = vector.to(group.device)
+        self.covers[group, place] = cover.to(group.device)
         self.written = self.written.index_add(0, group, torch.ones_like(group))
 
     def _grow(self, rows: Int[Tensor, " m"]) -> None:
-        """Room for these seeds, and for their groups, on their device; a new pool counts as used up."""
+        """Room for these seeds, and for their groups, on their device;
+        a new pool counts as used up.
+        """
         seeds = 1 + int(rows.max()) if len(rows) else 0
         groups = seeds if self.each else min(seeds, 1)
         for name, size in (
@@ -236,7 +267,8 @@ class Pools:
             *((name, seeds) for name in ("current", "running", "walking")),
         ):
             table: Tensor = getattr(self, name)
-            missing, fill = max(0, size - len(table)), -(2**40) if name == "used" else 0
+            missing = max(0, size - len(table))
+            fill = -(2**40) if name == "used" else 0
             more = torch.full(
                 (missing, *table.shape[1:]), fill, dtype=table.dtype, device=rows.device
             )
@@ -247,14 +279,16 @@ class Pools:
             )
 
 
-# --- ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of them cover most.
+# ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of
+# them cover most.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`: every seed learns for itself;
-    otherwise the seeds of a shard share one pool and hand on what they learnt. Coverage is every seed's own either way, or
-    the shard's if `together`."""
+    """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`:
+    every seed learns for itself; otherwise the seeds of a shard share one pool and hand on what
+    they learnt. Coverage is every seed's own either way, or the shard's if `together`.
+    """
 
     parents: int = 50
     memory: int = 300
@@ -263,8 +297,10 @@ class Learning:
 
 
 class Adaptive:
-    """Picks, for each list, the `count` units that its strategy vector scores highest; a list that starts again takes the next
-    vector. What a vector covered from start to end of its list is its record."""
+    """Picks, for each list, the `count` units that its strategy vector scores highest; a list that
+    starts again takes the next vector. What a vector covered from start to end of its list is its
+    record.
+    """
 
     def __init__(
         self,
@@ -279,14 +315,13 @@ class Adaptive:
         failing: Hits | None = None,
         records: State | None = None,
     ) -> None:
-        self.name, self.units, self.fixed, self.oracle, self.learning = (
-            name,
-            units,
-            fixed,
-            oracle,
-            learning,
-        )
-        self.count, self.sight = min(count, units.count), Sight(units)
+        self.name = name
+        self.units = units
+        self.fixed = fixed
+        self.oracle = oracle
+        self.learning = learning
+        self.count = min(count, units.count)
+        self.sight = Sight(units)
         self.hits, self.failing = (
             table or Hits(units.count, each=not learning.together) for table in (hits, failing)
         )
@@ -315,11 +350,9 @@ class Adaptive:
 
     def update(self, probe: Probe) -> None:
         new = unseen(probe)
-        rows, active, failing = (
-            row_of(probe)[new],
-            self.sight.of(probe)[1][new],
-            self.oracle(probe)[new],
-        )
+        rows = row_of(probe)[new]
+        active = self.sight.of(probe)[1][new]
+        failing = self.oracle(probe)[new]
         self.sight.forget()
         self.hits.add(rows, active)
         self.failing.add(rows, active & failing[:, None])

@@ -352,7 +352,9 @@ class _Parents:
     first time."""
 
     def __init__(self, cells: int, features: int, capacity: int) -> None:
-        self.cells, self.features, self.capacity = cells, features, capacity
+        self.cells = cells
+        self.features = features
+        self.capacity = capacity
         self.size = torch.zeros(0, dtype=torch.int64)
         self.been = torch.zeros(0, cells, dtype=torch.bool)
         self.place = torch.zeros(0, capacity, features)
@@ -377,13 +379,17 @@ class _Parents:
     ) -> None:
         self._grow(rows, place, code)
         new = (~self.been[rows, cell] & _first(rows * self.cells + cell)).nonzero().squeeze(1)
-        rows, cell, place, code = rows[new], cell[new], place[new], code[new]
+        rows = rows[new]
+        cell = cell[new]
+        place = place[new]
+        code = code[new]
         number = self.size[rows] + ordinal(rows)
         self.been[rows, cell] = True
         self.size = self.size.index_add(0, rows, torch.ones_like(rows))
         stays = number > self.size[rows] - self.capacity
         slot = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))
-        rows, slot = rows[stays], slot[stays]
+        rows = rows[stays]
+        slot = slot[stays]
         self.place[rows, slot] = place[stays]
         assert self.code is not None
         self.code[rows, slot] = code[stays]

@@ -1,4 +1,6 @@
-"""A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next."""
+"""A fuzzer's corpus: for every seed the candidates that were new,
+and which of them to mutate next.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from hardcase.randomness import Rng
 from hardcase.tensors import ordinal, to_bytes
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
-# --- Which entry of a corpus is mutated next.
+# Which entry of a corpus is mutated next.
 
 Schedule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Rng], tuple[Tensor, Tensor]]
-"""From the seeds' rows, sizes, earlier picks, cursors and energies of each seed's entries: an entry for each, and the new cursors."""
+"""From the seeds' rows, sizes, earlier picks, cursors and energies of each seed's entries:
+an entry for each, and the new cursors.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,12 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """DeepHunter's: entries take turns, each accepted with a probability that falls with how often it was picked.
+    """DeepHunter's: entries take turns, each accepted with a probability that falls with how often
+    it was picked.
 
-    The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth and stays at 0.2
-    (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with what an entry could still change.
+    The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth
+    and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with
+    what an entry could still change.
     """
 
     gamma: float = 20.0
@@ -76,19 +82,22 @@ class Fading:
         return chosen, (chosen + 1) % size.clamp_min(1)
 
 
-# --- A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
+# A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
 #
-# The entries of a shard steer its own search; what is handed on when a round ends are the pictures, for the store, joined one
-# after the other, and what the novelty guide learnt.
+# The entries of a shard steer its own search; what is handed on when a round ends are the pictures,
+# for the store, joined one after the other, and what the novelty guide learnt.
 
-ENTRY, NOVELTY = "entry/", "novelty."
+ENTRY = "entry/"
+NOVELTY = "novelty."
 MOST = 8192
 """Pictures that a corpus hands on at most, the newest."""
 
 
 class Corpus:
-    """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for each seed: the seed itself and
-    the newest. `schedule` picks the parents. `columns` that a search tells of an entry come back with it as a parent."""
+    """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for
+    each seed: the seed itself and the newest. `schedule` picks the parents. `columns` that a search
+    tells of an entry come back with it as a parent.
+    """
 
     name = "corpus"
 
@@ -100,13 +109,12 @@ class Corpus:
         capacity: int = 16,
         base: State | None = None,
     ) -> None:
-        self.novelty, self.oracle, self.schedule, self.capacity = (
-            novelty,
-            oracle,
-            schedule,
-            max(2, capacity),
-        )
-        self.base, self.tables = base or {}, dict[str, Tensor]()
+        self.novelty = novelty
+        self.oracle = oracle
+        self.schedule = schedule
+        self.capacity = max(2, capacity)
+        self.base = base or {}
+        self.tables = dict[str, Tensor]()
         self.size, self.cursor = (torch.zeros(0, dtype=torch.int64) for _ in range(2))
         self.picks = torch.zeros(0, self.capacity, dtype=torch.int64)
         self._seen: tuple[Probe, Tensor] | None = None
@@ -116,11 +124,15 @@ class Corpus:
         return self.novelty.taps
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
-        """A parent for each seed, with what was told of it; nothing before any seed was looked at."""
+        """A parent for each seed, with what was told of it;
+        nothing before any seed was looked at.
+        """
         if not len(self.size) or not len(rows):
             return {}
-        slots, size = self._by_age(rows), self.size[rows].clamp_max(self.capacity)
-        picks, energy = self.picks[rows].gather(1, slots), self._energy(rows).gather(1, slots)
+        slots = self._by_age(rows)
+        size = self.size[rows].clamp_max(self.capacity)
+        picks = self.picks[rows].gather(1, slots)
+        energy = self._energy(rows).gather(1, slots)
         age, self.cursor[rows] = self.schedule(rows, size, picks, self.cursor[rows], energy, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
@@ -178,7 +190,9 @@ class Corpus:
             }
 
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether a row is the first of its seed: the seed itself, which always belongs to the corpus."""
+        """Whether a row is the first of its seed: the seed itself,
+        which always belongs to the corpus.
+        """
         rows = probe.aim.get("row", torch.zeros_like(probe.origin.y))
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
         return (known[rows] == 0) & (ordinal(rows) == 0)
@@ -190,7 +204,9 @@ class Corpus:
         return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))
 
     def _energy(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m e"]:
-        """How much each entry could still change: what its seed's bright pixels allow, less what has changed."""
+        """How much each entry could still change: what its seed's bright pixels allow,
+        less what has changed.
+        """
         shown = self.tables["picture"][rows].flatten(2).float()
         return (0.2 * 255 * (shown > 0).sum(2) - (shown - shown[:, :1]).abs().sum(2)).clamp_min(0)
 
@@ -203,7 +219,8 @@ class Corpus:
         number = self.size[rows] + ordinal(rows)
         self.size = self.size.index_add(0, rows, torch.ones_like(rows))
         stays = number > self.size[rows] - self.capacity
-        rows, number = rows[stays], number[stays]
+        rows = rows[stays]
+        number = number[stays]
         place = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))
         for name, value in columns.items():
             self.tables[name][rows, place] = value[stays]

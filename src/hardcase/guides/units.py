@@ -14,7 +14,7 @@ from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
-# --- How often each unit was covered, for all seeds together or for each of them alone.
+# How often each unit was covered, for all seeds together or for each of them alone.
 
 
 @runtime_checkable
@@ -53,15 +53,18 @@ class Sight:
 
 
 class Hits:
-    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a shard.
+    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a
+    shard.
 
-    A shared table merges by addition. Tables of single seeds belong to their shard and are not handed on; their sums are.
+    A shared table merges by addition. Tables of single seeds belong to their shard and are not
+    handed on; their sums are.
     """
 
     def __init__(
         self, units: int, *, each: bool = False, base: Int[Tensor, " u"] | None = None
     ) -> None:
-        self.units, self.each = units, each
+        self.units = units
+        self.each = each
         self.base = torch.zeros(units, dtype=torch.int64) if base is None else base
         self.own = torch.zeros(1, units, dtype=torch.int64)
 
@@ -98,7 +101,9 @@ class Hits:
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
-    """The seeds' places in their shard as the search told them; the first one's where it did not."""
+    """The seeds' places in their shard as the search told them;
+    the first one's where it did not.
+    """
     told = probe.aim.get("row")
     return torch.zeros_like(probe.origin.y) if told is None else told
 
@@ -109,13 +114,16 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
     return torch.ones_like(probe.origin.y, dtype=torch.bool) if told is None else ~told
 
 
-# --- Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push them.
+# Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push
+# them.
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a pick may know: the seeds' rows, hit counts by row, units with large incoming weights, each row's last scaled values (NaN where
-    there are none), the threshold, and which units may be pushed across it."""
+    """What a pick may know: the seeds' rows, hit counts by row, units with large incoming weights,
+    each row's last scaled values (NaN where there are none), the threshold, and which units may be
+    pushed across it.
+    """
 
     rows: Int[Tensor, " m"]
     hits: Int[Tensor, "m u"]
@@ -144,7 +152,9 @@ def often(board: Board, count: int, rng: Rng) -> Aim:
 
 
 def rarely(board: Board, count: int, rng: Rng) -> Aim:
-    """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered one."""
+    """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered
+    one.
+    """
     lacking = board.hits.amax(1, keepdim=True) - board.hits
     return _drawn(board, lacking.float(), count, rng)
 
@@ -155,12 +165,16 @@ def heavy(board: Board, count: int, rng: Rng) -> Aim:
 
 
 def across(board: Board, count: int, rng: Rng) -> Aim:
-    """Units near the threshold (strategy 4): those just above it are pushed down, those just below it up."""
+    """Units near the threshold (strategy 4): those just above it are pushed down,
+    those just below it up.
+    """
     return _near(board, count, down=-1)
 
 
 def apart(board: Board, count: int, rng: Rng) -> Aim:
-    """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down, away from the threshold."""
+    """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down,
+    away from the threshold.
+    """
     return _near(board, count, down=1)
 
 
@@ -180,7 +194,9 @@ PICKS: dict[str, Pick] = {
 
 
 def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Aim:
-    """`count` different units a row, one after the other in proportion to the weights; those without weight come last."""
+    """`count` different units a row, one after the other in proportion to the weights;
+    those without weight come last.
+    """
     noise = rng.uniform(board.rows, weight.shape[1:])
     keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
     unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
@@ -194,8 +210,11 @@ def _first(keys: Tensor, count: int) -> Aim:
 
 
 def _near(board: Board, count: int, *, down: int) -> Aim:
-    """The first units within 0.25 above and 0.2 below the threshold, half each; `down` is the sign of those above."""
-    above, below = board.values - board.threshold, board.threshold - board.values
+    """The first units within 0.25 above and 0.2 below the threshold, half each;
+    `down` is the sign of those above.
+    """
+    above = board.values - board.threshold
+    below = board.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
     parts = []
     for near, sign, some in (
@@ -213,7 +232,8 @@ def _near(board: Board, count: int, *, down: int) -> Aim:
     }
 
 
-# --- Small guides: one that draws the deviating model, and one that lets another learn from failing candidates only.
+# Small guides: one that draws the deviating model, and one that lets another learn from failing
+# candidates only.
 
 
 def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
@@ -227,7 +247,9 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
 
 
 class Deviating:
-    """Draws, for each walk, which of `models` is to leave the others: 0 the subject, then the peers. It remembers nothing."""
+    """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
+    then the peers. It remembers nothing.
+    """
 
     name = "deviating"
 
@@ -262,10 +284,13 @@ class Deviating:
 
 
 class FailingOnly:
-    """`guide`, learning from candidates that fail by `oracle` and from nothing else, as DeepXplore counts coverage."""
+    """`guide`, learning from candidates that fail by `oracle` and from nothing else,
+    as DeepXplore counts coverage.
+    """
 
     def __init__(self, guide: Guide, oracle: Oracle) -> None:
-        self.guide, self.oracle = guide, oracle
+        self.guide = guide
+        self.oracle = oracle
 
     @property
     def name(self) -> str:
@@ -296,16 +321,19 @@ class FailingOnly:
         self.guide.merge(deltas)
 
 
-# --- Which units to push, by fixed strategies: DLFuzz's four side by side, or one after the other as ADAPT runs them.
+# Which units to push, by fixed strategies: DLFuzz's four side by side, or one after the other as
+# ADAPT runs them.
 #
-# J. Guo, Y. Jiang, Y. Zhao, Q. Chen, J. Sun, "DLFuzz: differential fuzzing testing of deep learning systems", ESEC/FSE 2018;
-# S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive neuron-selection strategy",
-# ISSTA 2020.
+# J. Guo, Y. Jiang, Y. Zhao, Q. Chen, J. Sun, "DLFuzz: differential fuzzing testing of deep learning
+# systems", ESEC/FSE 2018; S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep
+# neural networks with adaptive neuron-selection strategy", ISSTA 2020.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What strategies know of units from the start: which have large incoming weights, and which may cross a threshold."""
+    """What strategies know of units from the start: which have large incoming weights,
+    and which may cross a threshold.
+    """
 
     heavy: Bool[Tensor, " u"]
     crossing: Bool[Tensor, " u"]
@@ -313,8 +341,10 @@ class Facts:
 
 
 class Strategies:
-    """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed starts again; otherwise
-    `count` is shared out evenly between them. `each`: every seed counts its coverage for itself."""
+    """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed
+    starts again; otherwise `count` is shared out evenly between them. `each`: every seed counts its
+    coverage for itself.
+    """
 
     def __init__(
         self,
@@ -335,10 +365,17 @@ class Strategies:
             raise Problem(
                 f"{count} units cannot be shared out between {len(strategies)} strategies."
             )
-        self.name, self.units, self.facts, self.strategies = name, units, facts, tuple(strategies)
-        self.count, self.cycle, self.each = min(count, units.count), cycle, each
-        self.hits, self.sight = hits or Hits(units.count, each=each), Sight(units)
-        self.values, self.turns = torch.empty(0, units.count), torch.empty(0, dtype=torch.int64)
+        self.name = name
+        self.units = units
+        self.facts = facts
+        self.strategies = tuple(strategies)
+        self.count = min(count, units.count)
+        self.cycle = cycle
+        self.each = each
+        self.hits = hits or Hits(units.count, each=each)
+        self.sight = Sight(units)
+        self.values = torch.empty(0, units.count)
+        self.turns = torch.empty(0, dtype=torch.int64)
 
     @property
     def taps(self) -> Mapping[str, Tap]:
@@ -362,7 +399,8 @@ class Strategies:
         return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
-        rows, new = row_of(probe), unseen(probe)
+        rows = row_of(probe)
+        new = unseen(probe)
         scaled, active = self.sight.of(probe)
         self.sight.forget()
         self.hits.add(rows[new], active[new])
@@ -382,12 +420,15 @@ class Strategies:
 
     def _board(self, rows: Int[Tensor, " m"]) -> Board:
         self.values = _grown(self.values, rows, torch.nan)
-        heavy, crossing = self.facts.heavy.to(rows.device), self.facts.crossing.to(rows.device)
-        hits, values = self.hits.of(rows), self.values[rows]
+        heavy = self.facts.heavy.to(rows.device)
+        crossing = self.facts.crossing.to(rows.device)
+        hits = self.hits.of(rows)
+        values = self.values[rows]
         return Board(rows, hits, heavy, values, self.facts.threshold, crossing)
 
     def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
-        board, each = self._board(rows), self.count // len(self.strategies)
+        board = self._board(rows)
+        each = self.count // len(self.strategies)
         picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
         return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
 
@@ -418,12 +459,15 @@ def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
     return torch.cat([table.to(rows.device), more])
 
 
-# --- MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or layer by layer.
+# MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or
+# layer by layer.
 
 
 class Strongest:
-    """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their number) that are strongest on
-    the seed. Groups of one unit each are One-MaXplore. It remembers the seeds of a shard and hands nothing on."""
+    """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
+    number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
+    the seeds of a shard and hands nothing on.
+    """
 
     def __init__(
         self,
@@ -433,7 +477,10 @@ class Strongest:
         groups: Int[Tensor, "w 2"],
         k: int,
     ) -> None:
-        self.name, self.read, self.taps, self.groups = name, read, taps, groups
+        self.name = name
+        self.read = read
+        self.taps = taps
+        self.groups = groups
         self.k = min(k, int(groups[:, 1].min()))
         self.units = torch.zeros(0, len(groups), self.k, dtype=torch.int64)
 
@@ -458,7 +505,8 @@ class Strongest:
         """Note the strongest units of each group when a seed itself is looked at."""
         if "row" not in probe.aim or f"{self.name}/unit" in probe.aim:
             return
-        rows, values = probe.aim["row"], self.read(probe)
+        rows = probe.aim["row"]
+        values = self.read(probe)
         self._grow(rows)
         start, size = (part.to(values.device)[:, None] for part in self.groups.t())
         inside = torch.arange(int(size.max()), device=values.device)

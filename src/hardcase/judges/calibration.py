@@ -23,10 +23,13 @@ from hardcase.judges.rules import (
     reliability,
 )
 
-# --- Images that people have looked at: what they said, and what counts as the truth.
+# Images that people have looked at: what they said, and what counts as the truth.
 
 NEEDED = ("images", "expected", "predicted", "generator", "rater1", "rater2")
-FORMAT = "arrays images (8-bit), expected, predicted, generator, rater1, rater2 (the class seen, -1 for none)"
+FORMAT = (
+    "arrays images (8-bit), expected, predicted, generator, rater1, rater2 (the class seen, -1 for"
+    " none)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ def _both_agree(first: Bool[Tensor, " m"], second: Bool[Tensor, " m"]) -> Int[Te
 def read_people(
     arrays: Mapping[str, Any], *, where: str, shape: tuple[int, ...], classes: int
 ) -> People:
-    """Checked labels of people from the arrays of an npz file; images must have the judge's `shape`."""
+    """Checked labels of people from the arrays of an npz file;
+    images must have the judge's `shape`.
+    """
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
         raise Problem(f"{where} has no array {missing[0]!r}.", f"Human labels are {FORMAT}.")
@@ -81,16 +86,15 @@ def read_people(
         raise Problem(
             f"{where}: {len(x)} images of type {x.dtype}, {sizes}.", f"Human labels are {FORMAT}."
         )
-    images = (
-        x[:, None]
-        if x.ndim == 3
-        else x.transpose(0, 3, 1, 2)
-        if x.shape[1:] == (*shape[1:], shape[0])
-        else x
-    )
+    images = x
+    if x.ndim == 3:
+        images = x[:, None]
+    elif x.shape[1:] == (*shape[1:], shape[0]):  # channels last
+        images = x.transpose(0, 3, 1, 2)
     if images.shape[1:] != shape:
         raise Problem(
-            f"{where} holds images of shape {x.shape[1:]}; this judge was made for {shape} (channels, height, width).",
+            f"{where} holds images of shape {x.shape[1:]}; this judge was made for {shape}"
+            " (channels, height, width).",
             fix="labels of images of the judge's own data set",
         )
     numbers = {
@@ -104,22 +108,27 @@ def read_people(
             or int(values.max()) >= classes
         ):
             raise Problem(
-                f"{where}: {name} runs from {int(values.min())} to {int(values.max())} for {classes} classes."
+                f"{where}: {name} runs from {int(values.min())} to {int(values.max())} for"
+                f" {classes} classes."
             )
     names = tuple(str(name) for name in columns["generator"])
     return People(torch.from_numpy(np.ascontiguousarray(images)), generator=names, **numbers)
 
 
-# --- A judge against people: rules that agree with them, thresholds, and honest error rates.
+# A judge against people: rules that agree with them, thresholds, and honest error rates.
 #
-# The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made images alone: no label of
-# a person has a part in it. Probabilities and answers do follow people, so those of a generator's images are given by rules
-# and thresholds that were fitted without that generator; they are pooled, and all rates are measured on them. The rules that
-# are kept afterwards are fitted on all images.
+# The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made
+# images alone: no label of a person has a part in it. Probabilities and answers do follow people,
+# so those of a generator's images are given by rules and thresholds that were fitted without that
+# generator; they are pooled, and all rates are measured on them. The rules that are kept afterwards
+# are fitted on all images.
 
-PRECISION, DOUBTED, MISSED = 0.95, 0.05, 0.02
-"""Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED` of the right ones; no is
-said where only `MISSED` of the right ones fall."""
+PRECISION = 0.95
+DOUBTED = 0.05
+MISSED = 0.02
+"""Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED`
+of the right ones; no is said where only `MISSED` of the right ones fall.
+"""
 FOLDS = 5
 Rules = Mapping[str, Rule]
 Answers = tuple[bool | None, ...]
@@ -166,33 +175,45 @@ def _own(rules: Rules, signals: Signals) -> list[Answers]:
 
 def _both(answers: Sequence[Answers]) -> Answers:
     """Yes where all say yes, no where one says no."""
-    return tuple(False if False in row else None if None in row else True for row in zip(*answers))
+
+    def joined(row: tuple[bool | None, ...]) -> bool | None:
+        if False in row:
+            return False
+        return None if None in row else True
+
+    return tuple(map(joined, zip(*answers)))
 
 
 def _both_kinds(name: str, truth: Int[Tensor, " m"]) -> None:
     counts = {word: int((truth == kind).sum()) for word, kind in (("yes", 1), ("no", 0))}
     if min(counts.values()) < 2:
         raise Problem(
-            f"people agree on {name.replace('_', ' ')} = yes for {counts['yes']} images and on no for {counts['no']}.",
-            "Thresholds and error rates need at least two of each.", fix="more labelled images, also of bad ones",
-        )  # fmt: skip
+            f"people agree on {name.replace('_', ' ')} = yes for {counts['yes']} images and on no"
+            f" for {counts['no']}.",
+            "Thresholds and error rates need at least two of each.",
+            fix="more labelled images, also of bad ones",
+        )
 
 
 def _folds(people: People) -> tuple[Int[Tensor, " m"], str]:
     """Which images are scored together by rules that have not seen them: those of one generator."""
     names = sorted(set(people.generator))
     if len(names) > 1:
-        return torch.tensor(
-            [names.index(name) for name in people.generator]
-        ), f"{len(names)} generators"
+        return (
+            torch.tensor([names.index(name) for name in people.generator]),
+            f"{len(names)} generators",
+        )
     return torch.arange(len(people)) % FOLDS, f"{FOLDS} parts of one generator"
 
 
 def _fitted(
     rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
 ) -> Rule:
-    """Scale, offset and thresholds that agree with people; unchanged where they gave one answer only."""
-    known, evidence = truth >= 0, rule.evidence(signals).cpu()
+    """Scale, offset and thresholds that agree with people; unchanged where they gave one answer
+    only.
+    """
+    known = truth >= 0
+    evidence = rule.evidence(signals).cpu()
     kinds = set(truth[known].tolist())
     if kinds != {0, 1}:
         return rule
@@ -254,7 +275,9 @@ def _measured(
 def _per_generator(
     people: People, evidence: Float[Tensor, " m"], answers: Answers
 ) -> dict[str, Any]:
-    """AUROC inside each generator (None where people gave one answer only), and how many it would confirm."""
+    """AUROC inside each generator (None where people gave one answer only),
+    and how many it would confirm.
+    """
     rows = {}
     for name in sorted(set(people.generator)):
         inside = torch.tensor([other == name for other in people.generator])

@@ -14,20 +14,29 @@ from torch.nn import functional
 
 from hardcase.statistics import Rate
 
-# --- Confirmed tests gathered into likely faults: the same two classes, alike in the features of an independent network.
+# Confirmed tests gathered into likely faults: the same two classes, alike in the features of an
+# independent network.
 #
-# HDBSCAN: R. Campello, D. Moulavi, J. Sander, "Density-based clustering based on hierarchical density estimates", PAKDD 2013.
-# Stability: C. Hennig, "Cluster-wise assessment of cluster stability", Computational Statistics & Data Analysis, 2007
-# (here on samples of four fifths drawn without replacement). A cautious count: tests that belong to no cluster join the
-# nearest one, and a pair of classes in which no cluster is found is one group.
+# HDBSCAN: R. Campello, D. Moulavi, J. Sander, "Density-based clustering based on hierarchical
+# density estimates", PAKDD 2013. Stability: C. Hennig, "Cluster-wise assessment of cluster
+# stability", Computational Statistics & Data Analysis, 2007 (here on samples of four fifths drawn
+# without replacement). A cautious count: tests that belong to no cluster join the nearest one, and
+# a pair of classes in which no cluster is found is one group.
 
-SMALLEST, REPEATS, SHARE, MOST = 5, 20, 0.8, 2000
-"""Tests that make a cluster; resamplings, their share; tests of a pair that are clustered (the others join the nearest)."""
+SMALLEST = 5
+REPEATS = 20
+SHARE = 0.8
+MOST = 2000
+"""Tests that make a cluster; resamplings, their share; tests of a pair that are clustered (the
+others join the nearest).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one likely fault: the one in its middle, the one nearest to its seed, how surely it is found again."""
+    """Rows of one likely fault: the one in its middle, the one nearest to its seed,
+    how surely it is found again.
+    """
 
     expected: int
     predicted: int
@@ -100,7 +109,9 @@ def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
 def _resampled(
     x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
 ) -> dict[int, float | None]:
-    """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most alike cluster found."""
+    """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
+    alike cluster found.
+    """
     kinds = int(labels.max()) + 1
     likeness = torch.zeros(REPEATS, kinds)
     count = max(2 * SMALLEST, round(SHARE * len(x)))
@@ -134,14 +145,21 @@ def _group(
     )
 
 
-# --- Silent failures: confirmed tests on which the subject is sure; and what its own confidence would have caught.
+# Silent failures: confirmed tests on which the subject is sure; and what its own confidence would
+# have caught.
 
-REFUSED, BINS, POINTS = 0.05, 10, 60
-"""Share of right answers that a user would give up; bins of the calibration error; points of the curve that are kept."""
+REFUSED = 0.05
+BINS = 10
+POINTS = 60
+"""Share of right answers that a user would give up; bins of the calibration error;
+points of the curve that are kept.
+"""
 
 
 def alarm(right: Float[Tensor, " n"]) -> float:
-    """The confidence below which `REFUSED` of the subject's right answers on seeds lie; 1 if there are none."""
+    """The confidence below which `REFUSED` of the subject's right answers on seeds lie;
+    1 if there are none.
+    """
     return float(right.double().quantile(REFUSED)) if len(right) else 1.0
 
 
@@ -151,10 +169,12 @@ def silent(confidence: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> Bool[
 
 
 def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[str, Any]:
-    """Facts about the confidences of confirmed findings (all misclassified) beside those of correctly classified seeds.
+    """Facts about the confidences of confirmed findings (all misclassified) beside those of
+    correctly classified seeds.
 
-    `risk_coverage`: answering only the most confident share (coverage) of seeds and tests together, how many of the answers
-    are wrong (risk). `ece` is the expected calibration error on both together, `ece_tests` on the tests alone.
+    `risk_coverage`: answering only the most confident share (coverage) of seeds and tests together,
+    how many of the answers are wrong (risk). `ece` is the expected calibration error on both
+    together, `ece_tests` on the tests alone.
     """
     quiet = silent(confirmed, right)
     both = torch.cat([right, confirmed]).double()
@@ -175,7 +195,9 @@ def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[
 def _risk_coverage(
     confidence: Float[Tensor, " b"], wrong: Float[Tensor, " b"]
 ) -> list[dict[str, float]]:
-    """The curve at the end of every stretch of equal confidences, thinned; the surest answers come first."""
+    """The curve at the end of every stretch of equal confidences, thinned;
+    the surest answers come first.
+    """
     if not len(confidence):
         return []
     order = confidence.argsort(descending=True, stable=True)
@@ -190,7 +212,10 @@ def _risk_coverage(
 
 
 def ece(confidence: Float[Tensor, " b"], right: Float[Tensor, " b"]) -> float:
-    """Expected calibration error in equal bins of confidence (M. Naeini, G. Cooper, M. Hauskrecht, AAAI 2015)."""
+    """Expected calibration error in equal bins of confidence (M.
+
+    Naeini, G. Cooper, M. Hauskrecht, AAAI 2015).
+    """
     place = (confidence * BINS).long().clamp(0, BINS - 1)
     gap = torch.zeros(BINS, dtype=torch.float64).index_add_(0, place, confidence - right)
     return float(gap.abs().sum() / len(confidence))

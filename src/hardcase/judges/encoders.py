@@ -1,4 +1,6 @@
-"""Features of a network that was trained elsewhere: pooled outputs of several layers, seen in several views."""
+"""Features of a network that was trained elsewhere: pooled outputs of several layers,
+seen in several views.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ class Encoder:
     Args:
         subject: The network with its normalisation.
         layers: Names of modules, from shallow to deep; see `depths`.
-        lineage: Networks of one lineage are not independent of each other; empty where it is not known.
+        lineage: Networks of one lineage are not independent of each other; empty where it is not
+            known.
         spec: The words that name it.
         size: Side to which images are resized before the network sees them; 0: they stay.
     """
@@ -107,7 +110,9 @@ def view_named(name: str) -> View:
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
-    """One row of numbers an image: means over the places of a map, first token and mean of the others, or as it is."""
+    """One row of numbers an image: means over the places of a map,
+    first token and mean of the others, or as it is.
+    """
     if output.ndim == 4:
         return output.mean((2, 3))
     if output.ndim == 3:
@@ -130,7 +135,8 @@ def encoder(
     spec: str = "",
     size: int = 0,
 ) -> Encoder:
-    """An encoder of `net` that reads its `count` deepest resolutions; `x` is an example of the images.
+    """An encoder of `net` that reads its `count` deepest resolutions; `x` is an example of the
+    images.
 
     Args:
         net: The network with its normalisation.
@@ -143,7 +149,8 @@ def encoder(
     Example:
         >>> import torch
         >>> from torch import nn
-        >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+        >>> pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *pool, nn.Linear(4, 2))
         >>> encoder(Subject(net), torch.rand(1, 3, 8, 8)).layers
         ('3',)
     """
@@ -153,7 +160,9 @@ def encoder(
 
 @torch.no_grad()
 def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tuple[str, ...]:
-    """The last layer of each of the deepest resolutions, and the layer before the head: `count` layers in all."""
+    """The last layer of each of the deepest resolutions, and the layer before the head:
+    `count` layers in all.
+    """
     fired = _fired(net, x)
     heads = [at for at, (_, module, _) in enumerate(fired) if isinstance(module, nn.Linear)]
     body = fired[: heads[-1]] if heads and heads[-1] else fired
@@ -169,7 +178,9 @@ def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tupl
 
 
 Fired = tuple[str, nn.Module, tuple[int, ...]]
-"""Name, module, and the shape of its output for one image, of which maps of one pixel count as rows."""
+"""Name, module, and the shape of its output for one image, of which maps of one pixel count as
+rows.
+"""
 
 
 def _fired(net: Subject, x: Tensor) -> list[Fired]:

@@ -1,7 +1,8 @@
-"""Features of images on the disk, by what the image shows: computed once, and again only where they are missing.
+"""Features of images on the disk, by what the image shows: computed once, and again only where they
+are missing.
 
-A folder for every encoder, its layers and the view; in it parts of some hundred images, each written whole. Work that was
-interrupted goes on after the last finished part.
+A folder for every encoder, its layers and the view; in it parts of some hundred images, each
+written whole. Work that was interrupted goes on after the last finished part.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class FeatureStore:
         batch: int = 32,
         tell: Tell | None = None,
     ) -> Seen:
-        """Features and scores of 8-bit images, read where they are known and computed and kept where they are not."""
+        """Features and scores of 8-bit images, read where they are known and computed and kept
+        where they are not.
+        """
         folder = self.folder(encoder, view)
         keys = fingerprints(x)
         known = self._known(folder, keys)

@@ -1,8 +1,10 @@
-"""A panel for photographs: features that networks learnt elsewhere, probes fitted in seconds, and the fine structure of pictures.
+"""A panel for photographs: features that networks learnt elsewhere, probes fitted in seconds, and
+the fine structure of pictures.
 
-`fit` makes a `FeaturePanel` from encoders and training images; it answers what `hardcase.judges.panel.Panel` answers, in the same
-`Signals`. Where a class has too few images to fit a probe (one photograph a class, as in samples of ImageNet), the
-encoder's own head is the probe, and the images only say what is usual.
+`fit` makes a `FeaturePanel` from encoders and training images; it answers what
+`hardcase.judges.panel.Panel` answers, in the same `Signals`. Where a class has too few images to
+fit a probe (one photograph a class, as in samples of ImageNet), the encoder's own head is the
+probe, and the images only say what is usual.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class PanelPlan:
     """How a panel is made.
 
     Args:
-        views: What every image is looked at as; each costs one pass of every encoder. The first is the one that is kept.
+        views: What every image is looked at as; each costs one pass of every encoder. The first is
+            the one that is kept.
         kinds: The probes; see `hardcase.judges.probes`.
         held_out: Share of the images on which probes are tempered and what is usual is measured.
     """
@@ -70,7 +73,8 @@ class ProbeSeat(nn.Module):
 
     Args:
         encoder: Number of the encoder.
-        layer: The layer that it reads, or `ALL` of them side by side, or empty for the encoder's own scores.
+        layer: The layer that it reads, or `ALL` of them side by side, or empty for the encoder's
+            own scores.
         kind: A name of `KINDS`.
         shapes: Of the probe's tensors.
     """
@@ -129,7 +133,9 @@ class ProbeSeat(nn.Module):
 
 
 def reading(seen: Seen, layer: str) -> Float[Tensor, "m f"]:
-    """The features that a seat reads: of one layer, of all (each made unit length), or the encoder's own scores."""
+    """The features that a seat reads: of one layer, of all (each made unit length),
+    or the encoder's own scores.
+    """
     if not layer:
         return seen.logits
     if layer == ALL:
@@ -140,7 +146,8 @@ def reading(seen: Seen, layer: str) -> Float[Tensor, "m f"]:
 
 
 class FeaturePanel(nn.Module):
-    """Probes, usual distances and textures as one network; its encoders are beside it and are not stored with it.
+    """Probes, usual distances and textures as one network; its encoders are beside it and are not
+    stored with it.
 
     Args:
         encoders: The networks whose features are read.
@@ -202,7 +209,9 @@ class FeaturePanel(nn.Module):
         return torch.stack(spoken)
 
     def signals(self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]) -> Signals:
-        """Everything the rules need to know of these images, given the class each is expected to show."""
+        """Everything the rules need to know of these images, given the class each is expected to
+        show.
+        """
         looks = self.look(x)
         mean = _mixed(self.opinions(looks))
         low, high = spread(x)
@@ -238,9 +247,15 @@ class FeaturePanel(nn.Module):
         """Unit features of the deepest layer of every encoder, side by side."""
         deepest = [each.layers[-1] for each in self.encoders]
         parts = [
-            torch.cat([functional.normalize(each(x[rows]).features[name], dim=1) for each, name in zip(self.encoders, deepest)], 1)
+            torch.cat(
+                [
+                    functional.normalize(each(x[rows]).features[name], dim=1)
+                    for each, name in zip(self.encoders, deepest)
+                ],
+                1,
+            )
             for rows in chunks(len(x), batch)
-        ]  # fmt: skip
+        ]
         return torch.cat(parts)
 
     def hashes(self) -> dict[str, str]:
@@ -265,7 +280,9 @@ class FeaturePanel(nn.Module):
     def _neighbours(
         self, looks: list[list[Seen]], mean: Tensor, expected: Tensor
     ) -> Float[Tensor, " m"]:
-        """How much nearer training images of the expected class are; without training images, the margin of the voices."""
+        """How much nearer training images of the expected class are; without training images,
+        the margin of the voices.
+        """
         rows = [
             closer(seat.probe.distances(seat.reads(seen)), expected)
             for seat in self._seats(self.voices)
@@ -279,7 +296,9 @@ class FeaturePanel(nn.Module):
         return (own - others.amax(1, keepdim=True)).squeeze(1).clamp(-LIMIT, LIMIT)
 
     def _something(self, looks: list[list[Seen]]) -> Float[Tensor, " m"]:
-        """How much stronger the encoders' own scores are than is usual for real images, in their spreads."""
+        """How much stronger the encoders' own scores are than is usual for real images,
+        in their spreads.
+        """
         rows = [
             (seen.logits.logsumexp(1) - self.energy[number, 0]) / self.energy[number, 1]
             for number, views in enumerate(looks)
@@ -288,7 +307,9 @@ class FeaturePanel(nn.Module):
         return torch.stack(rows).mean(0).clamp(-LIMIT, LIMIT)
 
     def _nearness(self, looks: list[list[Seen]]) -> Float[Tensor, " m"]:
-        """How near the usual is, against real images that were held out (logarithm), over layers and views."""
+        """How near the usual is, against real images that were held out (logarithm),
+        over layers and views.
+        """
         rows = []
         for seat in self._seats(self.distances):
             probe = seat.probe
@@ -342,10 +363,11 @@ def fit(
 
     Args:
         encoders: Networks that take no part in the search.
-        train: Labelled images; the more, the better the probes. With fewer than `FEWEST` of some class no probe is fitted
-            and the heads are asked.
+        train: Labelled images; the more, the better the probes. With fewer than `FEWEST` of some
+            class no probe is fitted and the heads are asked.
         plan: Views, probes and the share that is held out.
-        heads: For every encoder, the output that means each class; if not given, its outputs are the classes in order.
+        heads: For every encoder, the output that means each class; if not given, its outputs are
+            the classes in order.
         store: Where features are kept; that of the user's cache if not given.
         seed: Of what is drawn for the textures.
         tell: Told how many images are done, of how many.
@@ -359,7 +381,9 @@ def fit(
     classes = len(train.classes)
     fitted, held_out = parts(train.y, train.id, plan.held_out)
     enough = int(train.y[fitted].bincount(minlength=classes).min()) >= FEWEST
-    voices, distances, energies = list[ProbeSeat](), list[ProbeSeat](), list[list[float]]()
+    voices = list[ProbeSeat]()
+    distances = list[ProbeSeat]()
+    energies = list[list[float]]()
     for number, each in enumerate(encoders):
         seen = store.features(each, train.x, view=plan.views[0], tell=tell)
         if enough:
@@ -445,7 +469,9 @@ def _distances(
     held_out: Tensor,
     classes: int,
 ) -> list[ProbeSeat]:
-    """What is usual in every layer: Gaussians of the classes, or one for all where classes have too few images."""
+    """What is usual in every layer: Gaussians of the classes,
+    or one for all where classes have too few images.
+    """
     labels = y if classes > 1 else torch.zeros_like(y)
     seats = []
     for layer in each.layers:
@@ -461,9 +487,12 @@ def _own_outputs(each: Encoder, seen: Seen, classes: int) -> Int[Tensor, " k"]:
     outputs = seen.logits.shape[1]
     if outputs != classes:
         raise Problem(
-            f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and {each.spec} has "
-            f"{outputs} outputs for {classes} classes.",
-            fix="more images of every class, or an encoder whose outputs are mapped to these classes",
+            f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and"
+            f" {each.spec} has {outputs} outputs for {classes} classes.",
+            fix=(
+                "more images of every class, or an encoder whose outputs are mapped to these"
+                " classes"
+            ),
         )
     return torch.arange(classes)
 

@@ -1,4 +1,6 @@
-"""A trained judge and what people have made of it: its rules, and the error rates that go with every count."""
+"""A trained judge and what people have made of it: its rules,
+and the error rates that go with every count.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,29 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.95},
     "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98},
 }
-"""For data that nobody has rated: chosen on the MNIST images of V. Riccio, P. Tonella, ICSE 2023."""
+"""For data that nobody has rated: chosen on the MNIST images of V.
+
+Riccio, P. Tonella, ICSE 2023.
+"""
 MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,
     "valid": {
         "auroc": {"value": 0.980, "low": 0.936, "high": 1.000},
-        "tpr": Rate(409, 458).to_json(), "tnr": Rate(19, 20).to_json(), "undecided": Rate(46, 500).to_json(),
+        "tpr": Rate(409, 458).to_json(),
+        "tnr": Rate(19, 20).to_json(),
+        "undecided": Rate(46, 500).to_json(),
     },
     "label_kept": {
         "auroc": {"value": 0.908, "low": 0.873, "high": 0.940},
-        "tpr": Rate(182, 362).to_json(), "tnr": Rate(30, 70).to_json(), "undecided": Rate(254, 500).to_json(),
+        "tpr": Rate(182, 362).to_json(),
+        "tnr": Rate(30, 70).to_json(),
+        "undecided": Rate(254, 500).to_json(),
     },
     "confirmed": {"precision": Rate(182, 193).to_json(), "recall": Rate(182, 362).to_json()},
-}  # fmt: skip
-"""What these thresholds did on the same rated digits, so mildly optimistic, with a judge taught by the 4,000 training images of mnist5k."""
+}
+"""What these thresholds did on the same rated digits, so mildly optimistic,
+with a judge taught by the 4,000 training images of mnist5k.
+"""
 UNCALIBRATED = (
     "uncalibrated: no person has rated images of this data; thresholds were chosen on rated digits"
 )
@@ -112,8 +123,8 @@ class PanelJudge:
             return self.uncalibrated
         kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
         return (
-            f"calibrated on {self.calibration['images']} images rated by people: AUROC {_value(kept)} for label kept, "
-            f"{_value(valid)} for valid"
+            f"calibrated on {self.calibration['images']} images rated by people: AUROC"
+            f" {_value(kept)} for label kept, {_value(valid)} for valid"
         )
 
 
@@ -122,7 +133,9 @@ def _value(auroc: Mapping[str, Any]) -> str:
 
 
 def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudge:
-    """The judge that this network and card are, with the calibration that lies beside them in `folder`."""
+    """The judge that this network and card are, with the calibration that lies beside them in
+    `folder`.
+    """
     assert isinstance(net, Panel)
     made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
@@ -132,7 +145,7 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudg
 
 
 def with_kept_calibration(judge: PanelJudge) -> PanelJudge:
-    """The judge as people's ratings made it, if a calibration of these weights lies in its folder."""
+    """The judge as people's ratings made it, if they are kept in its folder for these weights."""
     stored = _read(judge.folder / FILE)
     if stored is None or stored.get("weights") != judge.card["weights"]:
         return judge

@@ -1,4 +1,6 @@
-"""A panel: classifiers that took no part in any search, their neighbours, a density; and the signals it gives."""
+"""A panel: classifiers that took no part in any search, their neighbours, a density;
+and the signals it gives.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from torch.nn import functional
 from hardcase.judges.synthetic import blur
 from hardcase.tensors import chunks, digest_tensors
 
-# --- Three ways of looking at the same image, so that members of a panel are not fooled by the same change.
+# Three ways of looking at the same image, so that members of a panel are not fooled by the same
+# change.
 
 FAINT = 0.12
 """A smaller range of shades than this is not stretched to the full one."""
@@ -49,18 +52,23 @@ View = Callable[[Tensor], Tensor]
 VIEWS: dict[str, View] = {"plain": plain, "even": even, "soft": soft}
 
 
-# --- A small variational autoencoder: how likely an image is, and what lies between two images.
+# A small variational autoencoder: how likely an image is, and what lies between two images.
 #
-# The likelihood of a generative model is higher for simple images than for the data it was trained on (near-black pictures
-# are the easiest of all). So it is compared with what images of the same complexity cost, after J. Serrà et al., "Input
-# complexity and out-of-distribution detection with likelihood-based generative models", ICLR 2020. Difference: they measure
-# complexity by a compressor, here it is the total variation, which is computed for a whole batch at once.
+# The likelihood of a generative model is higher for simple images than for the data it was trained
+# on (near-black pictures are the easiest of all). So it is compared with what images of the same
+# complexity cost, after J. Serrà et al., "Input complexity and out-of-distribution detection with
+# likelihood-based generative models", ICLR 2020. Difference: they measure complexity by a
+# compressor, here it is the total variation, which is computed for a whole batch at once.
 
-LATENT, HIDDEN = 24, 400
+LATENT = 24
+HIDDEN = 400
 
 
 class Density(nn.Module):
-    """One hidden layer on either side of the code. `level` and `slope` say what real images of a complexity cost."""
+    """One hidden layer on either side of the code.
+
+    `level` and `slope` say what real images of a complexity cost.
+    """
 
     level: Tensor
     slope: Tensor
@@ -99,7 +107,9 @@ class Density(nn.Module):
         return (cost + _divergence(mean, logvar).sum()) / len(x)
 
     def cost(self, x: Float[Tensor, "m c h w"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """What an image costs at its mean code (nats beyond those of the image itself), and how complex it is."""
+        """What an image costs at its mean code (nats beyond those of the image itself),
+        and how complex it is.
+        """
         seen = even(x)
         mean, logvar = self.encoder(seen).chunk(2, 1)
         flat = seen.flatten(1)
@@ -107,7 +117,8 @@ class Density(nn.Module):
             self.decoder(mean), flat, reduction="none"
         ).sum(1)
         own = functional.binary_cross_entropy(flat, flat, reduction="none").sum(1)
-        down, right = seen.diff(dim=2).abs(), seen.diff(dim=3).abs()
+        down = seen.diff(dim=2).abs()
+        right = seen.diff(dim=3).abs()
         return painted - own + _divergence(mean, logvar), down.flatten(1).sum(1) + right.flatten(
             1
         ).sum(1)
@@ -123,7 +134,9 @@ class Density(nn.Module):
             getattr(self, name).copy_(value)
 
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-        """How much cheaper than real images of its complexity, in their spreads; below -2: unlikely; never above 1."""
+        """How much cheaper than real images of its complexity, in their spreads; below -2:
+        unlikely; never above 1.
+        """
         cost, complexity = self.cost(x)
         return ((self.level + self.slope * complexity - cost) / self.width).clamp(-20, 1)
 
@@ -132,14 +145,16 @@ def _divergence(mean: Tensor, logvar: Tensor) -> Float[Tensor, " m"]:
     return (mean.square() + logvar.exp() - 1 - logvar).sum(1) / 2
 
 
-# --- The classifiers of a panel: small networks that may also answer "nothing of the data".
+# The classifiers of a panel: small networks that may also answer "nothing of the data".
 
 FEATURES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """One place on the panel: how its member sees images, its first kernel and width, how far its lessons are attacked (L2)."""
+    """One place on the panel: how its member sees images, its first kernel and width,
+    how far its lessons are attacked (L2).
+    """
 
     view: str
     kernel: int = 5
@@ -156,7 +171,9 @@ PANEL = (
 
 
 class Member(nn.Module):
-    """Four convolutions, a dense layer of features, and a last output beside the classes: "nothing"."""
+    """Four convolutions, a dense layer of features, and a last output beside the classes:
+    "nothing".
+    """
 
     def __init__(self, seat: Seat, *, channels: int, size: int, classes: int) -> None:
         super().__init__()
@@ -164,14 +181,16 @@ class Member(nn.Module):
         first, second, third, last = (seat.width * share // 12 for share in (12, 16, 24, 32))
         widths = ((first, seat.kernel, 2), (second, 3, 1), (third, 3, 2), (last, 3, 1))
         layers: list[nn.Module] = []
-        before, side = channels, size
+        before = channels
+        side = size
         for width, kernel, stride in widths:
             layers += [
                 nn.Conv2d(before, width, kernel, stride, kernel // 2, bias=False),
                 nn.BatchNorm2d(width),
                 nn.ReLU(),
             ]
-            before, side = width, -(-side // stride)
+            before = width
+            side = -(-side // stride)
         pooled = -(-side // 2)
         layers += [
             nn.AvgPool2d(2, ceil_mode=True),
@@ -194,17 +213,20 @@ class Member(nn.Module):
 
 def seats(config: Sequence[dict[str, object]]) -> tuple[Seat, ...]:
     """Seats as they are read from a card."""
-    return tuple(Seat(**row) for row in config)  # type: ignore[arg-type]  # a card's rows are Seat's own fields
+    # a card's rows are Seat's own fields
+    return tuple(Seat(**row) for row in config)  # type: ignore[arg-type]
 
 
-# --- Nearest training images in the features of the panel.
+# Nearest training images in the features of the panel.
 
 NEAREST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Unit features of real images, sorted by class; `counts` says how many of each class there are."""
+    """Unit features of real images, sorted by class; `counts` says how many of each class there
+    are.
+    """
 
     features: Float[Tensor, "n f"]
     counts: Int[Tensor, " k"]
@@ -224,7 +246,9 @@ def _nearest(likeness: Float[Tensor, "m n"]) -> Float[Tensor, " m"]:
 
 
 def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
-    """Logarithm of how much nearer the label's images are than those of any other class; above 0: nearer."""
+    """Logarithm of how much nearer the label's images are than those of any other class; above 0:
+    nearer.
+    """
     own = distances.gather(1, label[:, None])
     others = distances.scatter(1, label[:, None], torch.inf)
     return (others.amin(1, keepdim=True) / own).log().squeeze(1)
@@ -233,13 +257,16 @@ def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[T
 def keep(
     features: Float[Tensor, "n f"], labels: Int[Tensor, " n"], classes: int, *, most: int
 ) -> tuple[Float[Tensor, "r f"], Int[Tensor, " k"]]:
-    """Up to `most` features of each class in the order given, made unit length and sorted by class."""
+    """Up to `most` features of each class in the order given,
+    made unit length and sorted by class.
+    """
     rows = [(labels == label).nonzero().squeeze(1)[:most] for label in range(classes)]
     kept = functional.normalize(features[torch.cat(rows)], dim=1)
     return kept, torch.tensor([len(part) for part in rows], device=features.device)
 
 
-# --- A panel: classifiers that took no part in any search, their neighbours, a density; and the signals it gives.
+# A panel: classifiers that took no part in any search, their neighbours, a density; and the signals
+# it gives.
 
 REFERENCES = 10_000
 """Real images whose features are kept to measure nearness."""
@@ -249,7 +276,9 @@ WEAK = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a panel sees in images. `seen` is its own answer; the others are explained in `MEANINGS`; higher is better."""
+    """What a panel sees in images. `seen` is its own answer; the others are explained in
+    `MEANINGS`; higher is better.
+    """
 
     seen: Int[Tensor, " m"]
     classifiers: Float[Tensor, " m"]
@@ -277,16 +306,24 @@ class Signals:
 
 MEANINGS = {
     "classifiers": "mean log-probability of the expected class over the members",
-    "neighbours": "how much nearer training images of the expected class are than those of any other class (logarithm)",
+    "neighbours": (
+        "how much nearer training images of the expected class are than those of any other class"
+        " (logarithm)"
+    ),
     "something": "mean log-odds, over the members, that the image shows a class at all",
-    "nearness": "how near the nearest training images are, against real images that were held out (logarithm)",
+    "nearness": (
+        "how near the nearest training images are, against real images that were held out"
+        " (logarithm)"
+    ),
     "likeness": "likelihood under a generative model, against real images of the same complexity",
     "contrast": "range of shades in use, against what the eye needs (logarithm, at most 0)",
 }
 
 
 class Panel(nn.Module):
-    """Members, density and references as one network, so that it is stored and loaded as one file."""
+    """Members, density and references as one network, so that it is stored and loaded as one
+    file.
+    """
 
     references: Tensor
     counts: Tensor
@@ -327,7 +364,9 @@ class Panel(nn.Module):
         )
 
     def signals(self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]) -> Signals:
-        """Everything the rules need to know of these images, given the class each is expected to show."""
+        """Everything the rules need to know of these images, given the class each is expected to
+        show.
+        """
         spoken, features = self.opinions(x)
         distances = Neighbours(self.references, self.counts).distances(features)
         low, high = spread(x)
@@ -371,7 +410,9 @@ class Panel(nn.Module):
         )
 
     def hashes(self) -> dict[str, str]:
-        """The weights of every network on the panel, so that a search that used one of them is recognised."""
+        """The weights of every network on the panel, so that a search that used one of them is
+        recognised.
+        """
         members = {
             f"member {i}": digest_tensors(net.state_dict()) for i, net in enumerate(self.members, 1)
         }

@@ -1,7 +1,9 @@
-"""An examination for judges of photographs: made pictures of which it is known whether they are valid and have kept their label.
+"""An examination for judges of photographs: made pictures of which it is known whether they are
+valid and have kept their label.
 
-What keeps label and validity is what cameras and files do (light, blur, noise, compression, a mirror, a small bend). What
-loses the label is the picture of another class, wholly or for the greater part. What is no picture of anything is ruined.
+What keeps label and validity is what cameras and files do (light, blur, noise, compression, a
+mirror, a small bend). What loses the label is the picture of another class, wholly or for the
+greater part. What is no picture of anything is ruined.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ KINDS = (
     "blurred",
     "garbled",
 )
-"""Ruins that leave nothing of a photograph; negatives, collages and overlays still show something to people."""
+"""Ruins that leave nothing of a photograph; negatives, collages and overlays still show something
+to people.
+"""
 
 
 class PixelCodes:
@@ -57,7 +61,9 @@ class PixelCodes:
 def photo_examination(
     images: Images, rng: torch.Generator, device: torch.device | str = "cpu"
 ) -> Examination:
-    """Each picture four times: handled, handled under the label of another, blended with another, and ruined."""
+    """Each picture four times: handled, handled under the label of another, blended with another,
+    and ruined.
+    """
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
     other = y.roll(1, 0)
@@ -77,7 +83,9 @@ def photo_examination(
 
 
 def _between(x: Tensor, rng: torch.Generator) -> tuple[Tensor, Float[Tensor, " m"]]:
-    """Pictures laid over the one before, or joined to it along a wavy line; and how much of each is itself to the eye."""
+    """Pictures laid over the one before, or joined to it along a wavy line;
+    and how much of each is itself to the eye.
+    """
     dice = Dice(len(x), rng)
     share = dice()
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))

@@ -1,4 +1,6 @@
-"""A judge for photographs from frozen features: made in minutes, kept in the cache, with the same answers as any judge."""
+"""A judge for photographs from frozen features: made in minutes, kept in the cache,
+with the same answers as any judge.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from hardcase.types import Images
 KIND = "judge"
 NAME = "features"
 SMALLEST = 64
-"""Side from which on colour images are taken for photographs, for which no small network is trained."""
+"""Side from which on colour images are photographs: no small network is trained to judge them."""
 FEWEST_IMAGES = 20
 EXAMINED = 96
 """Real images of which the pictures of the examination are made, four of each."""
@@ -58,10 +60,12 @@ def photo_panel(
     device: torch.device | str = "cpu",
     tell: Tell | None = None,
 ) -> tuple[FeaturePanel, dict[str, Any], Path]:
-    """Panel, card and folder of the judge of these photographs: from the cache, else made from `train` and measured on `test`.
+    """Panel, card and folder of the judge of these photographs: from the cache, else made from
+    `train` and measured on `test`.
 
     Args:
-        encoders: Networks that take no part in the search; their hashes and lineages are in the card.
+        encoders: Networks that take no part in the search; their hashes and lineages are in the
+            card.
         train: Images to learn from; never the seeds.
         test: Images that measure it.
         plan: Views, probes and the share held out.
@@ -128,18 +132,22 @@ def made_rules(
 
 
 def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
-    """`rule` with thresholds of its answers, both kinds of made pictures counting alike however many there are of each.
+    """`rule` with thresholds of its answers, both kinds of made pictures counting alike however
+    many there are of each.
 
-    Yes from where `PRECISION` of those above are so (never below one half), no below all but `MISSED` of those that are so
-    (never above one half), undecided between. People, once asked, replace them.
+    Yes from where `PRECISION` of those above are so (never below one half), no below all but
+    `MISSED` of those that are so (never above one half), undecided between. People, once asked,
+    replace them.
     """
-    said, kind = rule.probability(signals).cpu(), truth.cpu()
+    said = rule.probability(signals).cpu()
+    kind = truth.cpu()
     if not (bool(kind.any()) and bool((~kind).any())):
         return replace(rule, low=0.0, high=1.0)
     order = said.argsort(descending=True)
     share = kind.double() / kind.sum()
     other = (~kind).double() / (~kind).sum()
-    hits, misses = share[order].cumsum(0), other[order].cumsum(0)
+    hits = share[order].cumsum(0)
+    misses = other[order].cumsum(0)
     good = (hits / (hits + misses) >= PRECISION).nonzero()
     high = float(said[order][int(good.max())]) if len(good) else 1.0
     low = float(said[kind].quantile(MISSED))
@@ -147,7 +155,10 @@ def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
 
 
 def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> PanelJudge:
-    """The judge that this panel and card are: until people are asked, with thresholds of made pictures."""
+    """The judge that this panel and card are.
+
+    Until people are asked, its thresholds are those of made pictures.
+    """
     rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
     read = f"reads {100 * card['accuracy']:.1f} % of {card['measured_images']} real images rightly"
     judge = PanelJudge(
@@ -192,7 +203,8 @@ def feature_judge(
     """
     if len(train) < FEWEST_IMAGES:
         raise Problem(
-            f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is usual.",
+            f"there are {len(train)} training images; a judge needs {FEWEST_IMAGES} to know what is"
+            " usual.",
             fix="more photographs beside the seeds: a folder train/ and a folder test/",
         )
     loaded = [*encoders] or [
@@ -269,7 +281,7 @@ def encoder_of(
 
 
 def is_photographic(shape: Sequence[int]) -> bool:
-    """Whether images of this shape (channels, height, width) are photographs by their size and colour."""
+    """Whether images of this shape (channels, height, width) have photographs' size and colour."""
     return shape[0] == 3 and min(shape[1:]) >= SMALLEST
 
 

@@ -1,8 +1,9 @@
 """Probes: from features of a frozen network to classes, fitted in seconds.
 
-`LogisticProbe` is a multinomial regression by L-BFGS, `MahalanobisProbe` a Gaussian for each class with one shrunk covariance (after
-K. Lee et al., NeurIPS 2018; shrinkage after O. Ledoit, M. Wolf, 2004, with a fixed share), `NearestProbe` the distance to the nearest
-training images of a class. All are tempered on images they were not fitted to, so that their probabilities mean something.
+`LogisticProbe` is a multinomial regression by L-BFGS, `MahalanobisProbe` a Gaussian for each class
+with one shrunk covariance (after K. Lee et al., NeurIPS 2018; shrinkage after O. Ledoit, M. Wolf,
+2004, with a fixed share), `NearestProbe` the distance to the nearest training images of a class.
+All are tempered on images they were not fitted to, so that their probabilities mean something.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class LogisticProbe:
 
 @dataclass(frozen=True, slots=True)
 class MahalanobisProbe:
-    """Means of the classes in coordinates in which the shrunk covariance within classes is the identity."""
+    """Means of the classes in coordinates in which the shrunk covariance within classes is the
+    identity.
+    """
 
     whitening: Float[Tensor, "f d"]
     means: Float[Tensor, "k d"]
@@ -89,7 +92,9 @@ def logistic(
     pull: float = 1e-2,
     steps: int = 100,
 ) -> LogisticProbe:
-    """A multinomial regression; `pull` is the weight of the squared coefficients beside the mean loss of an image."""
+    """A multinomial regression; `pull` is the weight of the squared coefficients beside the mean
+    loss of an image.
+    """
     centre = features.mean(0)
     width = features.std(0, correction=0).clamp_min(1e-6) * features.shape[1] ** 0.5
     inputs = ((features - centre) / width).detach()
@@ -114,7 +119,9 @@ def logistic(
 def mahalanobis(
     features: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int, *, most: int = 256
 ) -> MahalanobisProbe:
-    """Class means and one covariance within classes, shrunk towards its mean variance, in its `most` widest directions."""
+    """Class means and one covariance within classes, shrunk towards its mean variance,
+    in its `most` widest directions.
+    """
     counts = y.bincount(minlength=classes)
     sums = torch.zeros(classes, features.shape[1], device=features.device).index_add_(
         0, y, features
@@ -133,8 +140,9 @@ def mahalanobis(
 
 
 def _telling(directions: Tensor, variance: Tensor, means: Tensor) -> Int[Tensor, " f"]:
-    """Directions in the order in which the classes lie apart along them, in units of their own spread; with one class only,
-    in the order of their width."""
+    """Directions in the order in which the classes lie apart along them, in units of their own
+    spread; with one class only, in the order of their width.
+    """
     if len(means) < 2:
         return variance.argsort(descending=True, stable=True)
     spread = ((means - means.mean(0)) @ directions).square().mean(0) / variance
@@ -161,7 +169,9 @@ KINDS: dict[str, type[Probe]] = {
 
 
 def tempered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:
-    """What to multiply the scores by so that their probabilities fit these labels best, between 1/100 and 1,000."""
+    """What to multiply the scores by so that their probabilities fit these labels best,
+    between 1/100 and 1,000.
+    """
     if not len(y):
         raise Problem("a probe is tempered on images that it was not fitted to; there are none.")
     grid = torch.logspace(-2, 3, 101, device=logits.device, dtype=torch.float64)

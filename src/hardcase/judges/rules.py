@@ -1,4 +1,6 @@
-"""From signals to a probability, from a probability to one of three answers, and how good that is."""
+"""From signals to a probability, from a probability to one of three answers,
+and how good that is.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from torch.nn import functional
 from hardcase.judges.panel import Signals
 from hardcase.statistics import Rate
 
-# --- From signals to a probability, and from a probability to one of three answers.
+# From signals to a probability, and from a probability to one of three answers.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A weighted sum of signals, scaled and shifted to agree with people, and the two thresholds of its answers.
+    """A weighted sum of signals, scaled and shifted to agree with people, and the two thresholds of
+    its answers.
 
-    `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds) from people.
+    `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
+    from people.
     """
 
     signals: tuple[str, ...]
@@ -45,10 +49,13 @@ class Rule:
 
     def answers(self, probability: Float[Tensor, " m"]) -> tuple[bool | None, ...]:
         """Yes from `high` on, no below `low`, otherwise undecided."""
-        return tuple(
-            True if p >= self.high else False if p < self.low else None
-            for p in probability.tolist()
-        )
+
+        def answer(p: float) -> bool | None:
+            if p >= self.high:
+                return True
+            return False if p < self.low else None
+
+        return tuple(map(answer, probability.tolist()))
 
     def to_card(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,13 +68,15 @@ class Rule:
 
 
 def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
-    """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell those images apart.
+    """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell
+    those images apart.
 
-    The votes are fixed and not fitted: made images are what the members were taught on, so a fit would trust the members
-    alone.
+    The votes are fixed and not fitted: made images are what the members were taught on, so a fit
+    would trust the members alone.
     """
     values = signals.of(tuple(votes)).double()
-    centre, width = values.mean(0), values.std(0).clamp_min(1e-6)
+    centre = values.mean(0)
+    width = values.std(0).clamp_min(1e-6)
     weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=values.device) / width
     total = (values - centre) @ weights
     slope, bias = logistic(total[:, None], truth).tolist()
@@ -88,8 +97,8 @@ def logistic(
 ) -> Float[Tensor, " s1"]:
     """Weights and (last) bias of a logistic regression by Newton's method.
 
-    If `alike`, both answers count alike, however many there are of each. `tight` pulls the weights towards `prior` (0 if
-    not given), and the bias a hundredth as hard.
+    If `alike`, both answers count alike, however many there are of each. `tight` pulls the weights
+    towards `prior` (0 if not given), and the bias a hundredth as hard.
     """
     design = torch.cat([values, torch.ones_like(values[:, :1])], 1)
     y = truth.double()
@@ -123,22 +132,26 @@ def logistic(
 
 def agreeing(rule: Rule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> Rule:
     """`rule` scaled and shifted to what people said; with few labels it stays near what it was."""
-    values, prior = evidence[:, None].double(), (rule.scale, rule.offset)
+    values = evidence[:, None].double()
+    prior = (rule.scale, rule.offset)
     scale, offset = logistic(values, truth, tight=4.0, prior=prior, alike=False).tolist()
     return replace(rule, scale=max(scale, 1e-3), offset=offset)
 
 
-# --- How good scores are against the truth: AUROC, rates with intervals, reliability.
+# How good scores are against the truth: AUROC, rates with intervals, reliability.
 
 REPEATS = 2000
 
 
 def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
-    """The chance that a true one scores above a false one, ties counting half; NaN where one kind is missing."""
+    """The chance that a true one scores above a false one, ties counting half;
+    NaN where one kind is missing.
+    """
     order = score.argsort(-1)
     ranks = _mean_ranks(score.gather(-1, order))
     hits = truth.gather(-1, order).to(ranks.dtype)
-    yes, no = hits.sum(-1), (1 - hits).sum(-1)
+    yes = hits.sum(-1)
+    no = (1 - hits).sum(-1)
     return ((hits * ranks).sum(-1) - yes * (yes + 1) / 2) / (yes * no)
 
 
@@ -157,7 +170,8 @@ def auroc_interval(
     repeats: int = REPEATS,
 ) -> dict[str, Any]:
     """AUROC with a 95 % bootstrap interval over the images."""
-    score, truth = score.double().cpu(), truth.cpu()
+    score = score.double().cpu()
+    truth = truth.cpu()
     counts = {"yes": int(truth.sum()), "no": int((~truth).sum())}
     if not min(counts.values()):
         return {"value": None, "low": None, "high": None, **counts}
@@ -172,7 +186,9 @@ def auroc_interval(
 
 
 def error_rates(answers: Sequence[bool | None], truth: Int[Tensor, " m"]) -> dict[str, Any]:
-    """How often yes is said where it is so, and no where it is not; undecided and split ones are counted apart."""
+    """How often yes is said where it is so, and no where it is not;
+    undecided and split ones are counted apart.
+    """
     pairs = list(zip(answers, truth.tolist()))
     yes, no = ([said for said, right in pairs if right == kind] for kind in (1, 0))
     return {
@@ -198,15 +214,20 @@ def precision(answers: Sequence[bool | None], truth: Bool[Tensor, " m"]) -> dict
 def reliability(
     probability: Float[Tensor, " m"], truth: Bool[Tensor, " m"], *, bins: int = 10
 ) -> tuple[list[dict[str, Any]], float | None]:
-    """Said and true shares in equal bins of the probability, and their mean gap weighted by count (ECE)."""
-    probability, truth = probability.double().cpu(), truth.cpu()
+    """Said and true shares in equal bins of the probability, and their mean gap weighted by count
+    (ECE).
+    """
+    probability = probability.double().cpu()
+    truth = truth.cpu()
     place = (probability * bins).long().clamp(0, bins - 1)
-    rows, gap = [], 0.0
+    rows = []
+    gap = 0.0
     for i in range(bins):
         inside = place == i
         count = int(inside.sum())
         if count:
-            said, hits = float(probability[inside].mean()), int(truth[inside].sum())
+            said = float(probability[inside].mean())
+            hits = int(truth[inside].sum())
             rows.append(
                 {
                     "from": i / bins,

@@ -15,14 +15,16 @@ from torch.nn import functional
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
-# --- Small random drawings that the made images share. Every function follows the device of its images and of its generator.
+# Small random drawings that the made images share. Every function follows the device of its images
+# and of its generator.
 
 
 class Dice:
     """Numbers between 0 and 1, one an image, shaped to broadcast over images."""
 
     def __init__(self, count: int, rng: torch.Generator) -> None:
-        self.count, self.rng = count, rng
+        self.count = count
+        self.rng = rng
 
     def __call__(self, low: float = 0.0, high: float = 1.0) -> Float[Tensor, "m 1 1 1"]:
         return low + (high - low) * torch.rand(
@@ -74,13 +76,15 @@ def content(x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
 def with_shades_of(
     x: Float[Tensor, "m c h w"], model: Float[Tensor, "m c h w"]
 ) -> Float[Tensor, "m c h w"]:
-    """`x` with its pixels' order kept and their values taken from `model`: the same histogram, channel by channel."""
+    """`x` with its pixels' order kept and their values taken from `model`: the same histogram,
+    channel by channel.
+    """
     shades = model.flatten(2).sort(2).values
     order = x.flatten(2).argsort(2)
     return torch.empty_like(shades).scatter_(2, order, shades).reshape(x.shape)
 
 
-# --- Images between two others, and to what degree they still are the first one.
+# Images between two others, and to what degree they still are the first one.
 
 
 @runtime_checkable
@@ -97,9 +101,9 @@ def blend(
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]:
     """An image somewhere between `x` and `other`, and how much of it is `x` to the eye (0 to 1).
 
-    Half of them lie between the codes of a generative model (for grey images; a small model makes nothing of colour ones),
-    the others are mixed after a blur and given back the shades of an image (which makes whole strokes of them), joined
-    along a wavy line, or laid over each other.
+    Half of them lie between the codes of a generative model (for grey images; a small model makes
+    nothing of colour ones), the others are mixed after a blur and given back the shades of an image
+    (which makes whole strokes of them), joined along a wavy line, or laid over each other.
     """
     dice = Dice(len(x), rng)
     share = dice()
@@ -121,12 +125,15 @@ def towards(share: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
     return share.square() / (share.square() + (1 - share).square())
 
 
-# --- Changes after which people still see the same thing: turned, bent, blurred, dimmed, lit, noisy, partly covered.
+# Changes after which people still see the same thing: turned, bent, blurred, dimmed, lit, noisy,
+# partly covered.
 
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """How far images are turned (degrees), stretched and sheared (shares), moved and locally bent (shares of the side)."""
+    """How far images are turned (degrees), stretched and sheared (shares),
+    moved and locally bent (shares of the side).
+    """
 
     turn: float = 15.0
     stretch: float = 0.15
@@ -142,8 +149,11 @@ USUAL = Bend()
 def bend(
     x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
 ) -> Float[Tensor, "m c h w"]:
-    """Every image under its own random affine map and smooth displacement; what comes in at the edges repeats them."""
-    dice, count = Dice(len(x), rng), len(x)
+    """Every image under its own random affine map and smooth displacement;
+    what comes in at the edges repeats them.
+    """
+    dice = Dice(len(x), rng)
+    count = len(x)
     angle = math.radians(how.turn) * _both(dice)
     scale = torch.exp(how.stretch * (2 * dice.uniform(count, 2, 1) - 1))
     turned = torch.stack(
@@ -164,12 +174,16 @@ def _both(dice: Dice) -> Float[Tensor, " m"]:
 
 
 def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Every other image, by chance, from left to right; only for colour photographs, where it changes no label."""
+    """Every other image, by chance, from left to right; only for colour photographs,
+    where it changes no label.
+    """
     return x if x.shape[1] == 1 else torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
 
 
 def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch, each for some of the images."""
+    """Blur or sharpness, thickness, contrast and light, stains, noise and a small patch,
+    each for some of the images.
+    """
     dice = Dice(len(x), rng)
     x = x + (blur(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
     x = _thickness(x, dice)
@@ -184,7 +198,8 @@ def _thickness(x: Tensor, dice: Dice) -> Tensor:
     """Bright parts grow in some images, dark parts in others."""
     grown = functional.max_pool2d(x, 3, 1, 1)
     shrunk = -functional.max_pool2d(-x, 3, 1, 1)
-    way, much = dice(), dice()
+    way = dice()
+    much = dice()
     x = torch.where(way < 0.15, x + (grown - x) * much, x)
     return torch.where(way > 0.85, x + 0.7 * (shrunk - x) * much, x)
 
@@ -201,7 +216,8 @@ def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> 
     return torch.where(inside & (dice.chance(share) > 0), fill, x)
 
 
-# --- Images that no longer show anything of the data, made from images that do; `lost` says to what degree (0 to 1).
+# Images that no longer show anything of the data, made from images that do; `lost` says to what
+# degree (0 to 1).
 
 Made = tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]
 Ruin = Callable[[Tensor, Codes, Dice], Made]
@@ -237,7 +253,8 @@ def _shuffle(x: Tensor, codes: Codes, dice: Dice) -> Made:
     """The image cut into squares that changed places."""
     count, channels, height, width = x.shape
     parts = (2, 3, 4, 7)[dice.one_of(4)]
-    side, across = height // parts, width // parts
+    side = height // parts
+    across = width // parts
     cut = x[:, :, : parts * side, : parts * across].reshape(
         count, channels, parts, side, parts, across
     )
@@ -310,7 +327,9 @@ def _soften(x: Tensor, codes: Codes, dice: Dice) -> Made:
 
 
 def _garble(x: Tensor, codes: Codes, dice: Dice) -> Made:
-    """Codes of four images shuffled together, place by place, and pushed outwards: what generators make far from data."""
+    """Codes of four images shuffled together, place by place, and pushed outwards:
+    what generators make far from data.
+    """
     z = codes.encode(x)
     pick = torch.randint(4, z.shape, generator=dice.rng, device=z.device)
     shuffled = torch.stack([z.roll(i, 0) for i in range(4)]).gather(0, pick[None])[0]
@@ -347,10 +366,13 @@ SHARED = ("collage", "overlay", "garbled")
 """Made of an image and the one before it: what is left belongs to both."""
 
 
-# --- An examination for a panel: made images of which it is known whether they are valid and have kept their label.
+# An examination for a panel: made images of which it is known whether they are valid and have kept
+# their label.
 
 SURE = 0.85
-"""A blend or a ruin counts where it is at least so much one thing or the other; between, nobody can say."""
+"""A blend or a ruin counts where it is at least so much one thing or the other; between,
+nobody can say.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +390,14 @@ def examination(
     images: Images, codes: Codes, rng: torch.Generator, device: torch.device | str = "cpu"
 ) -> Examination:
     """Each image four times: changed, blended with another one, and ruined twice."""
-    x, y = from_bytes(images.x.to(device)), images.y.to(device).long()
+    x = from_bytes(images.x.to(device))
+    y = images.y.to(device).long()
     bent = [mirror(bend(x, rng), rng) for _ in range(4)]
     between, share = blend(bent[1], bent[1].roll(1, 0), codes, rng)
     differ = (y != y.roll(1, 0)).long()
     spoiled, lost = zip(*(_ruined(one, codes, rng) for one in bent[2:]))
-    ones, gone = torch.ones_like(y), torch.cat(lost)
+    ones = torch.ones_like(y)
+    gone = torch.cat(lost)
     return Examination(
         x=retouch(torch.cat([bent[0], between, *spoiled]), rng),
         expected=torch.cat([y] * 4),

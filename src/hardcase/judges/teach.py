@@ -49,12 +49,15 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-# --- What a member of the panel is taught: changed images, images between classes, and images of nothing.
+# What a member of the panel is taught: changed images, images between classes, and images of
+# nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How much of a batch is blended and ruined; the rest is only changed. `kinds` of ruin are drawn for a batch."""
+    """How much of a batch is blended and ruined; the rest is only changed. `kinds` of ruin are
+    drawn for a batch.
+    """
 
     blended: float = 0.125
     ruined: float = 0.25
@@ -69,7 +72,9 @@ def lesson(
     rng: torch.Generator,
     shares: Shares,
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
-    """Made images and what should be said of each: shares of the classes, and of "nothing" in the last column."""
+    """Made images and what should be said of each: shares of the classes,
+    and of "nothing" in the last column.
+    """
     with torch.no_grad():
         x = mirror(bend(x, rng), rng)
         truth = functional.one_hot(y.long(), classes + 1).float()
@@ -85,7 +90,9 @@ def lesson(
 
 
 def _cuts(count: int, shares: Shares) -> list[int]:
-    """Where a batch is cut: after the images that are only changed, after the blended ones, between kinds of ruin."""
+    """Where a batch is cut: after the images that are only changed, after the blended ones,
+    between kinds of ruin.
+    """
     blended, ruined = (int(count * share) for share in (shares.blended, shares.ruined))
     start = count - ruined
     return [start - blended, *(start + ruined * i // shares.kinds for i in range(shares.kinds))]
@@ -99,7 +106,9 @@ def _between(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tu
 
 
 def _nothing(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Ruined images; what is not lost still belongs to the class, shared with the image laid beside it."""
+    """Ruined images; what is not lost still belongs to the class,
+    shared with the image laid beside it.
+    """
     if not len(x):
         return x, truth
     kinds = (*RUINS, *OFTEN)
@@ -120,7 +129,8 @@ def attacked(
 ) -> Float[Tensor, "m c h w"]:
     """`x` one step uphill in the loss, from a random start, within an L2 ball of `radius`.
 
-    E. Wong, L. Rice, J. Kolter, "Fast is better than free: revisiting adversarial training", ICLR 2020, in L2 instead of L∞.
+    E. Wong, L. Rice, J. Kolter, "Fast is better than free: revisiting adversarial training", ICLR
+    2020, in L2 instead of L∞.
     """
     start = torch.randn(x.shape, generator=rng, device=x.device)
     shift = start * per_row(
@@ -136,7 +146,8 @@ def _length(x: Tensor) -> Float[Tensor, " m"]:
     return x.flatten(1).square().sum(1).sqrt().clamp_min(1e-12)
 
 
-# --- How a panel is taught: density, members, what it remembers, and the rules it learns from made images.
+# How a panel is taught: density, members, what it remembers, and the rules it learns from made
+# images.
 
 VOTES = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
@@ -151,7 +162,9 @@ _DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schooling:
-    """How a panel is trained. `held_out` is the share of the training images that only the rules learn from."""
+    """How a panel is trained. `held_out` is the share of the training images that only the rules
+    learn from.
+    """
 
     places: tuple[Seat, ...] = PANEL
     members: TrainingRecipe = _MEMBERS
@@ -173,7 +186,9 @@ def teach(
     device: torch.device | str,
     progress: Tell = None,
 ) -> dict[str, Any]:
-    """Train density and members, remember real images, learn the rules; returns entries of the card."""
+    """Train density and members, remember real images, learn the rules;
+    returns entries of the card.
+    """
 
     def learn(
         net: nn.Module, goal: Goal, recipe: TrainingRecipe, number: int, name: str
@@ -220,7 +235,9 @@ def teach(
 def made_rules(
     panel: Panel, held_out: Images, *, seed: int, device: torch.device | str
 ) -> dict[str, Rule]:
-    """The rules that tell changed from blended and ruined images apart, on images that no member has seen."""
+    """The rules that tell changed from blended and ruined images apart,
+    on images that no member has seen.
+    """
     exam = examination(
         held_out, panel.density, stream(seed, "judge", "examination", device=device), device
     )
@@ -264,7 +281,9 @@ def _lessons(panel: Panel, seat: Seat, shares: Shares) -> Goal:
 
 @torch.no_grad()
 def _remember(panel: Panel, taught: Images, held_out: Images, device: torch.device | str) -> None:
-    """Features of real images of every class in turn, their usual nearness and cost, and what was learned from."""
+    """Features of real images of every class in turn, their usual nearness and cost,
+    and what was learned from.
+    """
     order, _ = balanced_order(taught.y, taught.id, seed=0)
     sample = taught.take(order[: len(panel.references)])
     features, held_out_features = (
@@ -282,15 +301,18 @@ def parts(train: Images, share: float) -> tuple[Images, Images]:
     return train.take(order[count:].sort().values), train.take(order[:count])
 
 
-# --- A judge for any data set, from its training images alone; kept in the cache.
+# A judge for any data set, from its training images alone; kept in the cache.
 
-KIND, NAME = "judge", "panel"
+KIND = "judge"
+NAME = "panel"
 _log = logging.getLogger(__name__)
 
 
 _SERRA = """@inproceedings{serra2020complexity,
-  author    = {Joan Serrà and David Álvarez and Vicenç Gómez and Olga Slizovskaia and José F. Núñez and Jordi Luque},
-  title     = {Input Complexity and Out-of-Distribution Detection with Likelihood-Based Generative Models},
+  author    = {Joan Serrà and David Álvarez and Vicenç Gómez and Olga Slizovskaia and
+               José F. Núñez and Jordi Luque},
+  title     = {Input Complexity and Out-of-Distribution Detection with Likelihood-Based
+               Generative Models},
   booktitle = {International Conference on Learning Representations (ICLR)},
   year      = {2020},
   url       = {https://arxiv.org/abs/1909.11480}
@@ -304,7 +326,8 @@ _WONG = """@inproceedings{wong2020fast,
 }"""
 _RICCIO = """@inproceedings{riccio2023validity,
   author    = {Vincenzo Riccio and Paolo Tonella},
-  title     = {When and Why Test Generators for Deep Learning Produce Invalid Inputs: an Empirical Study},
+  title     = {When and Why Test Generators for Deep Learning Produce Invalid Inputs: an
+               Empirical Study},
   booktitle = {International Conference on Software Engineering (ICSE)},
   year      = {2023},
   url       = {https://arxiv.org/abs/2212.11368}
@@ -314,8 +337,10 @@ _RICCIO = """@inproceedings{riccio2023validity,
 @registry.judge(
     "panel",
     needs="the training split of the data; hardcase train judge",
-    paper="Riccio and Tonella, ICSE 2023 (the study it is measured against); "
-    "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020",
+    paper=(
+        "Riccio and Tonella, ICSE 2023 (the study it is measured against); "
+        "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020"
+    ),
     cite=(_RICCIO, _SERRA, _WONG),
     laws=(
         "took no part in the search",
@@ -332,7 +357,9 @@ def trained(
     device: torch.device | str = "cpu",
     progress: Tell = None,
 ) -> PanelJudge:
-    """The judge of this data set, trained on `train` (which must not hold the seeds) or from the cache; `test` measures it."""
+    """The judge of this data set, trained on `train` (which must not hold the seeds) or from the
+    cache; `test` measures it.
+    """
     taught, held_out = parts(train, schooling.held_out)
     config = _config(train, test, taught, schooling, seed)
 
@@ -354,9 +381,11 @@ def trained(
     )
     if card["accuracy"] < WEAK:
         _log.warning(
-            "the judge of %s takes only %.1f %% of test images for what they are: it will deny or leave open the label of many good tests",
-            train.name, 100 * card["accuracy"],
-        )  # fmt: skip
+            "the judge of %s takes only %.1f %% of test images for what they are: it will deny or"
+            " leave open the label of many good tests",
+            train.name,
+            100 * card["accuracy"],
+        )
     return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))
 
 
@@ -377,9 +406,14 @@ def _config(
     channels, size, classes = geometry(train, test)
     references = int(taught.y.bincount(minlength=classes).clamp_max(per_class(classes)).sum())
     return {
-        "channels": channels, "size": size, "classes": classes, "references": references, "learned": len(train),
-        "seed": seed, "schooling": asdict(schooling),
-    }  # fmt: skip
+        "channels": channels,
+        "size": size,
+        "classes": classes,
+        "references": references,
+        "learned": len(train),
+        "seed": seed,
+        "schooling": asdict(schooling),
+    }
 
 
 def build(config: Mapping[str, Any]) -> Panel:
@@ -408,7 +442,9 @@ def for_data(
     device: torch.device | str = "cpu",
     progress: Tell = None,
 ) -> PanelJudge:
-    """The judge of a data set by name, trained if it is missing; it learns from one split and is measured on the other."""
+    """The judge of a data set by name, trained if it is missing;
+    it learns from one split and is measured on the other.
+    """
     other = "test" if learn_from == "train" else "train"
     first, second = (load(name, split=split, offline=offline) for split in (learn_from, other))
     return trained(first, second, seed=seed, device=device, progress=progress)
@@ -424,7 +460,9 @@ def read(folder: Path) -> PanelJudge:
 def calibrate_on(
     judge: PanelJudge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> PanelJudge:
-    """Fit the judge's rules to the labels of people in `file`, measure it, and keep both beside the judge."""
+    """Fit the judge's rules to the labels of people in `file`, measure it,
+    and keep both beside the judge.
+    """
     config = judge.card["configuration"]
     try:
         with np.load(file, allow_pickle=False) as arrays:

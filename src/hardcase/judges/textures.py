@@ -1,9 +1,11 @@
-"""Does a picture have the fine structure of photographs? Statistics of small neighbourhoods at several scales.
+"""Does a picture have the fine structure of photographs? Statistics of small neighbourhoods at
+several scales.
 
-After A. Mittal, R. Soundararajan, A. Bovik, "Making a 'completely blind' image quality analyzer", IEEE SPL 2013: pixels are
-divided by their local contrast, and a Gaussian is fitted to statistics of what is left. Differences: more scales, robust
-statistics, colour, a shrunk covariance, and the real pictures are also given blurred, noisy, compressed, darker and brighter,
-so that sharpness or compression alone does not make a picture unlike a photograph.
+After A. Mittal, R. Soundararajan, A. Bovik, "Making a 'completely blind' image quality analyzer",
+IEEE SPL 2013: pixels are divided by their local contrast, and a Gaussian is fitted to statistics of
+what is left. Differences: more scales, robust statistics, colour, a shrunk covariance, and the real
+pictures are also given blurred, noisy, compressed, darker and brighter, so that sharpness or
+compression alone does not make a picture unlike a photograph.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ _JPEG = (
 
 
 def statistics(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m s"]:
-    """Numbers that photographs share: shapes of local contrast, likeness of neighbours, fall of energy with scale, colour."""
+    """Numbers that photographs share: shapes of local contrast, likeness of neighbours,
+    fall of energy with scale, colour.
+    """
     grey = x.mean(1, keepdim=True)
-    rows, energies = [], []
+    rows = []
+    energies = []
     for _ in range(SCALES):
         mean = blur(blur(grey))
         rough = (grey - mean).square()
@@ -70,7 +75,9 @@ def _neighbours(normed: Tensor) -> list[Float[Tensor, " m"]]:
 
 
 def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
-    """Middle and spread of the local contrast (logarithm), and the share of places with next to none."""
+    """Middle and spread of the local contrast (logarithm), and the share of places with next to
+    none.
+    """
     flat = (deviation.flatten(1) + 0.5 / 255).log()
     ends = torch.tensor([0.1, 0.5, 0.9], device=flat.device, dtype=flat.dtype)
     low, middle, high = flat[:, :: max(1, flat.shape[1] // 4096)].quantile(ends, dim=1)
@@ -82,7 +89,9 @@ def _halved(grey: Tensor) -> Tensor:
 
 
 def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
-    """Light and dark, and how strong the two opponent colours are beside the light; nothing of it in grey images."""
+    """Light and dark, and how strong the two opponent colours are beside the light;
+    nothing of it in grey images.
+    """
     light = x.mean(1).flatten(1)
     wide = (light.std(1) + 1 / 255).log()
     middle = light.mean(1)
@@ -96,7 +105,8 @@ def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
 def compressed(
     x: Float[Tensor, "m c h w"], quality: Float[Tensor, "m 1 1 1"]
 ) -> Float[Tensor, "m c h w"]:
-    """What a JPEG file of this quality (1 to 100) keeps of each channel: rounded cosines of 8 x 8 blocks.
+    """What a JPEG file of this quality (1 to 100) keeps of each channel: rounded cosines of 8 x 8
+    blocks.
 
     Differences from a real file: no change of colour space and no coarser colour.
     """
@@ -116,7 +126,9 @@ def compressed(
 
 
 def handled(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Pictures as cameras and files make them: each darker or brighter, some blurred, noisy or compressed."""
+    """Pictures as cameras and files make them: each darker or brighter, some blurred,
+    noisy or compressed.
+    """
     dice = Dice(len(x), rng)
     x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
     x = x + (blur(x) - x) * dice.chance(0.4) * dice()
@@ -126,7 +138,9 @@ def handled(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
 
 
 class Textures(nn.Module):
-    """A Gaussian over `statistics` of real pictures; before `settle`, every picture is as likely as any."""
+    """A Gaussian over `statistics` of real pictures; before `settle`,
+    every picture is as likely as any.
+    """
 
     centre: Tensor
     whitening: Tensor
@@ -168,7 +182,9 @@ class Textures(nn.Module):
 
     @torch.no_grad()
     def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
-        """How much nearer than a middling real picture, in their spreads; below -3: unlike; never above 1."""
+        """How much nearer than a middling real picture, in their spreads; below -3: unlike;
+        never above 1.
+        """
         gaps = torch.cat(
             [self.distance(statistics(x[rows])) for rows in chunks(len(x), 64)] or [x.new_zeros(0)]
         )

@@ -1,4 +1,6 @@
-"""ADAPT: which neurons to push is learnt while fuzzing, or set by the strategies of its baselines."""
+"""ADAPT: which neurons to push is learnt while fuzzing, or set by the strategies of its
+baselines.
+"""
 
 from __future__ import annotations
 

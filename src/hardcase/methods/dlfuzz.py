@@ -44,13 +44,17 @@ PUBLISHED: dict[str, Any] = {
     "dlfuzz",
     paper="Guo, Jiang, Zhao, Chen and Sun, ESEC/FSE 2018",
     cite=CITE,
-    differences="from @paper and @code: clipped candidates, all four strategies (the fourth toward "
-    "the threshold, as the paper says), any gain queues an entry, radius 0.3 instead of 0.02, lists "
-    "restart; entries are copies, labels are compared with the seed's",
+    differences=(
+        "from @paper and @code: clipped candidates, all four strategies (the fourth toward the"
+        " threshold, as the paper says), any gain queues an entry, radius 0.3 instead of 0.02,"
+        " lists restart; entries are copies, labels are compared with the seed's"
+    ),
     presets={
         "paper": Preset(
-            summary="DLFuzz as published: often covered neurons, full weight on four rivals, a "
-            "required gain that decays with time",
+            summary=(
+                "DLFuzz as published: often covered neurons, full weight on four rivals, a "
+                "required gain that decays with time"
+            ),
             options={
                 **PUBLISHED,
                 "strategies": ("often",),
@@ -59,14 +63,18 @@ PUBLISHED: dict[str, Any] = {
                 "weight": 1.0,
                 "decay": "entries",
             },
-            differences="from @code: often covered instead of heavy neurons, ten instead of five, "
-            "three steps, rivals at full weight, the required gain decays with time; from the "
-            "paper: networks see clipped 8-bit images, at most 64 entries wait",
+            differences=(
+                "from @code: often covered instead of heavy neurons, ten instead of five, "
+                "three steps, rivals at full weight, the required gain decays with time; from the "
+                "paper: networks see clipped 8-bit images, at most 64 entries wait"
+            ),
             facts={"toy": {"stride": 0.1}},
         ),
         "code": Preset(
-            summary="DLFuzz's MNIST code: large weights, rivals at half weight, a required gain "
-            "that decays with the seed's number",
+            summary=(
+                "DLFuzz's MNIST code: large weights, rivals at half weight, a required gain "
+                "that decays with the seed's number"
+            ),
             options={
                 **PUBLISHED,
                 "strategies": ("heavy",),
@@ -75,21 +83,26 @@ PUBLISHED: dict[str, Any] = {
                 "weight": 0.5,
                 "decay": "seeds",
             },
-            differences="from @paper: heavy neurons, five of them, five steps, rivals at half "
-            "weight, the required gain decays with the seed's number, 'apart' pushes away from the "
-            "threshold; from the code: clipped 8-bit images, entries copied, labels against the "
-            "seed's",
+            differences=(
+                "from @paper: heavy neurons, five of them, five steps, rivals at half weight, the"
+                " required gain decays with the seed's number, 'apart' pushes away from the"
+                " threshold; from the code: clipped 8-bit images, entries copied, labels against"
+                " the seed's"
+            ),
         ),
         "adapt": Preset(
-            summary="DLFuzz as ADAPT ships it: most covered, least covered and heavy neurons take "
-            "turns",
+            summary=(
+                "DLFuzz as ADAPT ships it: most covered, least covered and heavy neurons take turns"
+            ),
             make=adapt,
             options={**AS_CODED, "strategies": ("most", "least", "heavy")},
             paper=ADAPT_PAPER,
             cite=ADAPT_CITE,
-            differences="from dlfuzz: three strategies take turns, neurons are the top of a list "
-            "and not drawn, ADAPT's loop, probabilities and raw gradients; from ADAPT's code: as "
-            "for adapt@paper",
+            differences=(
+                "from dlfuzz: three strategies take turns, neurons are the top of a list and not"
+                " drawn, ADAPT's loop, probabilities and raw gradients; from ADAPT's code: as for"
+                " adapt@paper"
+            ),
             facts={"toy": TOY},
         ),
     },

@@ -1,4 +1,6 @@
-"""Feature perturbation: change what a conditional generator paints by perturbing its activations."""
+"""Feature perturbation: change what a conditional generator paints by perturbing its
+activations.
+"""
 
 from __future__ import annotations
 

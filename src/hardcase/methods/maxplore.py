@@ -1,4 +1,6 @@
-"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest together."""
+"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest
+together.
+"""
 
 from __future__ import annotations
 
@@ -37,23 +39,31 @@ _ALONE = (
     "maxplore",
     paper="Te Wei Lee, report, Singapore Management University, 2020",
     cite=CITE,
-    differences="from @paper and @code: clipped candidates, scaled instead of raw gradients, steps "
-    "of 0.03, units weigh 0.1 instead of 1; groups by filter, as the code",
+    differences=(
+        "from @paper and @code: clipped candidates, scaled instead of raw gradients, steps "
+        "of 0.03, units weigh 0.1 instead of 1; groups by filter, as the code"
+    ),
     peers="wanted",
     presets={
         "paper": Preset(
             summary="MaXplore's text: the six strongest neurons of a layer rise together",
             options={**AS_CODED, "per": "layer"},
-            differences="from @code: the strongest of a layer, not of each filter; from the report: "
-            "networks see clipped 8-bit images",
+            differences=(
+                "from @code: the strongest of a layer, not of each filter; from the report: "
+                "networks see clipped 8-bit images"
+            ),
             facts={"toy": {"stride": 0.3}},
         ),
         "code": Preset(
-            summary="MaXplore's code: the six strongest positions of each of sixteen filters rise "
-            "together",
+            summary=(
+                "MaXplore's code: the six strongest positions of each of sixteen filters rise "
+                "together"
+            ),
             options={**AS_CODED, "per": "filter"},
-            differences="from @paper: the strongest of each filter, not of a layer; from the code: "
-            "networks see clipped 8-bit images",
+            differences=(
+                "from @paper: the strongest of each filter, not of a layer; from the code: "
+                "networks see clipped 8-bit images"
+            ),
             facts={"toy": {"stride": 0.3}},
         ),
     },

@@ -1,4 +1,6 @@
-"""Natural failures: another appearance of the same image that the subject misreads and others do not."""
+"""Natural failures: another appearance of the same image that the subject misreads and others do
+not.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ CITE = (
 }""",
     """@inproceedings{xiao2018spatially,
   title = {Spatially Transformed Adversarial Examples},
-  author = {Xiao, Chaowei and Zhu, Jun-Yan and Li, Bo and He, Warren and Liu, Mingyan and Song, Dawn},
+  author = {Xiao, Chaowei and Zhu, Jun-Yan and Li, Bo and He, Warren and Liu, Mingyan
+    and Song, Dawn},
   booktitle = {ICLR},
   year = {2018},
   note = {arXiv:1801.02612}

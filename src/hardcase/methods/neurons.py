@@ -32,7 +32,7 @@ from hardcase.suite.coverage import profile_for
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Answer, Guide, Images, Model, Objective, Offer, Probe, Tap
 
-# --- What white-box recipes know about networks before a campaign: their units, and criteria over them.
+# What white-box recipes know about networks before a campaign: their units, and criteria over them.
 
 MOST = 5000
 """Training traces of a density estimate."""
@@ -113,7 +113,8 @@ def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[L
 
 @torch.no_grad()
 def _traces(subject: Model, images: Images, layer: str) -> Traces:
-    seen, said = [], []
+    seen = []
+    said = []
     for rows in chunks(len(images), 256):
         answer = subject(from_bytes(images.x[rows].to(subject.device)), {layer: trace})
         seen.append(answer.activations[layer])
@@ -134,7 +135,10 @@ class _Shown:
     """A peer whose layers carry the names under which a campaign shows them."""
 
     def __init__(self, model: Model, prefix: str) -> None:
-        self.model, self.prefix, self.name, self.hash = model, prefix, model.name, model.hash
+        self.model = model
+        self.prefix = prefix
+        self.name = model.name
+        self.hash = model.hash
 
     @property
     def offers(self) -> Offer:
@@ -159,7 +163,8 @@ class _Shown:
         )
 
 
-# --- The units that white-box methods choose from: which a look covers, and what is known of each from the start.
+# The units that white-box methods choose from: which a look covers, and what is known of each from
+# the start.
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +263,8 @@ def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Te
     the layer it follows.
     """
     assert isinstance(subject, Layered)
-    modules, parts = subject.layers(), list[Tensor]()
+    modules = subject.layers()
+    parts = list[Tensor]()
     for layer in selection.layers:
         source = _source(anatomy, layer)
         weight = (
@@ -323,7 +329,8 @@ def groups_of(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
     return torch.tensor(rows)
 
 
-# --- What a method pushes beside its main objective: a criterion's uncovered targets, random neurons, or nothing.
+# What a method pushes beside its main objective: a criterion's uncovered targets, random neurons,
+# or nothing.
 
 CONTROLS = ("none", "random")
 """Instead of a criterion: no coverage term at all, or units drawn evenly whether covered or not."""

@@ -137,16 +137,21 @@ def sinvad_code(
     "sinvad",
     paper=PAPER,
     cite=CITE,
-    differences="ours, not the authors': starts from labelled training codes of other classes and "
-    "bisects instead of breeding; same goal, same black box",
+    differences=(
+        "ours, not the authors': starts from labelled training codes of other classes and "
+        "bisects instead of breeding; same goal, same black box"
+    ),
     generator="vae",
     presets={
         "paper": Preset(
             summary="the published text literally: Figure 3's genetic search with Eq. 1 re-encoded",
             make=sinvad_code,
             options=TEXT,
-            differences="population, number of generations and reset share, which the text does not "
-            "state, are the code's; " + GENETIC,
+            differences=(
+                "population, number of generations and reset share, which the text does not "
+                "state, are the code's; "
+            )
+            + GENETIC,
             facts={"toy": {"spread": 1.5, "generations": 20}},
         )
     },
@@ -227,13 +232,17 @@ def sinvad(
         "paper": Preset(
             summary="the published text literally: hill climbing whose every step is N(0, 1)",
             options={"goal": 111.0, "stride": 1.0, "adapt": "never"},
-            differences="the goal and the number of passes, which the text does not state, are the "
-            "code's; a seed stops when it has arrived",
+            differences=(
+                "the goal and the number of passes, which the text does not state, are the "
+                "code's; a seed stops when it has arrived"
+            ),
             facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0}},
         ),
         "code": Preset(
-            summary="hill climbing to surprise 111 by one density over all training traces, "
-            "first stride 5",
+            summary=(
+                "hill climbing to surprise 111 by one density over all training traces, "
+                "first stride 5"
+            ),
             options={"goal": 111.0, "stride": 5.0, "per_class": False},
             differences="the 100 most varying units; a seed stops when it has arrived",
             facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "stride": 2.0}},

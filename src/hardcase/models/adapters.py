@@ -1,7 +1,8 @@
-"""Whatever a user has, as a model that hardcase can ask: modules, Lightning modules, traced and exported programs, functions.
+"""Whatever a user has, as a model that hardcase can ask: modules, Lightning modules, traced and
+exported programs, functions.
 
-Networks are asked in their own number type (half and bfloat16 included) and answer in float32. What they return may be a
-tensor, a tuple, a dictionary or an object with ``logits``.
+Networks are asked in their own number type (half and bfloat16 included) and answer in float32. What
+they return may be a tensor, a tuple, a dictionary or an object with ``logits``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def logits_of(returned: Any) -> Tensor:
         return tables[0]
     shapes = [f"{name}: {_words(part)}" for name, part in parts.items()]
     raise Problem(
-        f"the model returns {_article(type(returned).__name__)}; which part of it are the class scores?",
+        f"the model returns {_article(type(returned).__name__)}; which part of it are the class"
+        " scores?",
         *([f"It holds {', '.join(shapes)}."] if shapes else []),
         fix='a forward that returns the logits, or a dictionary with "logits"',
     )
@@ -104,7 +106,9 @@ class Adapted(nn.Module):
         return torch.cat(answers)[: len(x)].float()
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Adapted:
-        """A copy whose weights are leaves: copying a traced module is recorded for gradients otherwise."""
+        """A copy whose weights are leaves: copying a traced module is recorded for gradients
+        otherwise.
+        """
         with torch.no_grad():
             return Adapted(copy.deepcopy(self.net, memo), rows=self.rows).train(self.training)
 
@@ -163,7 +167,8 @@ def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
     """The network in a thing of the user's, ready for `Subject`.
 
     Args:
-        thing: A module (traced, scripted and Lightning ones too), an exported program, or a function of images.
+        thing: A module (traced, scripted and Lightning ones too), an exported program, or a
+            function of images.
         arrays: Whether a function takes NumPy arrays instead of tensors.
     """
     if isinstance(thing, torch.export.ExportedProgram):
@@ -174,10 +179,13 @@ def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
         return _Function(thing, arrays=arrays)
     raise Problem(
         f"{_article(type(thing).__name__)} is no model that is known.",
-        "Known are modules of torch and Lightning, traced, scripted and exported programs, and functions of images.",
-        fix="pass an object, not its class"
-        if isinstance(thing, type)
-        else "a function that takes images and returns scores",
+        "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
+        " functions of images.",
+        fix=(
+            "pass an object, not its class"
+            if isinstance(thing, type)
+            else "a function that takes images and returns scores"
+        ),
     )
 
 
@@ -233,11 +241,13 @@ def adapted(
 
 @torch.no_grad()
 def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
-    """`net` itself where it takes float32 images and returns a tensor, so that its layers keep their names; else `Adapted`.
+    """`net` itself where it takes float32 images and returns a tensor, so that its layers keep
+    their names; else `Adapted`.
 
     Args:
         net: A network of the user's.
-        x: An image or two to ask it about; a network that fails on them is returned as it is, and told of later.
+        x: An image or two to ask it about; a network that fails on them is returned as it is, and
+            told of later.
     """
     wrapped = Adapted(net)
     if wrapped.dtype is not torch.float32:
@@ -252,25 +262,31 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
 
 
 def from_model_file(path: Path) -> nn.Module:
-    """A network that a file holds whole: TorchScript, or a program of ``torch.export`` (``.pt2``)."""
+    """A network that a file holds whole: TorchScript, or a program of ``torch.export``
+    (``.pt2``).
+    """
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
     try:
         if path.suffix == ".pt2":
             return module_of(torch.export.load(path))
-        return module_of(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]  # torch leaves it bare
+        # torch leaves `jit.load` without types
+        return module_of(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
     except Problem:
         raise
     except Exception as error:  # damaged files, and files of other kinds, raise many
         raise Problem(
-            f"{path} holds no network that can be run: {(str(error).splitlines() or [''])[0][:200]}",
+            f"{path} holds no network that can be run:"
+            f" {(str(error).splitlines() or [''])[0][:200]}",
             "A file of weights needs the code of its network.",
             fix=f"{path}@file.py:factory, {path}@timm:NAME or {path}@torchvision:NAME",
         ) from error
 
 
 def own_names(thing: Any) -> tuple[str, ...]:
-    """Class names that a network carries itself (Hugging Face's ``config.id2label``), in the order of its outputs."""
+    """Class names that a network carries itself (Hugging Face's ``config.id2label``),
+    in the order of its outputs.
+    """
     table = getattr(getattr(thing, "config", None), "id2label", None)
     if not isinstance(table, Mapping) or not table:
         return ()
@@ -291,7 +307,9 @@ def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
 
 
 def _without_trainer(module: nn.Module) -> nn.Module:
-    """A Lightning module apart from its trainer, which cannot be copied; any other module as it is."""
+    """A Lightning module apart from its trainer, which cannot be copied;
+    any other module as it is.
+    """
     if not (hasattr(module, "training_step") and hasattr(module, "configure_optimizers")):
         return module
     alone = copy.copy(module)
@@ -320,7 +338,9 @@ _FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "b
 
 
 def _differentiable(subject: Subject, example: Tensor | None) -> bool:
-    """Whether the scores of a function have a gradient at these images; without images it is believed to have one."""
+    """Whether the scores of a function have a gradient at these images;
+    without images it is believed to have one.
+    """
     if example is None:
         return True
     asked = example[:1].to(subject.device).detach().requires_grad_()

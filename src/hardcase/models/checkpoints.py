@@ -1,4 +1,6 @@
-"""Weights as people save them: inside a checkpoint, under the prefixes that wrappers leave, in safetensors or torch files."""
+"""Weights as people save them: inside a checkpoint, under the prefixes that wrappers leave,
+in safetensors or torch files.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What was done to make weights fit: how many were taken, and in `note` what a user should know of it."""
+    """What was done to make weights fit: how many were taken,
+    and in `note` what a user should know of it.
+    """
 
     taken: int
     note: str
@@ -99,9 +103,11 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
 
 
 def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> Fitted:
-    """Load weights into `net`, prefixes of wrappers (``module.``, ``model.``, ``_orig_mod.``) taken off or put on.
+    """Load weights into `net`, prefixes of wrappers (``module.``, ``model.``, ``_orig_mod.``) taken
+    off or put on.
 
-    All weights of the network must be there, and of the right shape; others in the file are left out and counted.
+    All weights of the network must be there, and of the right shape; others in the file are left
+    out and counted.
     """
     own = net.state_dict()
     prefix, renamed = _renamed(own, state)
@@ -110,17 +116,21 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
     ]
     if missing:
         raise Problem(
-            f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is {missing[0]}.",
+            f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is"
+            f" {missing[0]}.",
             f"It has {len(state)}, the first is {next(iter(state), 'none')}.",
             fix="the factory of the network that these weights were saved from",
         )
     wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
     if wrong:
         raise Problem(
-            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the network.",
-            "Most often the number of classes differs."
-            if _last(own, wrong)
-            else "It is another network.",
+            f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
+            " network.",
+            (
+                "Most often the number of classes differs."
+                if _last(own, wrong)
+                else "It is another network."
+            ),
         )
     net.load_state_dict(
         {name: value for name, value in renamed.items() if name in own}, strict=False
@@ -129,7 +139,9 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
 
 
 def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
-    """The weights under the network's names, and what was taken off (``-``) or put on (``+``) for it."""
+    """The weights under the network's names, and what was taken off (``-``) or put on (``+``) for
+    it.
+    """
     votes = Counter[str]()
     votes.update({"": sum(name in own for name in state)})
     votes.update(_prefixes(own, state, "-"))

@@ -9,11 +9,12 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.tensors import TILE, chunks, from_bytes
+from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model
 from hardcase.usercode import Raised
 
-# --- `check`: does this subject answer sensibly on these images? What is wrong is said before any search starts.
+# `check`: does this subject answer sensibly on these images? What is wrong is said before any
+# search starts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +31,26 @@ class Health:
 
     def __str__(self) -> str:
         lines = [
-            f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence {self.confidence:.2f}",
+            (
+                f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence"
+                f" {self.confidence:.2f}"
+            ),
             f"{self.outputs} outputs, data has {self.classes} classes",
-            "answers do not depend on the batch"
-            if self.bitwise
-            else "answers depend on the batch in the last bits",
+            (
+                "answers do not depend on the batch"
+                if self.bitwise
+                else "answers depend on the batch in the last bits"
+            ),
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches (of 256, or fewer where images are large); memory that runs out halves
-    them, down to one tile."""
-    batch = batch or max(TILE, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
+    """The subject's logits on all images, in batches (of 256, or fewer where images are large);
+    memory that runs out halves them, down to one tile.
+    """
+    tile = tile_rows(subject.device)
+    batch = batch or max(tile, min(256, 2**22 // max(images.x[:1].numel(), 1) // TILE * TILE))
     try:
         with torch.inference_mode():
             parts = [
@@ -51,9 +59,9 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
             ]
         return torch.cat(parts).clone()
     except (torch.OutOfMemoryError, MemoryError):
-        if batch <= TILE:
+        if batch <= tile:
             raise
-    return answers(subject, images, max(TILE, batch // 2))
+    return answers(subject, images, max(tile, batch // 2))
 
 
 def usable(subject: Model, images: Images) -> Images:
@@ -74,7 +82,9 @@ def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m
 def check(
     subject: Model, images: Images, *, allow_low_accuracy: bool = False, sample: int = 512
 ) -> Health:
-    """Run the subject on up to `sample` images and raise a `Problem` that says what to fix, or return its `Health`."""
+    """Run the subject on up to `sample` images and raise a `Problem` that says what to fix,
+    or return its `Health`.
+    """
     some = (
         images.take(torch.linspace(0, len(images) - 1, min(sample, len(images))).long())
         if len(images)
@@ -125,7 +135,8 @@ def _unfit(images: Images, error: Exception) -> Problem:
     said = f"{type(error).__name__}: {error}"
     return Problem(
         f"the model fails on an image of {shape} from {images.name}: {said}",
-        "Most often the image size or the number of channels differs from what the model was built for.",
+        "Most often the image size or the number of channels differs from what the model was built"
+        " for.",
         fix="data of the model's own size, or a factory that resizes inside the model",
     )
 
@@ -133,11 +144,13 @@ def _unfit(images: Images, error: Exception) -> Problem:
 def _widths(logits: Tensor, images: Images) -> None:
     if int(images.y.min()) < 0 or int(images.y.max()) >= len(images.classes):
         raise Problem(
-            f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name} names {len(images.classes)} classes."
+            f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name}"
+            f" names {len(images.classes)} classes."
         )
     if logits.shape[1] < len(images.classes):
         raise Problem(
-            f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)} classes.",
+            f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
+            " classes.",
             "Seeds of the missing classes could never be correctly classified.",
             fix="the data the model was trained for",
         )
@@ -149,7 +162,10 @@ def _finite(logits: Tensor) -> None:
         raise Problem(
             f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
             "Nothing can be searched on such answers.",
-            fix="look at the weights, and at the normalisation: --set subject.mean=... subject.std=...",
+            fix=(
+                "look at the weights, and at the normalisation: --set subject.mean=..."
+                " subject.std=..."
+            ),
         )
 
 
@@ -158,8 +174,10 @@ def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
     if not torch.equal(again.nan_to_num(), logits[: len(again)].nan_to_num()):
         worst = (again - logits[: len(again)]).abs().max().item()
         raise Problem(
-            f"the model changes its answer: the same images gave logits that differ by up to {worst:.2g}.",
-            "A finding could not be repeated. Most often dropout or noise is active in evaluation mode.",
+            "the model changes its answer: the same images gave logits that differ by up to"
+            f" {worst:.2g}.",
+            "A finding could not be repeated. Most often dropout or noise is active in evaluation"
+            " mode.",
             fix="remove the randomness from the model's forward pass",
         )
 
@@ -175,11 +193,16 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
         if share > 0.9
         else ""
     )
-    low, high = images.x.min().item() / 255, images.x.max().item() / 255
-    seen = f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {len(images.classes)} classes. {hint}"
+    low = images.x.min().item() / 255
+    high = images.x.max().item() / 255
+    seen = (
+        f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has"
+        f" {len(images.classes)} classes. {hint}"
+    )
     order = _permuted(logits, images)
     raise Problem(
-        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is {100 * chance:.0f} %.",
+        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
+        f" {100 * chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. {seen.strip()}",
         *([f"Here {order}."] if order else []),
         fix="--set subject.mean=... subject.std=...      continue anyway: --allow-low-accuracy",
@@ -187,7 +210,9 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the same bits as in the full batch."""
+    """Whether rows asked alone, or in an odd batch, answer with the same bits as in the full
+    batch.
+    """
     alone = [
         answers(subject, images.take(torch.tensor([i])))
         for i in range(0, len(images), max(1, len(images) // 4))
@@ -203,7 +228,8 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         notes.append("the model returns probabilities; their logarithm is used as logits")
     if logits.shape[1] > len(images.classes):
         notes.append(
-            f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has classes"
+            f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has"
+            " classes"
         )
     bad = int((~logits.isfinite()).any(1).sum())
     if bad:
@@ -217,15 +243,18 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
 
 
 def _permuted(logits: Tensor, images: Images) -> str:
-    """A sentence if relabelling the outputs would clearly raise accuracy: the class order differs."""
+    """A sentence if relabelling the outputs would clearly raise accuracy:
+    the class order differs.
+    """
     k = len(images.classes)
     confusion = torch.zeros(k, logits.shape[1]).index_put_(
         (images.y, logits.argmax(1)), torch.ones(len(images)), accumulate=True
     )
-    best, own = (
-        confusion.amax(1).sum().item() / len(images),
-        confusion[:, :k].diagonal().sum().item() / len(images),
-    )
+    best = confusion.amax(1).sum().item() / len(images)
+    own = confusion[:, :k].diagonal().sum().item() / len(images)
     if best > own + 0.3 and len(set(confusion.argmax(1).tolist())) == k:
-        return f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check the order of the classes"
+        return (
+            f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check"
+            " the order of the classes"
+        )
     return ""

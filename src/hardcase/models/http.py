@@ -29,7 +29,8 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
-# --- A small HTTP client: connections kept open, retries with back-off, a rate limit, a deadline for every call.
+# A small HTTP client: connections kept open, retries with back-off, a rate limit, a deadline for
+# every call.
 
 TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -42,7 +43,9 @@ LONGEST = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manners:
-    """How a server is asked: images a request, requests at a time and a second, seconds for an answer, tries after the first."""
+    """How a server is asked: images a request, requests at a time and a second,
+    seconds for an answer, tries after the first.
+    """
 
     batch: int = 32
     concurrency: int = 4
@@ -60,23 +63,33 @@ class Refused(Exception):  # noqa: N818 - what happened
 
 
 class Client:
-    """Asks one server. Each thread has a connection of its own. TLS certificates are always verified."""
+    """Asks one server. Each thread has a connection of its own.
+
+    TLS certificates are always verified.
+    """
 
     def __init__(self, url: str, manners: Manners, tally: Counter[str]) -> None:
-        self.place, self.manners, self.tally = checked_url(url), manners, tally
+        self.place = checked_url(url)
+        self.manners = manners
+        self.tally = tally
         self.token = _token(self.place)
-        self.local, self.lock, self.next = threading.local(), threading.Lock(), 0.0
-        self.jitter, self.hurried = random.Random(0), False
+        self.local = threading.local()
+        self.lock = threading.Lock()
+        self.next = 0.0
+        self.jitter = random.Random(0)
+        self.hurried = False
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[dict[str, str], bytes]:
         """Headers (names in small letters) and body of a good answer.
 
-        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain (an answer that does not come in
-        time is waited for twice only). `hurried`: no second try.
+        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain (an answer
+        that does not come in time is waited for twice only). `hurried`: no second try.
         """
-        why, late_before, tries = "", False, 1 if self.hurried else self.manners.retries + 1
+        why = ""
+        late_before = False
+        tries = 1 if self.hurried else self.manners.retries + 1
         for attempt in range(tries):
             self._turn()
             self._count("calls")
@@ -136,7 +149,9 @@ class Client:
     def _connection(self) -> http.client.HTTPConnection:
         link: http.client.HTTPConnection | None = getattr(self.local, "link", None)
         if link is None:
-            host, port, wait = self.place.hostname or "", self.place.port, self.manners.timeout
+            host = self.place.hostname or ""
+            port = self.place.port
+            wait = self.manners.timeout
             if self.place.scheme == "https":
                 link = http.client.HTTPSConnection(
                     host, port, timeout=wait, context=ssl.create_default_context()
@@ -163,7 +178,9 @@ class Client:
         sleep(mine - now)
 
     def _pause(self, attempt: int, asked: str | None) -> float:
-        """Twice as long each time, never all at the same moment, and as long as the server asks for."""
+        """Twice as long each time, never all at the same moment,
+        and as long as the server asks for.
+        """
         own = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
         wanted = float(asked) if asked and re.fullmatch(r"\d{1,6}(\.\d+)?", asked.strip()) else 0.0
         return min(max(own, wanted), LONGEST)
@@ -227,14 +244,24 @@ def _without_secrets(url: str) -> str:
     return re.sub(r"//[^/]*@", "//...@", url).partition("?")[0][:200]
 
 
-# --- The Open Inference Protocol v2 as pure functions: a request into bytes, bytes into an answer, JSON or binary tensors.
+# The Open Inference Protocol v2 as pure functions: a request into bytes, bytes into an answer, JSON
+# or binary tensors.
 #
 # https://github.com/kserve/open-inference-protocol; the binary form is Triton's extension of it.
 
 KINDS = {
-    "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "UINT8": "|u1", "INT8": "|i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
-    "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
-}  # fmt: skip
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "UINT8": "|u1",
+    "INT8": "|i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+}
 LARGEST_BATCH = 65_536
 """Images that a model may demand at once; a request is filled up to that number."""
 LENGTH = "inference-header-content-length"
@@ -246,7 +273,9 @@ class Garbled(ValueError):  # noqa: N818 - what happened
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One tensor of a model: its name, its type, its shape with the batch axis first (None: any size)."""
+    """One tensor of a model: its name, its type, its shape with the batch axis first (None:
+    any size).
+    """
 
     name: str
     kind: str
@@ -275,17 +304,17 @@ def encode(
 
 
 def decode(headers: Mapping[str, str], body: bytes, wanted: Spec) -> Array:
-    """The tensor that an answer holds; anything else than a whole and well-formed one is `Garbled`."""
+    """The tensor that an answer holds; anything else than a whole and well-formed one is
+    `Garbled`.
+    """
     size = headers.get(LENGTH)
     try:
         cut = len(body) if size is None else int(size)
         said = json.loads(body[:cut])
         outputs = said["outputs"]
         one = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
-        shape, kind = (
-            tuple(int(length) for length in one["shape"]),
-            np.dtype(KINDS[one["datatype"]]),
-        )
+        shape = tuple(int(length) for length in one["shape"])
+        kind = np.dtype(KINDS[one["datatype"]])
         before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(one)])
         flat = _values(one, body[cut + before :], kind)
         return flat.reshape(shape)
@@ -355,13 +384,16 @@ def _binary_size(one: Mapping[str, Any]) -> int | None:
 
 
 def _numbers(array: Array) -> bytes:
-    """The numbers of an array, each in the fewest digits that give it back; images have few different ones."""
+    """The numbers of an array, each in the fewest digits that give it back;
+    images have few different ones.
+    """
     different, where = np.unique(array, return_inverse=True)
     words = np.array([str(value) for value in different], dtype=object)
     return ",".join(words[where.ravel()]).encode()
 
 
-# --- Models behind an address that speaks the Open Inference Protocol v2: KServe, Triton, MLServer, TorchServe.
+# Models behind an address that speaks the Open Inference Protocol v2: KServe, Triton, MLServer,
+# TorchServe.
 
 GARBLED = 2
 """How often an answer that cannot be read is asked for again."""
@@ -369,7 +401,9 @@ GARBLED = 2
 
 @dataclass
 class Http:
-    """A model that is asked over a network. Which form its server understands (binary or JSON) is found out once."""
+    """A model that is asked over a network. Which form its server understands (binary or JSON) is
+    found out once.
+    """
 
     url: str
     classes: int
@@ -442,7 +476,9 @@ class Http:
         )
 
     def _array(self, x: Tensor) -> Array:
-        """The images as the server wants them; a server with a fixed batch gets its number of rows."""
+        """The images as the server wants them; a server with a fixed batch gets its number of
+        rows.
+        """
         array = self.pixels.array(x, self.given.shape, np.dtype(KINDS[self.given.kind]))
         missing = (self.given.shape[0] or len(array)) - len(array)
         return (
@@ -479,7 +515,9 @@ class Http:
         return True
 
     def _fingerprint(self) -> str:
-        """What the model says of four fixed pictures, rounded: another model behind the same name says something else."""
+        """What the model says of four fixed pictures, rounded:
+        another model behind the same name says something else.
+        """
         try:
             logits = torch.cat([self._ask(picture[None]) for picture in self._pictures()])
         except Unanswered as error:
@@ -502,7 +540,9 @@ class Http:
         self.pool = ThreadPoolExecutor(self.manners.concurrency, thread_name_prefix="hardcase-http")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Connections and the token stay behind: another process takes the token from its own environment."""
+        """Connections and the token stay behind: another process takes the token from its own
+        environment.
+        """
         return {
             key: value
             for key, value in self.__dict__.items()

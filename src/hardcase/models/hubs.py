@@ -1,7 +1,8 @@
-"""``timm:NAME``, ``hf:NAME-OR-PATH`` and ``torchvision:NAME``: a network with the preprocessing that its own configuration states.
+"""``timm:NAME``, ``hf:NAME-OR-PATH`` and ``torchvision:NAME``: a network with the preprocessing
+that its own configuration states.
 
-The libraries are imported in the one function that needs them. Weights are read as safetensors or with ``weights_only``; code
-of a model's repository is never run.
+The libraries are imported in the one function that needs them. Weights are read as safetensors or
+with ``weights_only``; code of a model's repository is never run.
 """
 
 from __future__ import annotations
@@ -52,8 +53,14 @@ class Hub:
 
     def __str__(self) -> str:
         values = [", ".join(f"{value:.4g}" for value in row) for row in (self.mean, self.std)]
-        said = f"{self.name}: mean {values[0]}; std {values[1]}; {self.size} px after a resize to {self.resize}"
-        return f"{said}; {len(self.classes) or 'no'} class names{'; ' + self.note if self.note else ''}"
+        said = (
+            f"{self.name}: mean {values[0]}; std {values[1]}; {self.size} px after a resize to"
+            f" {self.resize}"
+        )
+        return (
+            f"{said}; {len(self.classes) or 'no'} class"
+            f" names{'; ' + self.note if self.note else ''}"
+        )
 
 
 def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool = False) -> Hub:
@@ -61,7 +68,8 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
 
     Args:
         spec: ``timm:NAME``, ``hf:NAME-OR-PATH`` or ``torchvision:NAME``.
-        weights: A file of one's own weights for that network; without it the library's pretrained ones.
+        weights: A file of one's own weights for that network; without it the library's pretrained
+            ones.
         offline: Take nothing that is not on this machine.
         trust: Whether `weights` may be unpickled.
     """
@@ -119,9 +127,11 @@ def timm_hub(net: nn.Module, name: str = "") -> Hub:
         size=size,
         resize=int(size / share),
         classes=tuple(map(str, labels)) or imagenet_names(int(config.get("num_classes") or 0)),
-        note=""
-        if config.get("mean")
-        else "the configuration states no normalisation; ImageNet's is used",
+        note=(
+            ""
+            if config.get("mean")
+            else "the configuration states no normalisation; ImageNet's is used"
+        ),
     )
 
 
@@ -147,7 +157,9 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
 
 
 def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> Hub:
-    """What a Hugging Face network's ``preprocessor_config.json`` says; its labels are in its own configuration."""
+    """What a Hugging Face network's ``preprocessor_config.json`` says;
+    its labels are in its own configuration.
+    """
     normalised = bool(preprocessor.get("do_normalize", True)) and "image_mean" in preprocessor
     factor = (
         float(preprocessor.get("rescale_factor", 1 / 255))
@@ -171,9 +183,11 @@ def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> H
         size=size,
         resize=round(resize / share),
         classes=own_names(net),
-        note=""
-        if preprocessor
-        else "no preprocessor_config.json; images in 0..1 are given as they are",
+        note=(
+            ""
+            if preprocessor
+            else "no preprocessor_config.json; images in 0..1 are given as they are"
+        ),
     )
 
 
@@ -251,7 +265,9 @@ LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torch
 
 
 def imagenet_names(outputs: int) -> tuple[str, ...]:
-    """The names of ImageNet's classes for a network of 1,000 outputs, if they are on this machine."""
+    """The names of ImageNet's classes for a network of 1,000 outputs,
+    if they are on this machine.
+    """
     from hardcase.models.pretrained import synsets
 
     if outputs != synsets.COUNT:

@@ -1,4 +1,6 @@
-"""Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files; addresses of servers."""
+"""Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files;
+addresses of servers.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,17 @@ from hardcase.usercode import file_member, guarded
 _log = logging.getLogger(__name__)
 
 FORMS = (
-    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, timm:NAME, hf:NAME-OR-PATH, torchvision:NAME, "
-    "weights@timm:NAME, FILE.pt2, onnx:FILE.onnx, "
-    "http://HOST/v2/models/NAME/infer"
+    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, timm:NAME, hf:NAME-OR-PATH,"
+    " torchvision:NAME, weights@timm:NAME, FILE.pt2, onnx:FILE.onnx,"
+    " http://HOST/v2/models/NAME/infer"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSettings:
-    """How a model is asked that may be slow, far away or dear; `timeout` of None: 30 s for servers, none for others."""
+    """How a model is asked that may be slow, far away or dear; `timeout` of None:
+    30 s for servers, none for others.
+    """
 
     batch: int = 32
     concurrency: int = 4
@@ -50,7 +54,9 @@ class AskSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How a model is loaded: where it goes, how its input is normalised, whom it trusts, what a zoo model learns from."""
+    """How a model is loaded: where it goes, how its input is normalised, whom it trusts,
+    what a zoo model learns from.
+    """
 
     train: Images
     test: Images
@@ -77,7 +83,8 @@ def network(model: Model) -> Subject:
     """`model`, if it is one whose layers can be seen."""
     if not isinstance(model, Subject):
         raise Problem(
-            f'this needs the layers of a network; subject "{model.name}" offers {model.offers} only.',
+            f'this needs the layers of a network; subject "{model.name}" offers {model.offers}'
+            " only.",
             fix="a model of the zoo, of a Python file or of torchvision",
         )
     return model
@@ -234,5 +241,6 @@ def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
         return dict(torch.load(path, map_location="cpu", weights_only=not trust))
     except UnpicklingError as error:
         raise Problem(
-            f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or safetensors, or pass --trust-pickle."
+            f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or"
+            " safetensors, or pass --trust-pickle."
         ) from error

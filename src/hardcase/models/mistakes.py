@@ -1,4 +1,6 @@
-"""Why does a model do badly on these images? The usual mistakes, each tried on a few labelled images and told with its remedy."""
+"""Why does a model do badly on these images? The usual mistakes,
+each tried on a few labelled images and told with its remedy.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from hardcase.types import Images
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
 """Sides that networks are made for."""
 CLEARLY = 0.15
-"""A remedy is named if it raises the share of right answers by this much, and by two standard errors."""
+"""A remedy is named if it raises the share of right answers by this much,
+and by two standard errors.
+"""
 Inputs = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong, in words; what to do, as a flag where there is one; and the share right with that remedy."""
+    """What is wrong, in words; what to do, as a flag where there is one;
+    and the share right with that remedy.
+    """
 
     name: str
     what: str
@@ -41,7 +47,9 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share of images that the model gets right as it is asked now (None: it fails on them), and its mistakes."""
+    """The share of images that the model gets right as it is asked now (None: it fails on them),
+    and its mistakes.
+    """
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
@@ -68,7 +76,8 @@ def diagnose(
 
     Example:
         >>> from torch import nn
-        >>> grey = Images(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4) % 2, tuple("abcd"), ("0", "1"))
+        >>> black = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+        >>> grey = Images(black, torch.arange(4) % 2, tuple("abcd"), ("0", "1"))
         >>> net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
         >>> diagnose(net, grey).mistakes[0].name
         'channels'
@@ -137,14 +146,17 @@ def _mode(net: nn.Module) -> Iterator[Mistake]:
 
 
 def _failing(asked: _Asked, x: Tensor, failure: str) -> Iterator[Mistake]:
-    """What makes a network that fails answer: other channels, another size, another device or type."""
+    """What makes a network that fails answer: other channels, another size,
+    another device or type.
+    """
     for channels in (1, 3):
         other = x.mean(1, keepdim=True).expand(-1, channels, -1, -1)
         if channels != x.shape[1] and asked.tried(other)[0] is not None:
             words = {1: "grey", 3: "colour"}
             yield Mistake(
                 "channels",
-                f"the network takes {words[channels]} images, these are {words.get(x.shape[1], x.shape[1])}",
+                f"the network takes {words[channels]} images, these are"
+                f" {words.get(x.shape[1], x.shape[1])}",
                 f"{words[channels]} data, or a first layer of {x.shape[1]} channels",
             )
             return
@@ -277,7 +289,10 @@ def _hypotheses(asked: _Asked, x: Tensor) -> Iterator[tuple[Mistake, Tensor]]:
         if abs(size - x.shape[2]) > 2:
             logits = asked.tried(_resized(x, size))[0]
             if logits is not None and logits.ndim == 2:
-                words = f"the network was trained on images of about {size} pixels, these have {x.shape[2]}"
+                words = (
+                    f"the network was trained on images of about {size} pixels, these have"
+                    f" {x.shape[2]}"
+                )
                 yield Mistake("size", words, f"--data '…?resize={size}&crop=center'"), logits
 
 

@@ -1,4 +1,6 @@
-"""Classes belong to the model: names of folders, numbers, words and ImageNet synsets are mapped to a network's outputs."""
+"""Classes belong to the model: names of folders, numbers, words and ImageNet synsets are mapped to
+a network's outputs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ClassMap:
-    """For every class of the data the output that means it, and how it was found (`how`: synset, name, number, position)."""
+    """For every class of the data the output that means it, and how it was found (`how`: synset,
+    name, number, position).
+    """
 
     data: tuple[str, ...]
     model: tuple[str, ...]
@@ -101,7 +105,9 @@ def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tup
 
 
 def _by_name(known: Sequence[str], lemmas: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Every name of an output; a name that two outputs share finds neither, unless it is the first name of one."""
+    """Every name of an output; a name that two outputs share finds neither,
+    unless it is the first name of one.
+    """
     further: dict[str, set[int]] = {}
     for at, words in lemmas.items():
         for word in words:
@@ -141,7 +147,8 @@ def _distinct(found: ClassMap) -> None:
     for name, at in zip(found.data, found.outputs):
         if at in first:
             raise Problem(
-                f"{first[at]!r} and {name!r} both mean the model's output {at}, {found.model[at]!r}."
+                f"{first[at]!r} and {name!r} both mean the model's output {at},"
+                f" {found.model[at]!r}."
             )
         first[at] = name
 
@@ -184,7 +191,7 @@ def aligned(images: Images, model: Sequence[str]) -> Images:
 
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """All names of ImageNet's classes by synset, if these are its classes and they are known here."""
+    """All names of ImageNet's classes by synset, if these are they and they are known here."""
     from hardcase.models.pretrained import synsets
 
     if len(model) != synsets.COUNT:

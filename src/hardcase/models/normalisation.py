@@ -1,4 +1,6 @@
-"""Which normalisation a network wants: told by its metadata, or found by trying the usual ones on labelled images."""
+"""Which normalisation a network wants: told by its metadata, or found by trying the usual ones on
+labelled images.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ USUAL: Mapping[str, tuple[Values, Values]] = {
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """What was found. `tried` is accuracy by name; `swapped`: red and blue had to change places; `sure`: clearly the best."""
+    """What was found. `tried` is accuracy by name; `swapped`: red and blue had to change places;
+    `sure`: clearly the best.
+    """
 
     name: str
     mean: Values
@@ -46,8 +50,8 @@ class Normalisation:
         how = "clearly the best" if self.sure else "not clearly better than the next"
         order = ", with red and blue exchanged" if self.swapped else ""
         return (
-            f"normalisation {self.name}{order}: {100 * self.accuracy:.0f} % right, {how} of {len(self.tried)} tried; "
-            f"to fix it: {self.flags}"
+            f"normalisation {self.name}{order}: {100 * self.accuracy:.0f} % right, {how} of"
+            f" {len(self.tried)} tried; to fix it: {self.flags}"
         )
 
     @property
@@ -68,7 +72,8 @@ def guess(
     usual: Mapping[str, tuple[Values, Values]] = USUAL,
     batch: int = 16,
 ) -> Normalisation:
-    """The usual normalisation under which `net` gets most of these images right; ties go to the higher likelihood.
+    """The usual normalisation under which `net` gets most of these images right; ties go to the
+    higher likelihood.
 
     Args:
         net: A network in evaluation mode; a copy is not made.
@@ -81,7 +86,8 @@ def guess(
         raise Problem("a normalisation is found by trying it on labelled images; there are none.")
     if net.training:
         raise Problem("the network is in training mode.", fix="net.eval()")
-    images, labels = x[:ENOUGH], y[:ENOUGH]
+    images = x[:ENOUGH]
+    labels = y[:ENOUGH]
     channels = images.shape[1]
     fitting = {name: pair for name, pair in usual.items() if max(map(len, pair)) in (1, channels)}
     orders = (False, True) if channels == 3 else (False,)
@@ -126,7 +132,9 @@ def _mean(values: Tensor) -> float:
 
 
 def _clearly(best: Row, others: Sequence[Row]) -> bool:
-    """Whether the likelihood is above that of every other row by two standard errors of the paired difference, or equal."""
+    """Whether the likelihood is above that of every other row by two standard errors of the paired
+    difference, or equal.
+    """
     if not others:
         return True
     gaps = torch.stack([best[1] - other[1] for other in others])

@@ -18,7 +18,8 @@ from hardcase.errors import Problem
 from hardcase.tensors import digest
 from hardcase.types import Answer, Offer, Tap
 
-# --- How images are laid out for a model that is only known by the shape it declares, and what its answers mean.
+# How images are laid out for a model that is only known by the shape it declares, and what its
+# answers mean.
 
 Array = npt.NDArray[np.generic]
 SURE = 30.0
@@ -27,7 +28,9 @@ SURE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelLayout:
-    """How images become a model's input: normalised per channel; whole numbers 0..255 where the model takes bytes."""
+    """How images become a model's input: normalised per channel;
+    whole numbers 0..255 where the model takes bytes.
+    """
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -35,13 +38,16 @@ class PixelLayout:
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or min(self.std) <= 0:
             raise Problem(
-                f"mean has {len(self.mean)} values and std has {list(self.std)}; they need equal lengths and std above 0."
+                f"mean has {len(self.mean)} values and std has {list(self.std)}; they need equal"
+                " lengths and std above 0."
             )
 
     def array(
         self, x: Float[Tensor, "m c h w"], shape: Sequence[int | None], kind: np.dtype[np.generic]
     ) -> Array:
-        """`x` as an array of `kind` in the layout that `shape` (with its batch axis; None is any size) asks for."""
+        """`x` as an array of `kind` in the layout that `shape` (with its batch axis;
+        None is any size) asks for.
+        """
         pixels = x.detach().float().cpu()
         if kind.kind in "iu":
             return _laid_out((pixels * 255).round(), shape).astype(kind)
@@ -50,7 +56,9 @@ class PixelLayout:
 
 
 def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
-    """Channels first, channels last, without channels, or flat: whatever fits the declared shape."""
+    """Channels first, channels last, without channels, or flat:
+    whatever fits the declared shape.
+    """
     forms = (x, x.permute(0, 2, 3, 1), x.flatten(1), *([x[:, 0]] if x.shape[1] == 1 else []))
     for form in forms:
         if form.ndim == len(shape) and all(
@@ -59,14 +67,17 @@ def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
             return np.ascontiguousarray(form.numpy())
     declared = " x ".join("any" if size in (None, -1) else str(size) for size in shape[1:])
     raise Problem(
-        f"the model takes inputs of {declared}; the images are {' x '.join(map(str, x.shape[1:]))}.",
+        f"the model takes inputs of {declared}; the images are"
+        f" {' x '.join(map(str, x.shape[1:]))}.",
         "Tried channels first, channels last and flat.",
         fix="data of the model's own size, or a model that resizes inside",
     )
 
 
 def to_logits(answer: Array, rows: int, *, classes: int, outputs: str) -> Float[Tensor, "m k"]:
-    """A model's answer for `rows` images as logits; whole numbers are labels, of which only the class is known."""
+    """A model's answer for `rows` images as logits; whole numbers are labels,
+    of which only the class is known.
+    """
     if answer.dtype.kind in "iu":
         labels = torch.from_numpy(answer.reshape(rows, -1).astype(np.int64))
         if labels.shape[1] != 1 or int(labels.min()) < 0 or int(labels.max()) >= classes:
@@ -86,7 +97,7 @@ def to_logits(answer: Array, rows: int, *, classes: int, outputs: str) -> Float[
     )
 
 
-# --- ONNX files as subjects, through onnxruntime.
+# ONNX files as subjects, through onnxruntime.
 
 KINDS = {
     "tensor(float)": "f4",
@@ -100,7 +111,9 @@ BESIDE = ("{0}.data", "{0}_data")
 
 @dataclass
 class Onnx:
-    """A model in an ONNX file. It offers scores (labels, if it gives whole numbers), no gradients."""
+    """A model in an ONNX file. It offers scores (labels, if it gives whole numbers),
+    no gradients.
+    """
 
     path: Path
     classes: int
@@ -111,7 +124,9 @@ class Onnx:
     hash: str = ""
 
     def __post_init__(self) -> None:
-        """Open the file; its hash covers the weights beside it, and what is done to input and output."""
+        """Open the file; its hash covers the weights beside it,
+        and what is done to input and output.
+        """
         self._session = _open(self.path, self.name)
         self.hash = digest(
             [*(path.read_bytes() for path in self.files()), repr(self.pixels), self.outputs]
@@ -214,7 +229,8 @@ def _open(path: Path, name: str) -> Any:
         why = (str(error).splitlines() or [""])[0]
         raise Problem(
             f"{path} cannot be loaded as ONNX: {why}",
-            "Weights that were exported to a file of their own (model.onnx.data) must lie beside it.",
+            "Weights that were exported to a file of their own (model.onnx.data) must lie"
+            " beside it.",
         ) from error
     given = session.get_inputs()
     if len(given) != 1 or given[0].type not in KINDS:

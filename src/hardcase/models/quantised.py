@@ -1,4 +1,6 @@
-"""Lower-precision copies of a network: by rounding, and in whole numbers by torch's FX quantisation."""
+"""Lower-precision copies of a network: by rounding, and in whole numbers by torch's FX
+quantisation.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from torch import Tensor, nn
 from hardcase.errors import Problem, choice
 from hardcase.tensors import chunks, digest
 
-# --- Lower-precision copies of a network, by rounding: what it would answer in float16, bfloat16 or 8-bit integers.
+# Lower-precision copies of a network, by rounding: what it would answer in float16, bfloat16 or
+# 8-bit integers.
 #
-# The copies are static: ranges come from calibration images once, never from the batch, so a row's answer does not depend on
-# its neighbours (dynamic quantisation does). Gradients pass straight through the rounding. Sums are still taken in float32, as
-# most hardware does, so a copy differs from a real kernel in the order of sums, not in what is stored between layers.
+# The copies are static: ranges come from calibration images once, never from the batch, so a row's
+# answer does not depend on its neighbours (dynamic quantisation does). Gradients pass straight
+# through the rounding. Sums are still taken in float32, as most hardware does, so a copy differs
+# from a real kernel in the order of sums, not in what is stored between layers.
 
 PRECISIONS = ("float16", "bfloat16", "int8")
 Network = TypeVar("Network", bound=nn.Module)
@@ -38,8 +42,10 @@ def bfloat16(model: Network) -> Network:
 
 
 def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> Network:
-    """A copy with 8-bit weights (symmetric, a scale for each output channel) in its convolutions and dense layers, and 8-bit
-    inputs to them (one range for each layer, the one that `images` span). Biases and other layers stay as they are."""
+    """A copy with 8-bit weights (symmetric, a scale for each output channel) in its convolutions
+    and dense layers, and 8-bit inputs to them (one range for each layer, the one that `images`
+    span). Biases and other layers stay as they are.
+    """
     if not len(images) or not 2 <= bits <= 16:
         raise Problem(
             f"{bits} bits calibrated on {len(images)} images give no copy.",
@@ -85,7 +91,9 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Quantise:
-    """Affine quantiser of a layer's input: `scale`, zero point `zero`, `top` as the number of levels."""
+    """Affine quantiser of a layer's input: `scale`, zero point `zero`,
+    `top` as the number of levels.
+    """
 
     scale: float
     zero: int
@@ -93,7 +101,9 @@ class _Quantise:
 
     @staticmethod
     def spanning(low: float, high: float, bits: int) -> _Quantise:
-        low, high, top = min(low, 0.0), max(high, 0.0), 2**bits - 1
+        low = min(low, 0.0)
+        high = max(high, 0.0)
+        top = 2**bits - 1
         scale = (high - low) / top or 1.0
         return _Quantise(scale, round(-low / scale), top)
 
@@ -118,10 +128,8 @@ class _Span:
     def note(self, x: Tensor) -> Tensor:
         numbers = x[x.isfinite()]
         if len(numbers):
-            self.low, self.high = (
-                min(self.low, float(numbers.min())),
-                max(self.high, float(numbers.max())),
-            )
+            self.low = min(self.low, float(numbers.min()))
+            self.high = max(self.high, float(numbers.max()))
         return x
 
 
@@ -188,7 +196,9 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def _straight(x: Tensor, rounded: Tensor) -> Tensor:
-    passed: Tensor = _StraightThrough.apply(x, rounded) if x.requires_grad else rounded  # type: ignore[no-untyped-call]
+    if not x.requires_grad:
+        return rounded
+    passed: Tensor = _StraightThrough.apply(x, rounded)  # type: ignore[no-untyped-call]
     return passed
 
 
@@ -196,26 +206,27 @@ def _renamed(small: Network, model: nn.Module, precision: str, details: str = ""
     """A copy that says what it is, where networks have names and hashes."""
     if hasattr(model, "name") and hasattr(model, "hash"):
         own: Any = small
-        own.name, own.hash = (
-            f"{model.name}@{precision}",
-            digest([str(model.hash), precision, details]),
-        )
+        own.name = f"{model.name}@{precision}"
+        own.hash = digest([str(model.hash), precision, details])
     return small
 
 
-# --- An 8-bit copy that computes in whole numbers: torch's own FX quantisation, on a CPU.
+# An 8-bit copy that computes in whole numbers: torch's own FX quantisation, on a CPU.
 #
-# The copy of `precision.int8` rounds what layers store and sums in float32; this one runs torch's int8 kernels, with layers fused
-# and outputs rounded as well. Its ranges come from calibration images once, so a row's answer does not depend on its neighbours.
+# The copy of `precision.int8` rounds what layers store and sums in float32; this one runs torch's
+# int8 kernels, with layers fused and outputs rounded as well. Its ranges come from calibration
+# images once, so a row's answer does not depend on its neighbours.
 
 ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
 """Torch's int8 engines, the preferred one first."""
 
 
 def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
-    """A copy whose layers are torch's int8 kernels, calibrated on `images`; it has no gradients and stays on the CPU.
+    """A copy whose layers are torch's int8 kernels, calibrated on `images`; it has no gradients and
+    stays on the CPU.
 
-    Where `model` holds its network as ``net`` (a subject, which normalises first), that network is quantised.
+    Where `model` holds its network as ``net`` (a subject, which normalises first), that network is
+    quantised.
     """
     _on_cpu(model)
     if not len(images):
@@ -231,10 +242,8 @@ def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
         whole = _with(small, inner, _converted(prepared))
     if hasattr(model, "name") and hasattr(model, "hash"):
         said = digest([repr(whole(images[:16]).logits.tolist())])
-        whole.name, whole.hash = (
-            f"{model.name}@fx-int8",
-            digest([str(model.hash), "fx-int8", engine, said]),
-        )
+        whole.name = f"{model.name}@fx-int8"
+        whole.hash = digest([str(model.hash), "fx-int8", engine, said])
         whole.offers = "scores"
     made: Network = whole
     return made
@@ -253,12 +262,15 @@ def _on_cpu(model: nn.Module) -> None:
 
 @contextmanager
 def _engine() -> Iterator[str]:
-    """The best engine there is, chosen for as long as this lasts: torch keeps the choice in a global setting."""
+    """The best engine there is, chosen for as long as this lasts:
+    torch keeps the choice in a global setting.
+    """
     known = torch.backends.quantized.supported_engines
     names = [name for name in ENGINES if name in known]
     if not names:
         raise Problem(
-            f"torch {torch.__version__} has no int8 engine on this machine (it knows: {', '.join(known)})."
+            f"torch {torch.__version__} has no int8 engine on this machine (it knows:"
+            f" {', '.join(known)})."
         )
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = names[0]

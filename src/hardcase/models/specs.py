@@ -1,7 +1,8 @@
 """Words that name a pretrained or a user's own network, and the subject that they mean.
 
-``zoo:NAME`` of the catalogue, ``timm:NAME``, ``hf:NAME-OR-PATH``, ``torchvision:NAME``, ``WEIGHTS@timm:NAME`` for weights of one's
-own, and files that hold a network whole (``net.pt2``, ``net.pt``).
+``zoo:NAME`` of the catalogue, ``timm:NAME``, ``hf:NAME-OR-PATH``, ``torchvision:NAME``,
+``WEIGHTS@timm:NAME`` for weights of one's own, and files that hold a network whole (``net.pt2``,
+``net.pt``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from hardcase.models.pretrained.fetching import subject as fetched
 from hardcase.models.subject import Subject
 
 WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
-FORMS = "zoo:NAME, timm:NAME, hf:NAME-OR-PATH, torchvision:NAME, WEIGHTS@timm:NAME, FILE.pt2, FILE.pt (TorchScript)"
+FORMS = (
+    "zoo:NAME, timm:NAME, hf:NAME-OR-PATH, torchvision:NAME, WEIGHTS@timm:NAME, FILE.pt2, FILE.pt"
+    " (TorchScript)"
+)
 
 
 def _register(row: Pretrained) -> None:
@@ -51,7 +55,9 @@ for _row in PRETRAINED.values():
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A subject, the side of the images it takes (0: not known), how to prepare a folder for it, and what to tell the user."""
+    """A subject, the side of the images it takes (0: not known), how to prepare a folder for it,
+    and what to tell the user.
+    """
 
     subject: Subject
     size: int
@@ -84,7 +90,8 @@ def load_spec(
     offline: bool = False,
     trust: bool = False,
 ) -> Loaded:
-    """The subject that `spec` names, with the normalisation that its source states unless the user states another.
+    """The subject that `spec` names, with the normalisation that its source states unless the user
+    states another.
 
     Args:
         spec: One of `FORMS`.

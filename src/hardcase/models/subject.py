@@ -1,4 +1,6 @@
-"""The network under test: a frozen copy with its normalisation inside, taps on its layers, and a check of its answers."""
+"""The network under test: a frozen copy with its normalisation inside, taps on its layers,
+and a check of its answers.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from hardcase.usercode import guarded, interrupts, reraise
 
 
 class Subject(nn.Module):
-    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy in evaluation mode.
+    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy in evaluation
+    mode.
 
-    `mean` and `std` are per channel and applied here, so that everything outside works on images in [0, 1].
-    `outputs="probabilities"` says that the network ends in a softmax; its logarithm then stands for the logits.
+    `mean` and `std` are per channel and applied here, so that everything outside works on images in
+    [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
+    stands for the logits.
     """
 
     offers: Offer = "gradients"
@@ -42,7 +46,8 @@ class Subject(nn.Module):
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
             raise Problem(
-                f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and std above 0."
+                f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and"
+                " std above 0."
             )
         if outputs not in ("logits", "probabilities"):
             raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
@@ -90,20 +95,24 @@ class Subject(nn.Module):
             return self._tile(x, taps)
         if not isinstance(logits, Tensor):
             raise Problem(
-                f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
+                f"the model returns a {type(logits).__name__}; it must be one tensor (images,"
+                " classes)."
             )
         if logits.ndim != 2 or len(logits) < len(x):
             shape = tuple(logits.shape)
             raise Problem(
-                f"the model returns shape {shape} for {len(batch)} images; it must be (images, classes)."
+                f"the model returns shape {shape} for {len(batch)} images; it must be (images,"
+                " classes)."
             )
         if logits.is_complex() or logits.is_meta:
             kind = "no values (meta tensors)" if logits.is_meta else "complex numbers"
             raise Problem(
                 f"model {self.name} returns {kind}; it must return real logits (images, classes).",
-                fix="logits.real or logits.abs() at the end of forward"
-                if logits.is_complex()
-                else "",
+                fix=(
+                    "logits.real or logits.abs() at the end of forward"
+                    if logits.is_complex()
+                    else ""
+                ),
             )
         logits = logits[: len(x)]
         if self.outputs == "probabilities":
@@ -120,7 +129,8 @@ class Subject(nn.Module):
 
     @contextmanager
     def _tapped(self, taps: Mapping[str, Tap]) -> Iterator[dict[str, _Kept]]:
-        modules, seen = dict(self.net.named_modules()), dict[str, _Kept]()
+        modules = dict(self.net.named_modules())
+        seen = dict[str, _Kept]()
         missing = [name for name in taps if name.split("#")[0] not in modules]
         if missing:
             raise Problem(
@@ -142,7 +152,8 @@ class Subject(nn.Module):
         silent = [name for name in taps if name not in seen]
         if silent:
             raise Problem(
-                f"layer {silent[0]!r} did not run when the model was called, so it cannot be tapped."
+                f"layer {silent[0]!r} did not run when the model was called, so it cannot be"
+                " tapped."
             )
 
 
@@ -155,10 +166,13 @@ def _joined(parts: Sequence[Answer]) -> Answer:
 
 
 class _Kept:
-    """What a tap kept. It may be the layer's own memory, and a later layer may write over that; torch counts such writes."""
+    """What a tap kept. It may be the layer's own memory, and a later layer may write over that;
+    torch counts such writes.
+    """
 
     def __init__(self, value: Tensor) -> None:
-        self.value, self._counted = value, not value.is_inference()
+        self.value = value
+        self._counted = not value.is_inference()
         self._version = value._version if self._counted else 0
 
     @property
@@ -169,7 +183,9 @@ class _Kept:
 def _tap(
     module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
 ) -> torch.utils.hooks.RemovableHandle:
-    """Keep what `tap` makes of the module's output, or of a copy; a module that runs again is kept as ``name#2``, ``name#3``."""
+    """Keep what `tap` makes of the module's output, or of a copy;
+    a module that runs again is kept as ``name#2``, ``name#3``.
+    """
     calls = 0
 
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
@@ -194,7 +210,9 @@ def _computable(net: nn.Module, name: str) -> None:
 
 
 def _frozen(net: nn.Module, name: str) -> nn.Module:
-    """A copy in evaluation mode; what cannot be copied (open handles, compiled code) cannot be frozen."""
+    """A copy in evaluation mode; what cannot be copied (open handles,
+    compiled code) cannot be frozen.
+    """
     why = "hardcase tests a frozen copy, so that yours stays untouched."
     with guarded(f"copying model {name}", why=why):
         return copy.deepcopy(net).eval().requires_grad_(False)

@@ -1,9 +1,10 @@
-"""Answers that depend on the row alone: the largest constant tile of rows at which a network's bits hold.
+"""Answers that depend on the row alone: the largest constant tile of rows at which a network's bits
+hold.
 
 On a device another batch size may choose other kernels, and then the same row gets other last bits.
 With deterministic kernels and one constant shape for every call a row's answer depends on that row
-alone, unless the kernel mixes rows: so a tile is tested before it is used, never chosen by timing or
-by free memory.
+alone, unless the kernel mixes rows: so a tile is tested before it is used, never chosen by timing
+or by free memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def candidates(example: Tensor) -> tuple[int, ...]:
 
 
 def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
-    """The largest tile at which every network's answers and input gradients depend on the row alone.
+    """The largest tile at which every network's answers and input gradients depend on the row
+    alone.
 
     Args:
         networks: Each network with a few example inputs on its device.

@@ -23,7 +23,10 @@ from hardcase.usercode import Unanswered as Unanswered
 
 
 class _Around:
-    """A model around another one. `tally` counts what it takes to get answers; all layers share one."""
+    """A model around another one.
+
+    `tally` counts what it takes to get answers; all layers share one.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -48,7 +51,9 @@ class _Around:
 
 
 class Cached(_Around):
-    """Remembers the answers to the last `size` different images; repeated ones are not asked again, and counted apart."""
+    """Remembers the answers to the last `size` different images;
+    repeated ones are not asked again, and counted apart.
+    """
 
     def __init__(self, model: Model, size: int) -> None:
         super().__init__(model)
@@ -93,16 +98,19 @@ class LabelOnly(_Around):
 
 
 class Patient(_Around):
-    """Finds out which inputs of a call are not answered, and answers NaN for them, so that the others go on.
+    """Finds out which inputs of a call are not answered, and answers NaN for them, so that the
+    others go on.
 
-    If an image that was answered before is not answered any more either, the model is gone, and the search stops.
-    `timeout`: seconds after which a call in this process is broken off (models that are asked elsewhere do so themselves).
-    `piece`: rows that are asked for together when a call has failed, before they are halved.
+    If an image that was answered before is not answered any more either, the model is gone, and the
+    search stops. `timeout`: seconds after which a call in this process is broken off (models that
+    are asked elsewhere do so themselves). `piece`: rows that are asked for together when a call has
+    failed, before they are halved.
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
         super().__init__(model)
-        self.timeout, self.piece = timeout, piece
+        self.timeout = timeout
+        self.piece = piece
         self.good: Tensor | None = None
         self.outputs = 0
 
@@ -121,7 +129,8 @@ class Patient(_Around):
         with _within(self.timeout):
             answer = self.model(x, taps)
         if self.good is None and len(x):
-            self.good, self.outputs = x[:1].detach().clone(), answer.logits.shape[1]
+            self.good = x[:1].detach().clone()
+            self.outputs = answer.logits.shape[1]
         return answer
 
     def _apart(self, x: Tensor, reason: Unanswered) -> Tensor:
@@ -167,7 +176,9 @@ def _silent(name: str, why: str) -> Problem:
 
 @contextmanager
 def _within(seconds: float | None) -> Iterator[None]:
-    """Break off what takes longer than so many seconds, where the system can (the main thread of a POSIX process)."""
+    """Break off what takes longer than so many seconds, where the system can (the main thread of a
+    POSIX process).
+    """
     if (
         seconds is None
         or threading.current_thread() is not threading.main_thread()

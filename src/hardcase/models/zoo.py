@@ -31,10 +31,12 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-# Projected gradient ascent inside the training loop, for networks that are to withstand small perturbations.
+# Projected gradient ascent inside the training loop, for networks that are to withstand small
+# perturbations.
 #
-# A. Madry, A. Makelov, L. Schmidt, D. Tsipras, A. Vladu, "Towards deep learning models resistant to adversarial attacks",
-# ICLR 2018. Differences: 5 steps in place of 40 (their MNIST) or 7 (their CIFAR-10), a stride of 2.5 radii over all steps.
+# A. Madry, A. Makelov, L. Schmidt, D. Tsipras, A. Vladu, "Towards deep learning models resistant to
+# adversarial attacks", ICLR 2018. Differences: 5 steps in place of 40 (their MNIST) or 7 (their
+# CIFAR-10), a stride of 2.5 radii over all steps.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ BALLS = {
 
 
 def attack(text: str, *, steps: int = 5) -> Perturb:
-    """The attack that ``"linf:0.1"`` or ``"l2:1.5"`` names: a norm and a radius in units of [0, 1]."""
+    """The attack that ``"linf:0.1"`` or ``"l2:1.5"`` names: a norm and a radius in units of [0,
+    1].
+    """
     name, _, number = text.partition(":")
     ball = pick("norm", name, BALLS)
     try:
@@ -96,7 +100,10 @@ KIND = "classifier"
 def build_classifier(
     name: str, *, channels: int, size: int, classes: int, seed: int = 0
 ) -> nn.Module:
-    """A fresh network for square images; the same seed gives the same weights. Input in [0, 1], output logits."""
+    """A fresh network for square images; the same seed gives the same weights.
+
+    Input in [0, 1], output logits.
+    """
     row = _row(name)
     with own_randomness(seed, "zoo", name):
         net: nn.Module = row(channels, size, classes)
@@ -114,7 +121,8 @@ def trained_classifier(
     progress: Callable[[TrainingProgress], None] | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[nn.Module, cards.Card]:
-    """The network trained on these images by its recipe, on `device` in eval mode, and its card; kept in the cache.
+    """The network trained on these images by its recipe, on `device` in eval mode, and its card;
+    kept in the cache.
 
     `adversarial` (``"linf:0.1"``, ``"l2:1.5"``) trains it on images attacked within that radius.
     """
@@ -146,7 +154,9 @@ def trained_classifier(
 
 
 def load_classifier(folder: Path, *, data: str | None = None) -> tuple[nn.Module, cards.Card]:
-    """A trained network read from its folder; with `data`, refused unless it was trained on images of that hash."""
+    """A trained network read from its folder; with `data`, refused unless it was trained on images
+    of that hash.
+    """
     return cards.load_card(folder, _from_config, kind=KIND, data=data)
 
 
@@ -172,7 +182,8 @@ def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapp
     predicted = predict(net, images, device=device)
     if bool((predicted == predicted[0]).all()) and not bool((images.y == images.y[0]).all()):
         raise Problem(
-            f"the network says {images.classes[int(predicted[0])]!r} of all {len(images)} images it is measured on.",
+            f"the network says {images.classes[int(predicted[0])]!r} of all {len(images)} images it"
+            " is measured on.",
             "It has learned nothing that tells them apart; nothing was kept.",
             fix="more epochs, or a look at the images and labels it was trained on",
         )
@@ -250,16 +261,17 @@ _resnet_row = partial(
 
 # LeNet-1, -4 and -5 as the testing literature uses them.
 #
-# Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE, 1998;
-# in the form of K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore", SOSP 2017: 5x5 convolutions that keep the size, ReLU, 2x2
-# max-pooling, images in [0, 1].
+# Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document
+# recognition", Proc. IEEE, 1998; in the form of K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore",
+# SOSP 2017: 5x5 convolutions that keep the size, ReLU, 2x2 max-pooling, images in [0, 1].
 #
-# `lenet4_lecun` and `lenet5_lecun` are nearer to the article, as ARGUS (B. Duan, M. Dwyer, G. Yang, 2025) cites it: tanh units,
-# means in place of maxima, convolutions that keep no margin after the first. Differences: sub-sampling has no weights of its own,
-# every map of the second convolution sees all of the first, and the last layer gives logits.
+# `lenet4_lecun` and `lenet5_lecun` are nearer to the article, as ARGUS (B. Duan, M. Dwyer, G. Yang,
+# 2025) cites it: tanh units, means in place of maxima, convolutions that keep no margin after the
+# first. Differences: sub-sampling has no weights of its own, every map of the second convolution
+# sees all of the first, and the last layer gives logits.
 #
-# One channel or dense unit is one neuron, pooling and softmax counted: 52, 148 and 268 of DeepXplore's for ten classes. The
-# softmax is not part of the module; `logits` is its last layer.
+# One channel or dense unit is one neuron, pooling and softmax counted: 52, 148 and 268 of
+# DeepXplore's for ten classes. The softmax is not part of the module; `logits` is its last layer.
 
 
 @_lenet_row("lenet1")
@@ -356,8 +368,8 @@ def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
     S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike: search-based test input
     generation for DNNs using variational autoencoders", TOSEM 2024.
 
-    3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout is not in our
-    sources: a quarter before and a half after the dense layer.
+    3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout
+    is not in our sources: a quarter before and a half after the dense layer.
     """
     _at_least("SINVAD's classifier", size, 4)
     layers = OrderedDict[str, nn.Module]()
@@ -390,8 +402,8 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
     In the manner of A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
     convolutional neural networks", NeurIPS 2012, for images of about 32x32.
 
-    Differences: 3x3 and 5x5 kernels of stride 1, dense layers of 1024, batch normalisation in place of local response
-    normalisation.
+    Differences: 3x3 and 5x5 kernels of stride 1, dense layers of 1024, batch normalisation in place
+    of local response normalisation.
     """
     _at_least("this AlexNet", size, 8)
     layers = OrderedDict[str, nn.Module]()
@@ -422,11 +434,13 @@ def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequ
     image recognition", ICLR 2015, as it is used for 32x32: 13 convolutions with batch
     normalisation, then one dense layer of 8 x `width`.
 
-    Differences: one dense layer in place of two of 4096; a pool is left out where the picture is already one pixel.
+    Differences: one dense layer in place of two of 4096; a pool is left out where the picture is
+    already one pixel.
     """
     _at_least("a VGG-16", size, 2)
     layers = OrderedDict[str, nn.Module]()
-    before, side = channels, size
+    before = channels
+    side = size
     for stage, (count, factor) in enumerate(((2, 1), (2, 2), (3, 4), (3, 8), (3, 8)), 1):
         for number in range(1, count + 1):
             _convolution(layers, f"{stage}_{number}", before, width * factor, 3)
@@ -465,8 +479,8 @@ def _at_least(what: str, size: int, least: int) -> None:
 
 # ResNet-18 for small images.
 #
-# K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016. Differences, as usual for
-# 32x32: a 3x3 first convolution of stride 1 and no pooling after it.
+# K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016.
+# Differences, as usual for 32x32: a 3x3 first convolution of stride 1 and no pooling after it.
 
 
 class Block(nn.Module):

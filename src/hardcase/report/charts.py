@@ -1,4 +1,6 @@
-"""Charts as inline SVG. Sizes are in the chart's own units; the page stretches it to the width there is."""
+"""Charts as inline SVG. Sizes are in the chart's own units; the page stretches it to the width
+there is.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 420, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 14, 42
+WIDTH = 420
+HEIGHT = 230
+_LEFT = 46
+_RIGHT = 20
+_TOP = 14
+_BOTTOM = 42
 
 
 def steps(
@@ -22,17 +28,15 @@ def steps(
     label: str,
     top: float = 0,
 ) -> Markup:
-    """A count that grows: a staircase from (0, 0) through the columns `across` and `up`; `top` is the most there can be."""
+    """A count that grows: a staircase from (0, 0) through the columns `across` and `up`;
+    `top` is the most there can be.
+    """
     if not rows:
         return Markup("")
-    marks, levels = (
-        ticks(max(row[across] for row in rows)),
-        ticks(max(top, max(row[up] for row in rows)), whole=True),
-    )
-    to_x, to_y = (
-        _scale(marks[-1], _LEFT, WIDTH - _RIGHT),
-        _scale(levels[-1], HEIGHT - _BOTTOM, _TOP),
-    )
+    marks = ticks(max(row[across] for row in rows))
+    levels = ticks(max(top, max(row[up] for row in rows)), whole=True)
+    to_x = _scale(marks[-1], _LEFT, WIDTH - _RIGHT)
+    to_y = _scale(levels[-1], HEIGHT - _BOTTOM, _TOP)
     line = f"M{to_x(0):.1f} {to_y(0):.1f}" + "".join(
         f"H{to_x(row[across]):.1f}V{to_y(row[up]):.1f}" for row in rows
     )
@@ -40,23 +44,35 @@ def steps(
     parts = [
         *(_level(to_y(value), f"{value:,g}") for value in levels),
         *(_mark(to_x(value), f"{value:,g}") for value in marks),
-        f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/><path class="line" d="{line}"/>',
+        (
+            f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/><path class="line"'
+            f' d="{line}"/>'
+        ),
         f'<circle class="end" cx="{to_x(rows[-1][across]):.1f}" cy="{end:.1f}" r="3"/>',
         _ceiling(to_y(top)) if top else "",
-        f'<text class="axis" x="{(WIDTH + _LEFT - _RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x)}</text>',
-        f'<text class="axis" x="{-(HEIGHT - _BOTTOM + _TOP) / 2}" y="11" text-anchor="middle" transform="rotate(-90)">'
-        f"{escape(y)}</text>",
+        (
+            f'<text class="axis" x="{(WIDTH + _LEFT - _RIGHT) / 2}" y="{HEIGHT - 4}"'
+            f' text-anchor="middle">{escape(x)}</text>'
+        ),
+        (
+            f'<text class="axis" x="{-(HEIGHT - _BOTTOM + _TOP) / 2}" y="11" text-anchor="middle"'
+            f' transform="rotate(-90)">{escape(y)}</text>'
+        ),
     ]
     return Markup(  # every text above is escaped
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
 
 
 def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
-    """One bar of the funnel: `share` of the whole width, with the interval of its rate; open where nothing was counted."""
+    """One bar of the funnel: `share` of the whole width, with the interval of its rate;
+    open where nothing was counted.
+    """
     if share is None:
         return Markup(
-            '<svg class="bar" aria-hidden="true"><rect class="open" width="100%" height="100%" rx="3"/></svg>'
+            '<svg class="bar" aria-hidden="true"><rect class="open" width="100%" height="100%"'
+            ' rx="3"/></svg>'
         )
     parts = ['<rect class="track" width="100%" height="100%" rx="3"/>']
     parts.append(f'<rect class="fill" width="{100 * share:.2f}%" height="100%" rx="3"/>')
@@ -78,10 +94,11 @@ def box(values: Mapping[str, float], longest: float) -> Markup:
     }
     half = max(100 * (values["q75"] - values["q25"]) / (longest or 1), 0.4)
     return Markup(
-        '<svg class="bar box" aria-hidden="true"><rect class="track" width="100%" height="100%" rx="3"/>'
-        f'<line class="whisker" x1="{at["q5"]}%" x2="{at["q95"]}%" y1="50%" y2="50%"/>'
-        f'<rect class="fill" x="{at["q25"]}%" width="{half:.2f}%" y="22%" height="56%" rx="2"/>'
-        f'<line class="median" x1="{at["q50"]}%" x2="{at["q50"]}%" y1="8%" y2="92%"/></svg>'
+        '<svg class="bar box" aria-hidden="true"><rect class="track" width="100%" height="100%"'
+        f' rx="3"/><line class="whisker" x1="{at["q5"]}%" x2="{at["q95"]}%" y1="50%"'
+        f' y2="50%"/><rect class="fill" x="{at["q25"]}%" width="{half:.2f}%" y="22%" height="56%"'
+        f' rx="2"/><line class="median" x1="{at["q50"]}%" x2="{at["q50"]}%" y1="8%"'
+        ' y2="92%"/></svg>'
     )
 
 
@@ -106,10 +123,13 @@ def _ceiling(y: float) -> str:
 
 def _level(y: float, text: str) -> str:
     return (
-        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(text)}</text>'
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/><text'
+        f' class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(text)}</text>'
     )
 
 
 def _mark(x: float, text: str) -> str:
-    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(text)}</text>'
+    return (
+        f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}"'
+        f' text-anchor="middle">{escape(text)}</text>'
+    )

@@ -1,10 +1,13 @@
-"""Everything that the page says, as one value: this is report.json, and the page is made from nothing else."""
+"""Everything that the page says, as one value: this is report.json,
+and the page is made from nothing else.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +24,7 @@ from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
+from hardcase.statistics import kinds_in_words
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -30,7 +34,8 @@ _START = {"seconds": 0.0, "findings": 0}
 
 def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
     totals = run.record.get("totals") or {}
-    queries, elapsed = totals.get("queries"), run.record.get("elapsed")
+    queries = totals.get("queries")
+    elapsed = run.record.get("elapsed")
     history = read_history(run.folder / "history.csv")
     grown = [
         now["seconds"]
@@ -92,6 +97,7 @@ def _thin(rows: list[Any]) -> list[Any]:
 _SKIPPED = {
     "misclassified": "the model already gets {them} wrong",
     "non_finite": "the model’s answer to {them} is not a number",
+    "target": "{they} already of the class that the search must reach",
     "reconstruction": "the model gets {them} wrong once the method’s generator has redrawn {them}",
     "out_of_time": "the time ran out before the search from {them} ended",
     "waiting": "the search never reached {them}",
@@ -106,7 +112,9 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
     config = run.folder / "config.toml"
     return {
         "command": _command(record.get("argv") or []),
-        "again": f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER",
+        "again": (
+            f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER"
+        ),
         "config": config.read_text(encoding="utf-8") if config.is_file() else None,
         "hashes": _flat(record.get("hashes") or {}),
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
@@ -129,16 +137,15 @@ def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
     """Every network and the data with its hash, in one level."""
     named: dict[str, str] = {}
     for name, value in hashes.items():
-        inner = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value, 1)
-            if isinstance(value, list)
-            else ()
-        )
-        named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner}
         if isinstance(value, str):
             named[name] = value
+            continue
+        inner: Mapping[Any, Any] = {}
+        if isinstance(value, Mapping):
+            inner = value
+        elif isinstance(value, list):
+            inner = dict(enumerate(value, 1))
+        named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
     return named
 
 
@@ -146,16 +153,20 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
     lines = []
     for reason, why in _SKIPPED.items():
         count = skipped.get(reason) or 0
+        them = "it" if count == 1 else "them"
+        they = "it is" if count == 1 else "they are"
         if count:
             lines.append(
-                f"{plural(count, 'seed')} of {number(len(sheet.seeds))}: {why.format(them='it' if count == 1 else 'them')}."
+                f"{plural(count, 'seed')} of {number(len(sheet.seeds))}:"
+                f" {why.format(them=them, they=they)}."
             )
     lines += _classes(run, sheet)
     method = str(run.record.get("method"))
     names = [row["name"] for row in listed("methods")]
     others = [name for name in names if name != method.partition("@")[0]]
     lines.append(
-        f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand them."
+        f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand"
+        " them."
     )
     lines.append(
         f"Other data than the {run.record.get('split')} split of {run.record.get('data')}."
@@ -172,12 +183,14 @@ def _classes(run: Run, sheet: Sheet) -> list[str]:
         return []
     named = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
     return [
-        f"{number(len(missing))} of {number(len(run.classes))} classes, no seed of which was searched from: {named}."
+        f"{number(len(missing))} of {number(len(run.classes))} classes, no seed of which was"
+        f" searched from: {named}."
     ]
 
 
 SCHEMA = 1
-TRIPLES, GALLERY = 12, 200
+TRIPLES = 12
+GALLERY = 200
 """Tests of a run that are shown large, and thumbnails of a page, shared by its runs."""
 
 _MEANINGS = {
@@ -205,39 +218,56 @@ def report_content(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _section(run: Run, gallery: int) -> dict[str, Any]:
-    sheet, counts, record = Sheet.of(run), run.counts(), run.record
+    sheet = Sheet.of(run)
+    counts = run.counts()
+    record = run.record
     steps = counts["funnel"]
     accuracy = record.get("accuracy") or {}
-    images, value = accuracy.get("images"), accuracy.get("value")
+    images = accuracy.get("images")
+    value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
     return {
         "name": run.folder.resolve().name,
-        **{name: record.get(name) for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")},
+        **{
+            name: record.get(name)
+            for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")
+        },
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
         "notes": list(record.get("notes") or []),
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
-        "summary": _summary(record, steps),
+        "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
         "triples": _triples(run, sheet),
-        "weakness": {**weakness(sheet, run.classes), "differences": differences(run, sheet, run.classes)},
+        "weakness": {
+            **weakness(sheet, run.classes),
+            "differences": differences(run, sheet, run.classes),
+        },
         "where": where(run, counts),
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
-        "gallery": {"total": len(sheet), "left_out": len(sheet) - len(shown), "tests": [sheet.facts(r) for r in shown]},
+        "gallery": {
+            "total": len(sheet),
+            "left_out": len(sheet) - len(shown),
+            "tests": [sheet.facts(r) for r in shown],
+        },
         "reproduce": reproduce(run, counts["skipped"], sheet),
-    }  # fmt: skip
+    }
 
 
 def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
-    """The findings that are shown large; `path`: the interpolation weights at which there are images."""
+    """The findings that are shown large; `path`: the interpolation weights at which there are
+    images.
+    """
     rows = words.triples(sheet, TRIPLES)
     known = ways(run, {sheet.id[row] for row in rows})
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
-def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict[str, Any]:
+def _summary(
+    record: Mapping[str, Any], steps: Mapping[str, int | None], kinds: Mapping[str, int]
+) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
     failing, confirmed = (
         rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
@@ -250,8 +280,11 @@ def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict
         "budget": limits or None,
         "failing": failing,
         "confirmed": confirmed,
-        "sentence": f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input for {key} "
-        f"attempted seeds{rest}.",
+        "sentence": (
+            f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
+            f" for {key} attempted seeds{rest}."
+        ),
+        "kinds": kinds_in_words(kinds),
         "key": key,
         "standing": _standing(failing, confirmed, steps["distinct"]),
     }
@@ -260,16 +293,20 @@ def _summary(record: Mapping[str, Any], steps: Mapping[str, int | None]) -> dict
 def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int | None) -> str:
     """How far the count can be trusted."""
     if not failing["hits"]:
-        return "There is nothing to confirm. That is no proof that the model has no fault: it withstood this method within this budget."
+        return (
+            "There is nothing to confirm. That is no proof that the model has no fault: it"
+            " withstood this method within this budget."
+        )
     if confirmed is None:
         return (
-            "Nothing is confirmed: no judge has looked at these findings, and nobody has checked any by eye. "
-            "A failing input may be a fault of the model, or an image that no longer shows what its seed showed."
+            "Nothing is confirmed: no judge has looked at these findings, and nobody has checked"
+            " any by eye. A failing input may be a fault of the model, or an image that no longer"
+            " shows what its seed showed."
         )
     groups = "" if distinct is None else f", in {words.plural(distinct, 'distinct group')}"
     return (
-        f"Confirmed by the judge as valid and still of the seed’s class: {words.share(confirmed)}{groups}. "
-        "Nobody has checked any by eye."
+        "Confirmed by the judge as valid and still of the seed’s class:"
+        f" {words.share(confirmed)}{groups}. Nobody has checked any by eye."
     )
 
 

@@ -18,11 +18,14 @@ HERE = Path(__file__).parent
 
 
 def write(runs: Sequence[Run], folder: Path) -> Path:
-    """Write ``index.html`` and ``report.json`` about one run or several into `folder`; returns the page."""
+    """Write ``index.html`` and ``report.json`` about one run or several into `folder`;
+    returns the page.
+    """
     if not runs:
         raise Problem("there is no run to report on.", fix="hardcase report RUN")
     report = report_content(runs)
-    large, small = pictures.triples(runs, report["runs"]), pictures.thumbnails(runs, report["runs"])
+    large = pictures.triples(runs, report["runs"])
+    small = pictures.thumbnails(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
     page = _render(plain(report), large, small)
     write_atomically(

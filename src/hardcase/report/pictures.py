@@ -42,13 +42,17 @@ def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
     return chosen
 
 
-LARGE, SMALL = 1_500_000, 2_400_000
-"""Characters that the triples, and the thumbnails, of a page may take: the page then stays under 5 MB."""
+LARGE = 1_500_000
+SMALL = 2_400_000
+"""Characters that the triples, and the thumbnails, of a page may take:
+the page then stays under 5 MB.
+"""
 
 SIDES = (224, 160, 112, 80, 56, 40, 28)
 """Widths to which pictures are reduced, one after the other, until they fit."""
 
-BRIGHTER, DARKER = (24, 146, 160), (216, 104, 42)
+BRIGHTER = (24, 146, 160)
+DARKER = (216, 104, 42)
 
 Key = tuple[str, int, str]
 Files = dict[Key, bytes]
@@ -58,7 +62,9 @@ Shown = tuple[int, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Data URIs by kind (seed, test, difference, a share of the way), run and name; `width`: what they were reduced to, if they were."""
+    """Data URIs by kind (seed, test, difference, a share of the way), run and name; `width`:
+    what they were reduced to, if they were.
+    """
 
     uris: dict[Key, str]
     width: int | None
@@ -94,7 +100,8 @@ def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
 def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
     """The files as data URIs, reduced as little as keeps every use of them within what is allowed.
 
-    How much they must be reduced is told from a few of them: an odd stride meets seeds and tests alike.
+    How much they must be reduced is told from a few of them: an odd stride meets seeds and tests
+    alike.
     """
     few = used[:: max(1, len(used) // 24) | 1]
     each = allowed / max(len(used), 1) * 3 / 4  # bytes before they are written as text
@@ -131,8 +138,9 @@ def _read(table: pa.Table, names: set[str]) -> dict[str, bytes]:
 
 
 def difference(seed: bytes, test: bytes) -> bytes:
-    """What changed, as a picture that is clear where nothing did: one tint for brighter, one for darker, the largest
-    change opaque. Of a colour image the channel that changed most is shown."""
+    """What changed, as a picture that is clear where nothing did: one tint for brighter, one for
+    darker, the largest change opaque. Of a colour image the channel that changed most is shown.
+    """
     change = _values(test) - _values(seed)
     most = np.take_along_axis(change, np.abs(change).argmax(2)[..., None], 2)[..., 0]
     strength = np.abs(most) / max(float(np.abs(most).max()), 1e-9)
@@ -142,7 +150,9 @@ def difference(seed: bytes, test: bytes) -> bytes:
 
 
 def _reduced(data: bytes, width: int | None) -> bytes:
-    """A picture at most `width` pixels wide and high; as JPEG, for it is no longer exact, unless it is partly clear."""
+    """A picture at most `width` pixels wide and high; as JPEG, for it is no longer exact,
+    unless it is partly clear.
+    """
     if width is None:
         return data
     with Image.open(io.BytesIO(data)) as picture:

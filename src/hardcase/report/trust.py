@@ -1,4 +1,6 @@
-"""Can I trust these: how far findings lie from their seeds, beside how far real images lie from each other."""
+"""Can I trust these: how far findings lie from their seeds, beside how far real images lie from
+each other.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,20 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.tensors import flat, from_bytes
 
-SEEDS, VALUES = 1_000, 60_000_000
+SEEDS = 1_000
+VALUES = 60_000_000
 """At most so many seeds, and so many pixel values, are compared with each other."""
 
 _QUANTILES = (5, 25, 50, 75, 95)
 
 
 def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Distances, the generator's quality and the judge's error rates; `counts` is what the funnel counted."""
+    """Distances, the generator's quality and the judge's error rates;
+    `counts` is what the funnel counted.
+    """
     lost = counts["skipped"]["reconstruction"]
-    tests, pairs = sheet.l2[sheet.label], real_pairs(run)
+    tests = sheet.l2[sheet.label]
+    pairs = real_pairs(run)
     typical = float(np.median(pairs)) if len(pairs) else None
     nearer = None if typical is None else rate(int((tests < typical).sum()), len(tests))
     return {
@@ -43,13 +49,17 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weak(judge: Mapping[str, Any] | None) -> float | None:
-    """The share of real test images that a judge classifies correctly, if it is too small to rely on."""
+    """The share of real test images that a judge classifies correctly,
+    if it is too small to rely on.
+    """
     share = (judge or {}).get("accuracy")
     return float(share) if share is not None and share < WEAK else None
 
 
 def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """How often the judge is wrong, by question: measured on rated images of this data (`own`), or else of other data."""
+    """How often the judge is wrong, by question: measured on rated images of this data (`own`),
+    or else of other data.
+    """
     judge = judge or {}
     own = judge.get("calibration")
     measured = own or judge.get("elsewhere")
@@ -67,7 +77,9 @@ def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
-    """L2 distances of seeds to the nearest other seed of their class; of an even sample if there are many."""
+    """L2 distances of seeds to the nearest other seed of their class;
+    of an even sample if there are many.
+    """
     table = run.seeds.select(["image", "label"])
     if not len(table):
         return np.zeros(0)
@@ -104,7 +116,8 @@ def _generator(card: dict[str, Any] | None) -> dict[str, Any] | None:
     """What a generator's card says of how well it gives back what it is shown."""
     if card is None:
         return None
-    count, accuracy = card.get("measured_images"), card.get("reconstruction_accuracy")
+    count = card.get("measured_images")
+    accuracy = card.get("reconstruction_accuracy")
     return {
         "kind": card.get("kind", ""),
         "name": card.get("name", ""),

@@ -20,16 +20,20 @@ from hardcase.semantics import FEATURES, measured, moved
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 
-PIXELS, TESTS = 20_000_000, 1000
+PIXELS = 20_000_000
+TESTS = 1000
 """What is measured at most; beyond it an even choice of the findings."""
 LEAST = 0.2
 """A feature has moved if it did so by this share of its standard deviation over the seeds."""
-ENOUGH, SENTENCES = 10, 8
+ENOUGH = 10
+SENTENCES = 8
 """Tests that a pair of classes needs for a sentence, and sentences that are said."""
 
 
 def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
-    """Shares of findings in which each feature rose or fell, and in words what most findings of a class pair share."""
+    """Shares of findings in which each feature rose or fell, and in words what most findings of a
+    class pair share.
+    """
     rows = _chosen(sheet, run.record.get("image") or [1, 28, 28])
     carried = _carried(run, rows)
     if not len(rows):
@@ -70,16 +74,16 @@ def _chosen(sheet: Sheet, shape: Sequence[int]) -> Int[np.ndarray, " t"]:
 def _changes(
     run: Run, rows: Int[np.ndarray, " t"]
 ) -> tuple[Float[Tensor, "t f"], Float[Tensor, " f"]]:
-    """How far each feature moved in each finding, and its standard deviation over the seeds of these findings."""
+    """How far each feature moved in each finding, and its standard deviation over the seeds of
+    these findings.
+    """
     findings = run.findings.take(pa.array(rows))
     names = run.seeds.column("id").to_pylist()
     place = {name: i for i, name in enumerate(names)}
     own = np.array([place[name] for name in findings.column("seed").to_pylist()])
     used, back = np.unique(own, return_inverse=True)
-    seeds, tests = (
-        read_images(run.seeds.column("image").take(pa.array(used))),
-        read_images(findings.column("image")),
-    )
+    seeds = read_images(run.seeds.column("image").take(pa.array(used)))
+    tests = read_images(findings.column("image"))
     back_rows = torch.from_numpy(back)
     change = [
         moved(from_bytes(seeds[back_rows[part]]), from_bytes(tests[part]))
@@ -92,7 +96,8 @@ def _changes(
 def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[str, Any]]:
     rows = []
     for column, i in enumerate(shown):
-        values, feature = relative[:, column], FEATURES[i]
+        values = relative[:, column]
+        feature = FEATURES[i]
         rows.append(
             {
                 "feature": feature.name,
@@ -126,7 +131,9 @@ def _by_pair(
 
 
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
-    """What more than half of the findings of a pair share, the surest first; the interval must be above a half."""
+    """What more than half of the findings of a pair share, the surest first;
+    the interval must be above a half.
+    """
     said = []
     for pair in pairs:
         for row in pair["features"]:
@@ -138,8 +145,8 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
                 names = classes.pair(pair["expected"], pair["predicted"])
                 span = f"{percent(share['low'])} to {percent(share['high'])}"
                 text = (
-                    f"In {share['hits']} of {share['total']} failures {names} ({percent(share['share'])}, "
-                    f"95\u00a0% interval {span}) {words}."
+                    f"In {share['hits']} of {share['total']} failures {names}"
+                    f" ({percent(share['share'])}, 95\u00a0% interval {span}) {words}."
                 )
                 about = {name: pair[name] for name in ("expected", "predicted")}
                 said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})
@@ -147,7 +154,9 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
 
 
 def _carried(run: Run, rows: Int[np.ndarray, " t"]) -> list[dict[str, Any]] | None:
-    """For a generator's activations: the length of the change at each place, and its share of the whole (squared)."""
+    """For a generator's activations: the length of the change at each place,
+    and its share of the whole (squared).
+    """
     places = run.record.get("places") or []
     widths = [place["width"] for place in places]
     codes = (
@@ -174,7 +183,8 @@ CLASSES_SHOWN = 20
 
 
 def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
-    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per class.
+    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
+    class.
 
     A label is a class of the data, or another output of the network that a finding was given.
     """
@@ -229,7 +239,8 @@ def _shown(pairs: list[dict[str, Any]], labels: list[int]) -> list[int]:
 def _per_class(
     sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    seeds, findings = defaultdict(list), defaultdict(list)
+    seeds = defaultdict(list)
+    findings = defaultdict(list)
     for row in sheet.seeds.values():
         seeds[row["label"]].append(row)
     for i, expected in enumerate(sheet.expected.tolist()):

@@ -12,7 +12,8 @@ from hardcase.runs.results import Run
 from hardcase.slices import Rules, Slice
 
 NEEDED = 3 * 3 * Rules().support
-"""Attempted seeds with which a third of a measure can have its images on each third of the seeds."""
+"""Attempted seeds with which a third of a measure can have its images on each third of the seeds.
+"""
 MANY = 4_000
 """Attempted seeds of which measures are taken; more would only slow the page down."""
 
@@ -68,20 +69,35 @@ def _sentence(
     word = "has a confirmed failure" if outcome == "confirmed" else "fails"
     if attempted < NEEDED:
         return (
-            f"Conditions (dark, thick strokes, …) are looked for on one third of the seeds, tested on another and measured on "
-            f"a last one. That takes about {number(NEEDED)} attempted seeds; this run has {number(attempted)}."
+            "Conditions (dark, thick strokes, …) are looked for on one third of the seeds, tested"
+            f" on another and measured on a last one. That takes about {number(NEEDED)} attempted"
+            f" seeds; this run has {number(attempted)}."
         )
     if attempted > MANY:
-        return f"Conditions were not looked for: more than {number(MANY)} seeds were attempted; hardcase.insight.slices_of_run does it."
+        return (
+            f"Conditions were not looked for: more than {number(MANY)} seeds were attempted;"
+            " hardcase.insight.slices_of_run does it."
+        )
     if not 0 < bad < attempted:
         every = "Every" if bad else "No"
         return f"{every} attempted seed {word}, so there is nothing to tell apart."
     if not held:
         accepted = sum(one.accepted for one in carried)
-        last = f" {accepted} of them passed a test on another third, but did not hold on the last one." if accepted else " None of them passed a test on another third."  # fmt: skip
-        told = f"{plural(len(carried), 'condition')} looked promising on a third of the seeds.{last if carried else ''}"
-        return f"No condition is known under which the model fails more often. {told} That is no proof that there is none."
+        last = (
+            f" {accepted} of them passed a test on another third, but did not hold on the last one."
+            if accepted
+            else " None of them passed a test on another third."
+        )
+        told = (
+            f"{plural(len(carried), 'condition')} looked promising on a third of the"
+            f" seeds.{last if carried else ''}"
+        )
+        return (
+            f"No condition is known under which the model fails more often. {told} That is no proof"
+            " that there is none."
+        )
     return (
-        f"Found on one third of the seeds, tested on another (Holm’s correction over {plural(len(carried), 'condition')}) and "
-        f"measured on the last, which had no part in finding or testing: a seed inside the condition {word} more often."
+        "Found on one third of the seeds, tested on another (Holm’s correction over"
+        f" {plural(len(carried), 'condition')}) and measured on the last, which had no part in"
+        f" finding or testing: a seed inside the condition {word} more often."
     )

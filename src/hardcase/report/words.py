@@ -20,7 +20,9 @@ _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Axis `t`: findings. `label`: the subject leaves the seed's label; only those enter the funnel."""
+    """Axis `t`: findings. `label`: the subject leaves the seed's label;
+    only those enter the funnel.
+    """
 
     id: list[str]
     seed: list[str]
@@ -54,7 +56,9 @@ class Sheet:
         return len(self.id)
 
     def verdict(self, row: int) -> str | None:
-        """One word for what the judge said: confirmed, invalid, label lost, undecided; None where nobody judged."""
+        """One word for what the judge said: confirmed, invalid, label lost, undecided;
+        None where nobody judged.
+        """
         said = (self.verdicts or {}).get(self.id[row])
         if said is None:
             return None
@@ -75,18 +79,26 @@ class Sheet:
             for name in ("confidence", "distance", "l2", "linf")
         }
         return {
-            "id": self.id[row], "seed": self.seed[row], "kind": self.kind[row], **whole, **real,
-            "seed_confidence": seed.get("confidence"), "verdict": self.verdict(row),
-        }  # fmt: skip
+            "id": self.id[row],
+            "seed": self.seed[row],
+            "kind": self.kind[row],
+            **whole,
+            **real,
+            "seed_confidence": seed.get("confidence"),
+            "verdict": self.verdict(row),
+        }
 
 
 def triples(sheet: Sheet, count: int) -> list[int]:
-    """One finding of every distinct group of confirmed ones; until there are groups, spread over class pairs."""
+    """One finding of every distinct group of confirmed ones; until there are groups,
+    spread over class pairs.
+    """
     rows = np.flatnonzero(sheet.label)
     confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
     if not confirmed:
         return _whole(rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)])
-    rows, group = np.array(confirmed), _groups(sheet, confirmed)
+    rows = np.array(confirmed)
+    group = _groups(sheet, confirmed)
     return _whole(rows[spread(group, sheet.l2[rows], min(count, len(np.unique(group))))])
 
 
@@ -99,7 +111,9 @@ def gallery(sheet: Sheet, count: int) -> list[int]:
 def spread(
     group: Int[np.ndarray, " t"], size: Float[np.ndarray, " t"], count: int
 ) -> Int[np.ndarray, " s"]:
-    """At most `count` rows: the smallest of every group first, then the second smallest of each, and so on."""
+    """At most `count` rows: the smallest of every group first, then the second smallest of each,
+    and so on.
+    """
     order = np.lexsort((size, group))
     place = np.arange(len(order))
     first = np.ones(len(order), dtype=bool)
@@ -128,7 +142,9 @@ MISSING = "–"
 
 
 def rate(hits: int | None, total: int | None) -> Rate | None:
-    """A share with what it is a share of, and Wilson's 95 % interval; None if it was not counted."""
+    """A share with what it is a share of, and Wilson's 95 % interval;
+    None if it was not counted.
+    """
     if hits is None or total is None:
         return None
     return statistics.Rate(hits, total).to_json()
@@ -155,7 +171,9 @@ def percent(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Whole numbers with thousands set apart by commas, others with three significant digits or two decimals."""
+    """Whole numbers with thousands set apart by commas, others with three significant digits or two
+    decimals.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     if isinstance(value, int):

@@ -25,7 +25,7 @@ from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_re
 from hardcase.tensors import digest_tensors
 from hardcase.types import State
 
-# --- What the guides of a shard have learned, as safetensors with a checksum inside; no pickle.
+# What the guides of a shard have learned, as safetensors with a checksum inside; no pickle.
 
 
 def pack_deltas(deltas: Mapping[str, State]) -> bytes:
@@ -38,7 +38,9 @@ def pack_deltas(deltas: Mapping[str, State]) -> bytes:
 
 
 def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str, State]:
-    """The deltas in `data`; a content that is not the one that was packed is a problem that names `where`."""
+    """The deltas in `data`; a content that is not the one that was packed is a problem that names
+    `where`.
+    """
     if not data:
         return {}
     try:
@@ -56,14 +58,16 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
     return deltas
 
 
-# --- One writer a run folder: the lock goes with the process, however that ends.
+# One writer a run folder: the lock goes with the process, however that ends.
 
 NAME = ".lock"
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only writer of `folder`, or say who is. The operating system frees the lock of a process that died."""
+    """Be the only writer of `folder`, or say who is. The operating system frees the lock of a
+    process that died.
+    """
     make_folder(folder)
     try:
         handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
@@ -86,7 +90,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _take(handle: int) -> bool:
-    """False if someone else has it. Where the platform or the file system knows no locks, users take care themselves."""
+    """False if someone else has it.
+
+    Where the platform or the file system knows no locks, users take care themselves.
+    """
     try:
         import fcntl
 
@@ -98,7 +105,7 @@ def _take(handle: int) -> bool:
     return True
 
 
-# --- One run folder: how it begins, what is put into it, and how it is read.
+# One run folder: how it begins, what is put into it, and how it is read.
 
 SCHEMA = 1
 _PART = re.compile(r"part-(\d+)\.parquet")
@@ -108,14 +115,18 @@ _BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The files of one finished shard, as bytes: small enough to travel from a worker, written by the owner of the folder."""
+    """The files of one finished shard, as bytes: small enough to travel from a worker,
+    written by the owner of the folder.
+    """
 
     part: bytes
     seeds: bytes
     deltas: bytes
 
     def files(self, number: int) -> dict[str, bytes]:
-        """What is written under which name, in this order: the part's presence means that the shard is done."""
+        """What is written under which name, in this order: the part's presence means that the shard
+        is done.
+        """
         deltas = {f"state/deltas-{number:05d}.safetensors": self.deltas} if self.deltas else {}
         return {
             **deltas,
@@ -128,11 +139,14 @@ class Store:
     """One run folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.ledger = folder, Ledger(folder)
+        self.folder = folder
+        self.ledger = Ledger(folder)
 
     @classmethod
     def create(cls, folder: Path, record: Mapping[str, Any], config: str, seeds: pa.Table) -> Store:
-        """A new run folder. A folder with anything in it is refused: nothing that was found is ever overwritten."""
+        """A new run folder. A folder with anything in it is refused:
+        nothing that was found is ever overwritten.
+        """
         refuse_used(folder)
         store = cls(folder)
         for name in FOLDERS:
@@ -150,7 +164,10 @@ class Store:
         if _only_begun(folder):
             raise Problem(
                 f"{folder} was left before its search began; there is nothing to go on with.",
-                fix=f"hardcase run {folder / 'config.toml'} --out {folder}, or the first command once more",
+                fix=(
+                    f"hardcase run {folder / 'config.toml'} --out {folder}, or the first command"
+                    " once more"
+                ),
             )
         raise Problem(
             f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
@@ -163,7 +180,9 @@ class Store:
         self.write("run.json", json.dumps(record, indent=2).encode())
 
     def write_seeds(self, seeds: pa.Table) -> None:
-        """The table of all seeds, and its checksum: with it, going on need not read the whole table."""
+        """The table of all seeds, and its checksum: with it, going on need not read the whole
+        table.
+        """
         data = tables.to_parquet(seeds)
         self.write("seeds.parquet", data)
         self.ledger.add(SEEDS, Entry.of({"seeds.parquet": data}, {}))
@@ -180,7 +199,9 @@ class Store:
         return dict(record)
 
     def begun(self) -> dict[str, Any] | None:
-        """`record` and `config` as they were when the run began; None if that is not known any more."""
+        """`record` and `config` as they were when the run began;
+        None if that is not known any more.
+        """
         try:
             body, _, check = (
                 (self.folder / "state/begun.json").read_bytes().rstrip().rpartition(b"\n")
@@ -191,7 +212,9 @@ class Store:
         return said if sound_beginning(said) else None
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
-        """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means "done", then its ledger line."""
+        """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means
+        "done", then its ledger line.
+        """
         files = packed.files(number)
         for name, data in files.items():
             self.write(name, data, flush=False)
@@ -227,7 +250,9 @@ class Store:
         )
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `seeds.parquet`, and make all that was stored outlive a power cut."""
+        """Write what is known of the seeds into `seeds.parquet`,
+        and make all that was stored outlive a power cut.
+        """
         self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet", tables.SEEDS)))
         self.ledger.flush()
 
@@ -265,7 +290,9 @@ def refuse_used(folder: Path) -> None:
 
 
 def _only_begun(folder: Path) -> bool:
-    """Whether a run was killed here before its folder was complete: nothing was searched, nothing would be lost."""
+    """Whether a run was killed here before its folder was complete: nothing was searched,
+    nothing would be lost.
+    """
     if not (folder / NAME).is_file():
         return False
     inside = {path.name for path in folder.iterdir() if not is_temporary(path)}

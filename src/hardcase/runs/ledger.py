@@ -1,4 +1,6 @@
-"""The ledger: one line for every stored shard, with the size and checksum of its files and the counts they add."""
+"""The ledger: one line for every stored shard, with the size and checksum of its files and the
+counts they add.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,24 @@ from zlib import crc32
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
 
-# --- What is read from a run folder is checked before anybody uses it: whoever can write there can write anything.
+# What is read from a run folder is checked before anybody uses it: whoever can write there can
+# write anything.
 
 _NUMBER = (int, float)
 RECORD: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("schema", "seed", "seeds", "threads"), (int,)),
     **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), (str,)),
     **dict.fromkeys(("complete", "bitwise", "deterministic"), (bool,)),
-    **dict.fromkeys(("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"), (dict,)),
+    **dict.fromkeys(
+        ("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"),
+        (dict,),
+    ),
     **dict.fromkeys(("accuracy", "judge", "service", "shrink", "generator"), (dict, type(None))),
     **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
     "finished": (str, type(None)),
     "coverage": (list, type(None)),
     "elapsed": _NUMBER,
-}  # fmt: skip
+}
 """What the entries of run.json are, where they are there."""
 _ITEMS = {"argv": str, "classes": str, "notes": str, "citations": str, "image": int}
 
@@ -57,10 +63,13 @@ def sound_beginning(said: Any) -> bool:
 
 
 def sound_line(said: Any) -> bool:
-    """Whether this is a line of the ledger: a shard's number, its files' sizes and checksums, its counts."""
+    """Whether this is a line of the ledger: a shard's number, its files' sizes and checksums,
+    its counts.
+    """
     if not (isinstance(said, dict) and type(said.get("shard")) is int):
         return False
-    files, summary = said.get("files"), said.get("summary")
+    files = said.get("files")
+    summary = said.get("summary")
     if not (isinstance(files, dict) and isinstance(summary, dict)):
         return False
     return all(_whole(pair, 2) for pair in files.values()) and _sound_summary(summary)
@@ -97,13 +106,16 @@ def _is(value: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
 
 
-# --- The ledger: one line for every stored shard, with the size and checksum of its files and the counts they add up to.
+# The ledger: one line for every stored shard, with the size and checksum of its files and the
+# counts they add up to.
 #
-# It is what makes going on quick: nothing else has to be read. It can be lost without loss: a shard that it does not
-# know is examined in full and entered again.
+# It is what makes going on quick: nothing else has to be read. It can be lost without loss: a shard
+# that it does not know is examined in full and entered again.
 
 OFTEN = 10.0
-"""Seconds after which stored files are made to outlive a power cut; a killed process loses nothing in any case."""
+"""Seconds after which stored files are made to outlive a power cut;
+a killed process loses nothing in any case.
+"""
 
 
 SEEDS = -1
@@ -112,7 +124,9 @@ SEEDS = -1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`files`: size and checksum of each file of a shard by its name in the run folder; `summary`: its counts."""
+    """`files`: size and checksum of each file of a shard by its name in the run folder; `summary`:
+    its counts.
+    """
 
     files: Mapping[str, tuple[int, int]]
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -123,17 +137,24 @@ class Entry:
 
 
 class Ledger:
-    """The file ``state/ledger.jsonl`` of a run folder. `torn`: its last line may be half a line, so a new one is begun."""
+    """The file ``state/ledger.jsonl`` of a run folder.
+
+    `torn`: its last line may be half a line, so a new one is begun.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / "state" / "ledger.jsonl"
+        self.folder = folder
+        self.path = folder / "state" / "ledger.jsonl"
         self.pending: set[Path] = set()
         self.flushed = monotonic()
         self.known: dict[int, Entry] | None = None
         self.torn = True
 
     def read(self) -> dict[int, Entry]:
-        """Every entry that is whole; the last one of a shard counts. The file is read once: a folder has one writer."""
+        """Every entry that is whole; the last one of a shard counts.
+
+        The file is read once: a folder has one writer.
+        """
         if self.known is None:
             try:
                 lines = self.path.read_bytes().split(b"\n")
@@ -168,10 +189,13 @@ class Ledger:
             self.flush()
 
     def flush(self) -> None:
-        """Make everything that was entered outlive a power cut; files first, then the lines that speak of them."""
+        """Make everything that was entered outlive a power cut; files first,
+        then the lines that speak of them.
+        """
         flush_files(self.pending - {self.path})
         flush_files(self.pending & {self.path})
-        self.pending, self.flushed = set(), monotonic()
+        self.pending = set()
+        self.flushed = monotonic()
 
 
 def _body(line: bytes) -> bytes | None:
@@ -190,7 +214,9 @@ def _read_all(bodies: list[bytes]) -> list[Any]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without looking for garbage: many small objects are made that all stay, and looking through them takes longer."""
+    """Without looking for garbage: many small objects are made that all stay,
+    and looking through them takes longer.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

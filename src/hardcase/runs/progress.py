@@ -23,7 +23,8 @@ from hardcase.runs.repair import mend_shards, set_aside
 from hardcase.runs.results import Run
 from hardcase.runs.workers import Progress
 
-# --- The growth curves of a run: a row for every shard at first, then fewer, so that the file stays small for ever.
+# The growth curves of a run: a row for every shard at first, then fewer, so that the file stays
+# small for ever.
 
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
 LONGEST = 2000
@@ -66,7 +67,7 @@ def _numbers(line: list[str]) -> Row | None:
     return row if len(row) == len(COLUMNS) else None
 
 
-# --- A log beside the findings, for whoever comes back to a run after days.
+# A log beside the findings, for whoever comes back to a run after days.
 
 LARGEST = 1_000_000
 """Bytes after which the log is begun anew; the one before is kept."""
@@ -103,7 +104,7 @@ def logged(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-# --- A run's numbers as a text file that Prometheus' node exporter (and its like) picks up.
+# A run's numbers as a text file that Prometheus' node exporter (and its like) picks up.
 
 NUMBERS = {
     "elapsed": ("counter", "seconds_total", "time spent"),
@@ -133,7 +134,7 @@ def write_metrics(path: Path, run: str, status: Mapping[str, Any]) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode(), flush=False)
 
 
-# --- Notices when a subject gets slower in the course of a run.
+# Notices when a subject gets slower in the course of a run.
 
 WINDOW = 60.0
 """Seconds over which speed is measured."""
@@ -145,7 +146,9 @@ class Pace:
     """Is told the time and the queries so far; warns once per slow-down."""
 
     def __init__(self, window: float = WINDOW) -> None:
-        self.window, self.best, self.slow = window, 0.0, False
+        self.window = window
+        self.best = 0.0
+        self.slow = False
         self.since: tuple[float, int] | None = None
 
     def tell(self, seconds: float, queries: int) -> str | None:
@@ -155,17 +158,24 @@ class Pace:
         if spent < self.window:
             return None
         speed = (queries - self.since[1]) / spent
-        self.since, self.best = (seconds, queries), max(self.best, speed)
-        before, self.slow = self.slow, speed * SLOW < self.best
+        self.since = (seconds, queries)
+        self.best = max(self.best, speed)
+        before = self.slow
+        self.slow = speed * SLOW < self.best
         if self.slow and not before:
-            return f"the subject has become slow: {speed:,.0f} queries a second, {self.best:,.0f} at its best"
+            return (
+                f"the subject has become slow: {speed:,.0f} queries a second, {self.best:,.0f} at"
+                " its best"
+            )
         return None
 
 
-# --- Keeps status.json, history.csv and run.json true while shards come in.
+# Keeps status.json, history.csv and run.json true while shards come in.
 
 OFTEN = 0.5
-"""Seconds between two writes of the small files; what they say can be had from the shards at any time."""
+"""Seconds between two writes of the small files; what they say can be had from the shards at any
+time.
+"""
 
 
 @runtime_checkable
@@ -176,7 +186,9 @@ class Listener(Protocol):
 
 
 class Logbook:
-    """Told of every shard; `listener` hears where the whole run stands, earlier processes included."""
+    """Told of every shard; `listener` hears where the whole run stands,
+    earlier processes included.
+    """
 
     def __init__(
         self,
@@ -192,12 +204,12 @@ class Logbook:
         self.listener = listener
         self.metrics = metrics
         self.rows = read_history(store.folder / "history.csv")
-        self.base, self.latest = _stored(store), Progress.none(shards)
-        self.start, self.before = (
-            monotonic(),
-            max([float(record["elapsed"]), *(row[0] for row in self.rows[-1:])]),
-        )
-        self.written, self.pace = -OFTEN, Pace()
+        self.base = _stored(store)
+        self.latest = Progress.none(shards)
+        self.start = monotonic()
+        self.before = max([float(record["elapsed"]), *(row[0] for row in self.rows[-1:])])
+        self.written = -OFTEN
+        self.pace = Pace()
 
     def open(self) -> None:
         diary.info("%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards)
@@ -205,7 +217,8 @@ class Logbook:
         self.listener.shard(self.base + self.latest)
 
     def shard(self, progress: Progress) -> None:
-        self.latest, total = progress, self.base + progress
+        self.latest = progress
+        total = self.base + progress
         elapsed = self._elapsed()
         self.rows.append(
             [
@@ -239,9 +252,11 @@ class Logbook:
             write_metrics(self.metrics, str(self.store.folder), status)
 
     def close(self) -> list[int]:
-        """Count everything that is stored and say so in run.json; also after an error or an interrupt.
+        """Count everything that is stored and say so in run.json; also after an error or an
+        interrupt.
 
-        Every stored file is compared with its checksum first; the numbers of shards that were damaged are returned.
+        Every stored file is compared with its checksum first; the numbers of shards that were
+        damaged are returned.
         """
         damaged = mend_shards(self.store)
         self.store.settle()
@@ -249,21 +264,35 @@ class Logbook:
         complete = self.store.done() >= set(range(self.shards))
         finished = datetime.now(UTC).isoformat(timespec="seconds") if complete else None
         self.store.write_record(
-            {**self.record, "complete": complete, "finished": finished, "elapsed": round(self._elapsed(), 3),
-             **_totals(self.store, run), **run.counts()}
-        )  # fmt: skip
+            {
+                **self.record,
+                "complete": complete,
+                "finished": finished,
+                "elapsed": round(self._elapsed(), 3),
+                **_totals(self.store, run),
+                **run.counts(),
+            }
+        )
         self.write("done" if complete else "stopped")
         diary.info("%s: %s", self.store.folder, "complete" if complete else "stopped")
         return damaged
 
     def _status(self, phase: str) -> dict[str, Any]:
-        total, spent = self.base + self.latest, monotonic() - self.start
+        total = self.base + self.latest
+        spent = monotonic() - self.start
         eta = (self.shards - total.done) * spent / self.latest.done if self.latest.done else None
         return {
-            "phase": phase, "elapsed": round(self._elapsed(), 3), "shards": self.shards, "shards_done": total.done,
-            "queries": total.queries, "gradients": total.gradients, "failing": total.failing, "findings": total.findings,
-            "speed": round(self.latest.queries / spent, 1) if spent > 0 else 0, "eta": eta and round(eta, 1),
-        }  # fmt: skip
+            "phase": phase,
+            "elapsed": round(self._elapsed(), 3),
+            "shards": self.shards,
+            "shards_done": total.done,
+            "queries": total.queries,
+            "gradients": total.gradients,
+            "failing": total.failing,
+            "findings": total.findings,
+            "speed": round(self.latest.queries / spent, 1) if spent > 0 else 0,
+            "eta": eta and round(eta, 1),
+        }
 
     def _elapsed(self) -> float:
         return self.before + monotonic() - self.start
@@ -279,10 +308,7 @@ def _stored(store: Store) -> Progress:
 
 def _totals(store: Store, run: Run) -> dict[str, Any]:
     """What was spent, and what it took to get the answers where the subject counts that."""
-    spent = {
-        name: pc.sum(run.seeds[name]).as_py() or 0
-        for name in SPENDING
-    }
+    spent = {name: pc.sum(run.seeds[name]).as_py() or 0 for name in SPENDING}
     service = dict(_stored(store).service)
     kinds = {
         row["values"]: row["counts"] for row in run.findings["kind"].value_counts().to_pylist()

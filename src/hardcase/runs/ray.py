@@ -18,25 +18,31 @@ from hardcase.errors import INTERNAL, Problem
 from hardcase.runs.workers import OFTEN, Lost, Outcome, Task, run_task
 from hardcase.types import Guide
 
-# --- A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine (``local:N``).
+# A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine
+# (``local:N``).
 
 RETRIES = 3
 """How often the cluster itself runs a shard again whose worker or machine is gone."""
 STORE = 200 * 2**20
-"""Bytes of shared memory of a cluster made here: a campaign, its guides and what shards bring home."""
+"""Bytes of shared memory of a cluster made here: a campaign, its guides and what shards bring home.
+"""
 STRICT = {"MKL_CBWR": "AUTO,STRICT"}
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 class Cluster:
-    """Ray tasks over shards. The campaign is put into the cluster once; each machine fetches it once."""
+    """Ray tasks over shards.
+
+    The campaign is put into the cluster once; each machine fetches it once.
+    """
 
     def __init__(self, where: str, campaign: Campaign) -> None:
         self.ray = _ray()
         self.own = not self.ray.is_initialized()
         if self.own:
             _connect(self.ray, where)
-        self.campaign, self.guides = self.ray.put(campaign), self.ray.put(())
+        self.campaign = self.ray.put(campaign)
+        self.guides = self.ray.put(())
         self.gpus = 1 if campaign.subject.device.type == "cuda" else 0
         self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
         self.work = self.ray.remote(_work).options(
@@ -111,7 +117,8 @@ def _told(error: BaseException) -> Problem:
     words = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
     return Problem(
         f"a worker of the cluster failed: {type(error).__name__}: {words[-1].strip()}",
-        "Every machine needs the same packages, and the modules that the model and the method come from.",
+        "Every machine needs the same packages, and the modules that the model and the method come"
+        " from.",
         code=INTERNAL,
     )
 
@@ -126,7 +133,8 @@ class _Board:
         self.latest[number] = counts
 
     def read(self) -> dict[int, Counts]:
-        now, self.latest = self.latest, {}
+        now = self.latest
+        self.latest = {}
         return now
 
 
@@ -156,7 +164,9 @@ _kept: dict[int, tuple[str, Any]] = {}
 
 
 def _unpacked(place: int, reference: Any) -> Any:
-    """What a reference stands for, unpacked once in a worker process; the latest of each place is kept."""
+    """What a reference stands for, unpacked once in a worker process;
+    the latest of each place is kept.
+    """
     if _kept.get(place, ("",))[0] != reference.hex():
         _kept[place] = (reference.hex(), _ray().get(reference))
     return _kept[place][1]
@@ -179,7 +189,9 @@ def _ray() -> Any:
 
 
 def check_place(where: str) -> None:
-    """Raise if `where` does not name a cluster, or if Ray is missing; said before anything is searched."""
+    """Raise if `where` does not name a cluster, or if Ray is missing;
+    said before anything is searched.
+    """
     if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|(?!local:)[^:/]+:\d+", where):
         raise Problem(
             f"cluster is {where!r}; it is auto, ray://HOST:PORT or local:N.",

@@ -16,7 +16,8 @@ from hardcase.runs import tables
 from hardcase.runs.folder import FOLDERS, Store
 from hardcase.runs.ledger import SEEDS, Entry
 
-# --- Putting a run folder right before its search goes on. What is damaged is set aside under another name, never deleted.
+# Putting a run folder right before its search goes on. What is damaged is set aside under another
+# name, never deleted.
 
 CHANGING = (
     "complete",
@@ -31,7 +32,8 @@ CHANGING = (
 )
 """What a record says anew each time a run stops."""
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics")
-"""Settings that may be changed while a run rests: they are about where it computes, not about what."""
+"""Settings that may be changed while a run rests: they are about where it computes, not about what.
+"""
 
 
 class Mended(NamedTuple):
@@ -42,7 +44,9 @@ class Mended(NamedTuple):
 
 
 def mend_papers(folder: Path) -> Mended:
-    """Restore run.json and config.toml from what was kept when the run began, and sweep up half-written files."""
+    """Restore run.json and config.toml from what was kept when the run began,
+    and sweep up half-written files.
+    """
     store = Store.open(folder)
     for place in (folder, *(folder / name for name in FOLDERS)):
         for path in place.glob(".*-*"):
@@ -56,12 +60,14 @@ def mend_papers(folder: Path) -> Mended:
 
 
 def mend_shards(store: Store, deep: Callable[[str], bool] = lambda name: True) -> list[int]:
-    """Set aside finished shards whose files are not what was stored, so that they are searched again; their numbers
-    and those of shards that have disappeared.
+    """Set aside finished shards whose files are not what was stored, so that they are searched
+    again; their numbers and those of shards that have disappeared.
 
     Files are compared with the ledger by size, and by content where `deep` says so of their names.
     """
-    entries, done, sizes = store.ledger.read(), store.done(), _sizes(store)
+    entries = store.ledger.read()
+    done = store.done()
+    sizes = _sizes(store)
 
     def whole(name: str, size: int, check: int) -> bool:
         return sizes.get(name) == size and (
@@ -99,13 +105,16 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The record with everything that never changes as it was at the beginning; judges and others may have added to it."""
+    """The record with everything that never changes as it was at the beginning;
+    judges and others may have added to it.
+    """
     kept = {key: value for key, value in begun.items() if key not in CHANGING}
     try:
         now = store.record()
         spoilt = [key for key, value in kept.items() if now.get(key) != value]
     except Problem:
-        now, spoilt = {}, ["all of it"]
+        now = {}
+        spoilt = ["all of it"]
     if not spoilt:
         return {**begun, **now}, []
     place = set_aside(store.folder / "run.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from hardcase import statistics, tensors
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, kinds_in_words
 from hardcase.types import ClassNames
 
 if TYPE_CHECKING:
@@ -101,17 +101,29 @@ class Run:
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
         return statistics.count(seeds, findings, self.verdicts)
 
+    def undecided(self) -> int | None:
+        """Failing seeds of which the judge can neither confirm nor refuse a failure; None if unjudged."""
+        rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
+        return statistics.undecided(rows, self.verdicts)
+
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["funnel"]
         attempted = counts["attempted"] or 0
         seeds = f"{counts['seeds']} seed{'' if counts['seeds'] == 1 else 's'}"
         usable = f"{counts['usable']} usable (correctly classified)"
-        lines = [f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets"]
+        kinds = Counter(self.findings["kind"].to_pylist())
+        lines = [
+            f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
+            kinds_in_words(kinds),
+        ]
         for step in ("failing", "valid", "label_kept", "confirmed"):
             hits = counts[step]
             said = "not judged" if hits is None else str(Rate(hits, attempted))
             lines.append(f"{step.replace('_', ' '):>11}: {said}")
+        undecided = self.undecided()
+        said = "not judged" if undecided is None else str(Rate(undecided, attempted))
+        lines.append(f"  undecided: {said}")
         distinct = counts["distinct"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""A campaign from its first check to its last file: select seeds, search, count, and go on after a stop."""
+"""A campaign from its first check to its last file: select seeds, search, count,
+and go on after a stop.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,23 @@ from hardcase.runs.workers import Progress, Source, Tasks, execute
 from hardcase.tensors import chunks, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds
 
-# --- Pictures on the way from a seed to its test, painted once, after the search: where a test is a perturbation of a generator's
-# activations, with part of it; where a test is a mixture of two codes, with none of the partner and with nothing else.
+# Pictures on the way from a seed to its test, painted once, after the search: where a test is a
+# perturbation of a generator's activations, with part of it; where a test is a mixture of two
+# codes, with none of the partner and with nothing else.
 
 SHARES = (0.25, 0.5, 0.75)
 """Of the perturbation; none of it is the seed, all of it the test."""
-TESTS, PIXELS = 240, 20_000_000
-"""Tests whose way is painted: the smallest changes of every pair of classes; and how much at most."""
+TESTS = 240
+PIXELS = 20_000_000
+"""Tests whose way is painted: the smallest changes of every pair of classes; and how much at most.
+"""
 
 
 def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
     """Write ``state/paths.parquet``: pictures on the way to the tests that a report may show."""
-    space, findings, shares = campaign.method.space, run.findings, _shares(campaign.method)
+    space = campaign.method.space
+    findings = run.findings
+    shares = _shares(campaign.method)
     if not shares or not len(findings):
         return
     rows = gallery(Sheet.of(run), max(1, min(TESTS, PIXELS // (len(shares) * images.x[0].numel()))))
@@ -84,27 +91,33 @@ def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
 
 
 def _shares(method: Method) -> tuple[float, ...]:
-    """At which shares of the change there is something to see. A mixture of which `mix` is the partner's is the seed at 0 and
-    the partner at 1 / `mix`; what is there of either is what the generator makes of it."""
+    """At which shares of the change there is something to see. A mixture of which `mix` is the
+    partner's is the seed at 0 and the partner at 1 / `mix`; what is there of either is what the
+    generator makes of it.
+    """
     if method.details.get("places"):
         return SHARES
     return (0.0, 1 / method.details["mix"]) if "mix" in method.details else ()
 
 
 def _line(method: Method, seeds: Seeds, stored: Float[Tensor, "t d"]) -> tuple[Tensor, Tensor]:
-    """Codes of the seeds, and what leads from them to the tests. Perturbations of activations are kept as changes."""
+    """Codes of the seeds, and what leads from them to the tests.
+
+    Perturbations of activations are kept as changes.
+    """
     if "mix" not in method.details:
         return torch.zeros_like(stored), stored
     return seeds.z, stored.reshape_as(seeds.z) - seeds.z
 
 
-# --- What run.json says of a campaign before it starts.
+# What run.json says of a campaign before it starts.
 
 
 def first_record(
     campaign: Campaign, images: Images, budget: Budget, health: Health, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    method, subject = campaign.method, campaign.subject
+    method = campaign.method
+    subject = campaign.subject
     card = method.details.get("generator")
     return {
         "schema": SCHEMA,
@@ -126,7 +139,9 @@ def first_record(
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
         "device": str(subject.device),
         "threads": torch.get_num_threads(),
-        "bitwise": health.bitwise and strict_arithmetic(),
+        "bitwise": health.bitwise and _repeatable(campaign),
+        "tile": campaign.tile,
+        "precision": campaign.precision,
         "deterministic": budget.time is None,
         "hashes": {
             "subject": subject.hash,
@@ -166,8 +181,17 @@ def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
     return {"models": [one.name for one in campaign.witnesses], "margin": campaign.margin}
 
 
+def _repeatable(campaign: Campaign) -> bool:
+    """Whether this arithmetic gives the same bits in every batch: told to on a CPU, tested on a device."""
+    if campaign.subject.device.type == "cpu":
+        return strict_arithmetic()
+    return campaign.tile is not None
+
+
 def strict_arithmetic() -> bool:
-    """Whether the CPU library was told, before it computed anything, to give the same bits in every batch."""
+    """Whether the CPU library was told, before it computed anything,
+    to give the same bits in every batch.
+    """
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
@@ -178,13 +202,18 @@ def _versions() -> dict[str, str]:
     }
 
 
-# --- Which seeds a run starts from: asked of the subject once, then read from the run folder.
+# Which seeds a run starts from: asked of the subject once, then read from the run folder.
 
-UNUSABLE = ("skipped: misclassified", "skipped: non-finite")
+UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
+"""Seeds that are not searched from; those of the target's own class have no other class to reach."""
 
 
-def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
-    """The table of seeds at the beginning of a run: only correctly classified ones are searched from."""
+def seed_rows(
+    images: Images, logits: Float[Tensor, "n k"], target: int | None = None
+) -> pa.Table:
+    """The table of seeds at the beginning of a run: only correctly classified ones are searched
+    from, and none of the class that the search must reach.
+    """
     probabilities = logits.softmax(1)
     zeros = [0] * len(images)
     columns = {
@@ -192,7 +221,7 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"]) -> pa.Table:
         "label": images.y.tolist(),
         "predicted": probabilities.argmax(1).tolist(),
         "confidence": probabilities.amax(1).tolist(),
-        "status": _status(images, logits),
+        "status": _status(images, logits, target),
         **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
     }
     return seeds_table(columns, images.x)
@@ -205,7 +234,9 @@ def usable(rows: pa.Table) -> Int[Tensor, " u"]:
 
 
 def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Table, list[str]]:
-    """The seeds' names and states as they are stored; if they are damaged, the subject is asked again. Also notes."""
+    """The seeds' names and states as they are stored; if they are damaged,
+    the subject is asked again. Also notes.
+    """
     path = store.folder / "seeds.parquet"
     try:
         rows = read(path, SEEDS, ["id", "status"] if seeds_are_whole(store) else None)
@@ -214,29 +245,34 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     except Problem:
         pass
     place = set_aside(path)
-    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch))
+    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch), campaign.target)
     store.write_seeds(rows)
     why = f"was damaged and is set aside as {place.name}" if place else "was missing"
     return rows, [f"seeds.parquet {why}; the subject was asked again"]
 
 
-def _status(images: Images, logits: Float[Tensor, "n k"]) -> list[Any]:
-    finite = logits.isfinite().all(1).tolist()
-    right = (logits.argmax(1) == images.y).tolist()
-    return [
-        "skipped: non-finite" if not good else "waiting" if hit else "skipped: misclassified"
-        for good, hit in zip(finite, right)
-    ]
+def _status(images: Images, logits: Float[Tensor, "n k"], target: int | None) -> list[str]:
+    finite = logits.isfinite().all(1)
+    right = logits.argmax(1) == images.y
+    there = images.y == (-1 if target is None else target)
+    words = ("waiting", "skipped: target", "skipped: misclassified", "skipped: non-finite")
+    word = torch.where(there, 1, 0)
+    word = torch.where(right, word, 2)
+    word = torch.where(finite, word, 3)
+    return [words[i] for i in word.tolist()]
 
 
-# --- A campaign from its first check to its last file: select seeds, search, count, and go on after a stop.
+# A campaign from its first check to its last file: select seeds, search, count, and go on after a
+# stop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything a run needs. `source` builds the campaign, also in another process; `config` re-creates the plan.
+    """Everything a run needs. `source` builds the campaign, also in another process; `config`
+    re-creates the plan.
 
-    `workers` processes search side by side, or the `cluster` that is named. `metrics`: a file for a monitoring system.
+    `workers` processes search side by side, or the `cluster` that is named. `metrics`: a file for a
+    monitoring system.
     """
 
     source: Source
@@ -265,7 +301,9 @@ class Watcher:
         """Steps were made; the counts are those of the shards being searched."""
 
     def shard(self, progress: Progress) -> None:
-        """Where the whole run stands: told once before the first shard (a resumed run has some), then after every one."""
+        """Where the whole run stands: told once before the first shard (a resumed run has some),
+        then after every one.
+        """
 
     def stopped(self) -> bool:
         """Whether to stop after the current shard."""
@@ -279,10 +317,12 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
     if plan.cluster is not None:
         check_place(plan.cluster)
     campaign = plan.source()
-    health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+    with campaign.arithmetic():
+        health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+        logits = answers(campaign.subject, plan.images, campaign.batch)
     for note in health.notes:
         watcher.say(note)
-    rows = seed_rows(plan.images, answers(campaign.subject, plan.images, campaign.batch))
+    rows = seed_rows(plan.images, logits, campaign.target)
     _, budget = _tasks(plan, campaign, rows)
     record = first_record(campaign, plan.images, budget, health, plan.about)
     with locked(out):
@@ -291,18 +331,22 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
 
 def reopen(out: Path) -> Mended:
-    """Put the papers of a run folder right before they are read: its record, and in words what was damaged."""
+    """Put the papers of a run folder right before they are read: its record,
+    and in words what was damaged.
+    """
     Store.open(out)
     with locked(out):
         return mend_papers(out)
 
 
 def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
-    """Go on with the shards that `out` does not have yet. The model and the data must be the ones it began with.
+    """Go on with the shards that `out` does not have yet. The model and the data must be the ones
+    it began with.
 
     What is damaged is said, set aside, and made again.
     """
-    watcher, store = watcher or Watcher(), Store.open(out)
+    watcher = watcher or Watcher()
+    store = Store.open(out)
     with locked(out):
         record, notes = mend_papers(out)
         campaign = plan.source()
@@ -319,9 +363,11 @@ def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -
     for what, now in {"subject": campaign.subject.hash, "data": images.hash}.items():
         if record["hashes"][what] != now:
             raise Problem(
-                f"the {what} is not the one this run began with (hash {now}, then {record['hashes'][what]}).",
-                "Findings of two different campaigns would be mixed.", fix="a new --out",
-            )  # fmt: skip
+                f"the {what} is not the one this run began with (hash {now}, then"
+                f" {record['hashes'][what]}).",
+                "Findings of two different campaigns would be mixed.",
+                fix="a new --out",
+            )
 
 
 def _go(
@@ -343,17 +389,35 @@ def _go(
 
 
 def _round_trip(
-    plan: Plan, campaign: Campaign, store: Store, todo: Tasks, budget: Budget, record: dict[str, Any], watcher: Watcher
-) -> bool:  # fmt: skip
-    """Search what is missing and close the books; whether shards turned out to be damaged then and are missing again."""
-    book, limit = Logbook(store, record, len(todo), watcher, plan.metrics), seconds(budget.time)
+    plan: Plan,
+    campaign: Campaign,
+    store: Store,
+    todo: Tasks,
+    budget: Budget,
+    record: dict[str, Any],
+    watcher: Watcher,
+) -> bool:
+    """Search what is missing and close the books; whether shards turned out to be damaged then and
+    are missing again.
+    """
+    book = Logbook(store, record, len(todo), watcher, plan.metrics)
+    limit = seconds(budget.time)
     book.open()
     try:
         execute(
-            plan.source, todo, store, campaign=campaign, rounds=plan.rounds, workers=plan.workers, cluster=plan.cluster,
-            findings=budget.findings, deadline=None if limit is None else monotonic() + limit - book.before,
-            watch=book.shard, pulse=watcher.pulse, stopped=watcher.stopped,
-        )  # fmt: skip
+            plan.source,
+            todo,
+            store,
+            campaign=campaign,
+            rounds=plan.rounds,
+            workers=plan.workers,
+            cluster=plan.cluster,
+            findings=budget.findings,
+            deadline=None if limit is None else monotonic() + limit - book.before,
+            watch=book.shard,
+            pulse=watcher.pulse,
+            stopped=watcher.stopped,
+        )
     except Exception:
         diary.exception("the search ended early")
         raise
@@ -369,13 +433,18 @@ def _again(number: int) -> str:
 
 
 def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:
-    """The shards of the usable seeds, and the budget they share; what is wrong with either is said before any folder is made."""
+    """The shards of the usable seeds, and the budget they share;
+    what is wrong with either is said before any folder is made.
+    """
     chosen = usable(rows)
     if not len(chosen):
+        away = "" if campaign.target is None else " and of another class than the target"
         raise Problem(
-            f"none of the {len(plan.images)} seeds is correctly classified, so there is nothing to search from.",
-            fix="more --seeds, another --split, or a better model", code=NO_SEEDS,
-        )  # fmt: skip
+            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is nothing"
+            " to search from.",
+            fix="more --seeds, another --split, or a better model",
+            code=NO_SEEDS,
+        )
     budget = overlay(plan.budget, campaign.method.budget)
     seconds(budget.time)
     return Tasks(plan.images, chosen, limits(budget, len(chosen)), plan.shard), budget

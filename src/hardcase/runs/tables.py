@@ -1,4 +1,6 @@
-"""The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as pictures."""
+"""The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Findings
 
-# --- The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as pictures.
+# The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
+# pictures.
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FINDINGS: dict[str, pa.DataType] = {
@@ -98,7 +101,10 @@ def findings_table(
     oracle: str,
     witnesses: int = 0,
 ) -> pa.Table:
-    """Findings as a table. `seeds` and `ids` are the image and the name of the seed of each finding."""
+    """Findings as a table.
+
+    `seeds` and `ids` are the image and the name of the seed of each finding.
+    """
     images = tensors.encode_all(findings.x.cpu())
     change = (from_bytes(findings.x.cpu()) - from_bytes(seeds)).flatten(1)
     kinds = [KINDS[kind] for kind in findings.kind.tolist()]
@@ -141,7 +147,9 @@ def spent_table(columns: Mapping[str, Any]) -> pa.Table:
 
 
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Columns (lists, arrays or tensors) as a table with the description that shows its images as pictures."""
+    """Columns (lists, arrays or tensors) as a table with the description that shows its images as
+    pictures.
+    """
     schema = _schema(tuple(types.items()))
     return pa.Table.from_arrays(
         [_array(columns[name], kind) for name, kind in types.items()], schema=schema
@@ -155,13 +163,21 @@ def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
 
 
 def to_parquet(rows: pa.Table) -> bytes:
-    """A table as one Parquet file. An empty one has no row group: readers stumble over a group of no rows."""
+    """A table as one Parquet file.
+
+    An empty one has no row group: readers stumble over a group of no rows.
+    """
     buffer = pa.BufferOutputStream()
     names = rows.column_names
     repeated = [name for name in _REPEATED if name in names]
     with pq.ParquetWriter(
-        buffer, rows.schema, compression="snappy", write_page_checksum=True, write_statistics=False, use_dictionary=repeated
-    ) as writer:  # fmt: skip
+        buffer,
+        rows.schema,
+        compression="snappy",
+        write_page_checksum=True,
+        write_statistics=False,
+        use_dictionary=repeated,
+    ) as writer:
         if len(rows):
             writer.write_table(rows)
     return bytes(buffer.getvalue().to_pybytes())
@@ -170,8 +186,9 @@ def to_parquet(rows: pa.Table) -> bytes:
 def read(
     path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """A table with its checksums verified and its columns (those of `types`, or some of them) checked; a damaged one is
-    named."""
+    """A table with its checksums verified and its columns (those of `types`, or some of them)
+    checked; a damaged one is named.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = {name: types[name] for name in columns or types}
@@ -181,7 +198,11 @@ def read(
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
-            fix=f"hardcase resume {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it aside and redoes it",
+            fix=(
+                "hardcase resume"
+                f" {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it"
+                " aside and redoes it"
+            ),
         ) from error
 
 
@@ -194,7 +215,9 @@ def _completed(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if every column is there, of its type, without gaps where none may be, and made of valid text."""
+    """`rows`, if every column is there, of its type, without gaps where none may be,
+    and made of valid text.
+    """
     for name, kind in types.items():
         column = rows.column(name)
         if column.type != kind or (column.null_count and name not in _GAPS):
@@ -217,8 +240,11 @@ def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
 
 
 def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
-    """The counts of a shard: seeds, costs, findings by kind, and which labels were mistaken for which."""
-    kinds, seeds = findings["kind"].to_pylist(), findings["seed"].to_pylist()
+    """The counts of a shard: seeds, costs, findings by kind, and which labels were mistaken for
+    which.
+    """
+    kinds = findings["kind"].to_pylist()
+    seeds = findings["seed"].to_pylist()
     pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))
     return {
         "seeds": len(spent),

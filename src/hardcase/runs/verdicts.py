@@ -1,4 +1,6 @@
-"""A judge asked about a run: whether it may be, its verdicts beside the findings, and the funnel to its end."""
+"""A judge asked about a run: whether it may be, its verdicts beside the findings,
+and the funnel to its end.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ def judge(
             such as ``file.py:name``; without it the judge of the run's data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
             ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
-        calibrate: A file of images that people have rated; a panel is fitted to them and keeps that.
+        calibrate: A file of images that people have rated; a panel is fitted to them and keeps
+            that.
         device: Where a panel computes.
         progress: Told how its training goes.
 
@@ -368,7 +371,8 @@ def _same_data(run: Run, images: Images) -> None:
         strange = [] if same else ids[:1]
     if strange:
         raise Problem(
-            f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are other data.",
+            f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
+            " other data.",
             "A judge of other data says little about these images.",
             fix="the data that the run was made with, or --data D",
         )
@@ -404,9 +408,11 @@ def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
     for role, digest in used.items():
         if digest in names:
             raise Problem(
-                f"the search used a network of this judge: its {role} is the judge's {names[digest]}.",
-                "It would confirm its own mistakes.", fix="train another judge: hardcase train judge --seed N, then --judge",
-            )  # fmt: skip
+                f"the search used a network of this judge: its {role} is the judge's"
+                f" {names[digest]}.",
+                "It would confirm its own mistakes.",
+                fix="train another judge: hardcase train judge --seed N, then --judge",
+            )
 
 
 def _other_lineage(run: Run, network: str, lineage: str) -> None:
@@ -430,7 +436,8 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
     if count > KNOWN * len(seeds):
         raise Problem(
             f"the judge has learned from {count} of the {len(seeds)} seeds.",
-            "It knows them by heart and would find their neighbours valid whatever was done to them.",
+            "It knows them by heart and would find their neighbours valid whatever was done to"
+            " them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
         )
 
@@ -465,15 +472,23 @@ def _groups(
     found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
     place = rows.tolist()
     return [
-        Group(g.expected, g.predicted, tuple(place[i] for i in g.rows), place[g.representative], place[g.closest], g.stability)
+        Group(
+            g.expected,
+            g.predicted,
+            tuple(place[i] for i in g.rows),
+            place[g.representative],
+            place[g.closest],
+            g.stability,
+        )
         for g in found
-    ]  # fmt: skip
+    ]
 
 
 def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
     """The group of every finding (None if it is in none), and whether it stands for it."""
     name: list[str | None] = [None] * count
-    middle, closest = [False] * count, [False] * count
+    middle = [False] * count
+    closest = [False] * count
     for number, group in enumerate(found, 1):
         for row in group.rows:
             name[row] = f"{group.expected}-{group.predicted}-{number}"
@@ -482,7 +497,8 @@ def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
 
 
 def _described(found: Sequence[Group], table: pa.Table) -> list[dict[str, Any]]:
-    ids, seeds = table["id"].to_pylist(), table["seed"].to_pylist()
+    ids = table["id"].to_pylist()
+    seeds = table["seed"].to_pylist()
     return [
         {
             "name": f"{group.expected}-{group.predicted}-{number}",

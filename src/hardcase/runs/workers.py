@@ -1,4 +1,7 @@
-"""From a campaign to a run folder: shards and rounds, here or in several processes. The findings are the same."""
+"""From a campaign to a run folder: shards and rounds, here or in several processes.
+
+The findings are the same.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -37,7 +46,7 @@ from hardcase.tensors import chunks
 from hardcase.types import Guide, Images
 from hardcase.usercode import Raised, guarded
 
-# --- What travels between the owner of a run folder and those who search its shards.
+# What travels between the owner of a run folder and those who search its shards.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Sums over shards, told after every one. `service`: what it took to get the subject's answers, where it counts that."""
+    """Sums over shards, told after every one. `service`: what it took to get the subject's answers,
+    where it counts that.
+    """
 
     done: int
     shards: int
@@ -64,6 +75,7 @@ class Progress:
     findings: int
     confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
     service: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def none(shards: int) -> Progress:
@@ -77,7 +89,9 @@ class Progress:
     @staticmethod
     def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
         """Several finished shards."""
-        pairs, service = Counter[tuple[int, int]](), Counter[str]()
+        pairs = Counter[tuple[int, int]]()
+        service = Counter[str]()
+        kinds = Counter[str]()
         for one in summaries:
             pairs.update(
                 {
@@ -86,12 +100,13 @@ class Progress:
                 }
             )
             service.update(one.get("service", {}))
+            kinds.update(one.get("kinds", {}))
         names = ("seeds", "queries", "gradients", "failing", "findings")
         seeds, queries, gradients, failing, findings = (
             sum(int(one.get(name, 0)) for one in summaries) for name in names
         )
         return Progress(
-            len(summaries), 0, seeds, queries, gradients, failing, findings, pairs, service
+            len(summaries), 0, seeds, queries, gradients, failing, findings, pairs, service, kinds
         )
 
     def __add__(self, other: Progress) -> Progress:
@@ -113,7 +128,8 @@ Source = Callable[[], Campaign]
 Stopped = Callable[[], bool]
 
 
-# --- One loop that keeps workers busy, whatever they are: it submits, collects, runs lost shards again, and stops.
+# One loop that keeps workers busy, whatever they are: it submits, collects, runs lost shards again,
+# and stops.
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""
@@ -154,8 +170,13 @@ class Hands(Protocol):
 
 
 def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) -> Iterator[Outcome]:
-    """The outcomes of `todo` in the order they finish. An error ends it when the shards that are under way are home."""
-    fresh, lost, running = iter(todo), deque[Task](), dict[Hashable, Task]()
+    """The outcomes of `todo` in the order they finish.
+
+    An error ends it when the shards that are under way are home.
+    """
+    fresh = iter(todo)
+    lost = deque[Task]()
+    running = dict[Hashable, Task]()
     error: Exception | None = None
     losses = 0
     while True:
@@ -194,27 +215,55 @@ def _tell(latest: Mapping[int, Counts], running: set[int], pulse: Pulse) -> None
 
 def _gone(task: Task, loss: Lost) -> Problem:
     return Problem(
-        f"worker processes end before their shards are finished, again and again; the last one had shard {task.number}.",
+        "worker processes end before their shards are finished, again and again; the last one had"
+        f" shard {task.number}.",
         f"Most often the memory runs out. The shards that were finished are stored. {loss}".strip(),
         fix="fewer workers, or a smaller batch_size, in config.toml",
         code=INTERNAL,
     )
 
 
-# --- One shard searched and packed, wherever that happens.
+# One shard searched and packed, wherever that happens.
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedShard:
+    """A shard that was searched and waits to be packed."""
+
+    campaign: Campaign
+    task: Task
+    shard: Shard
+    extra: Mapping[str, Any]
+
+    def packed(self) -> Outcome:
+        return _packed(self.campaign, self.task, self.shard, dict(self.extra))
 
 
 def run_task(
-    campaign: Campaign, task: Task, guides: Sequence[Guide] = (), pulse: Pulse = lambda counts: None
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide] = (),
+    pulse: Pulse = lambda counts: None,
 ) -> Outcome:
     """Search one shard and pack what it found. `guides`: as they were when the round began."""
+    return search_task(campaign, task, guides, pulse).packed()
+
+
+def search_task(
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide] = (),
+    pulse: Pulse = lambda counts: None,
+) -> SearchedShard:
+    """Search one shard; packing it is left to whoever has time."""
     late = math.inf if task.deadline is None else task.deadline
 
     def stop(counts: Counts) -> bool:
         pulse(counts)
         return monotonic() >= late
 
-    begun, before = monotonic(), _service(campaign)
+    begun = monotonic()
+    before = _service(campaign)
     try:
         shard = run_shard(
             campaign,
@@ -230,8 +279,12 @@ def run_task(
         raise
     except Exception as error:
         raise _told(task, error) from error
-    extra = {"seconds": round(monotonic() - begun, 4), "service": dict(_service(campaign) - before)}
-    return _packed(campaign, task, shard, extra)
+    extra = {
+        "seconds": round(monotonic() - begun, 4),
+        "service": dict(_service(campaign) - before),
+        **({"dropped": shard.dropped} if shard.dropped else {}),
+    }
+    return SearchedShard(campaign, task, shard, extra)
 
 
 def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any]) -> Outcome:
@@ -256,10 +309,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
                 for lost, word in zip(counts.lost.tolist(), late)
             ],
             "looked": counts.queries,
-            **{
-                name: getattr(counts, name)
-                for name in ("failing", *SPENDING)
-            },
+            **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
         }
     )
     packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
@@ -267,15 +317,22 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
 
 
 def _service(campaign: Campaign) -> Counter[str]:
-    """What the subject and its peers count of their own accord: calls, retries, answers from a cache, inputs without one."""
+    """What the subject and its peers count of their own accord: calls, retries,
+    answers from a cache, inputs without one.
+    """
     tallies = (getattr(model, "tally", None) for model in (campaign.subject, *campaign.peers))
     return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
 
 
 def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
-    """An exception as a problem that can travel between processes; `by_user`: what user code did, if it was that."""
+    """An exception as a problem that can travel between processes; `by_user`: what user code did,
+    if it was that.
+    """
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
-    stored = "Shards that were finished are stored; this one is searched again on resume. The log has the traceback."
+    stored = (
+        "Shards that were finished are stored; this one is searched again on resume. The log has"
+        " the traceback."
+    )
     if "CUDA" in what or "Accelerator" in what:
         return Problem(
             f"the GPU failed in shard {task.number}: {what}",
@@ -293,18 +350,25 @@ def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
     return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
 
 
-# --- Worker processes of this machine.
+# Worker processes of this machine.
 
 Handle = Future[Outcome]
 ATOMIC = 4000
-"""Bytes that a pipe takes whole or not at all; more is not sent, so that a worker's death cannot leave half a message."""
+"""Bytes that a pipe takes whole or not at all; more is not sent,
+so that a worker's death cannot leave half a message.
+"""
 
 
 class Processes:
-    """So many processes, each with its own campaign built from `source`. When one dies, all are started anew."""
+    """So many processes, each with its own campaign built from `source`.
+
+    When one dies, all are started anew.
+    """
 
     def __init__(self, source: Source, workers: int) -> None:
-        self.source, self.workers, self.slots = _pickled(source), workers, workers + 1
+        self.source = _pickled(source)
+        self.workers = workers
+        self.slots = workers + 1
         self.folder = tempfile.TemporaryDirectory(prefix="hardcase-")
         self.guides: Path | None = None
         self.rounds = 0
@@ -368,7 +432,9 @@ class Processes:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals wait. Processes that are started in here never hear of them, also before they can say that they do not want to."""
+    """Signals wait. Processes that are started in here never hear of them,
+    also before they can say that they do not want to.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -397,7 +463,9 @@ _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any]) -> None:
-    """In a new worker process: the same arithmetic as everywhere, a fair share of the cores, the campaign built once."""
+    """In a new worker process: the same arithmetic as everywhere, a fair share of the cores,
+    the campaign built once.
+    """
     global _campaign, _news, _unbuilt
     # signals reach every process; the one that owns the folder decides
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -436,10 +504,15 @@ class _Telling:
     """Tells the owner of the counts now and then."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.told = number, monotonic()
+        self.number = number
+        self.told = monotonic()
 
     def __call__(self, counts: Counts) -> None:
-        if _news is None or monotonic() - self.told < OFTEN or 8 * (1 + len(SPENDING)) * len(counts.queries) > ATOMIC:
+        if (
+            _news is None
+            or monotonic() - self.told < OFTEN
+            or 8 * (1 + len(SPENDING)) * len(counts.queries) > ATOMIC
+        ):
             return
         self.told = monotonic()
         with suppress(OSError):
@@ -458,7 +531,8 @@ def _counts(rows: bytes) -> Counts:
     return Counts(**dict(zip(names, columns)), lost=lost)
 
 
-# --- From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster. The findings are the same.
+# From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster.
+# The findings are the same.
 
 Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[Outcome]]
 """Searches the tasks of a round, all from the same guides."""
@@ -466,7 +540,9 @@ Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
-    """The seeds at `rows` of `images`, cut into shards of `shard` seeds; a task is made when it is asked for."""
+    """The seeds at `rows` of `images`, cut into shards of `shard` seeds;
+    a task is made when it is asked for.
+    """
 
     images: Images
     rows: Int[Tensor, " u"]
@@ -503,21 +579,22 @@ def execute(
     pulse: Pulse = lambda counts: None,
     stopped: Stopped = lambda: False,
 ) -> tuple[Guide, ...]:
-    """Run the tasks (the one at place `i` is number `i`) that the store does not have yet, round by round, and store each shard when it is finished.
+    """Run the tasks (the one at place `i` is number `i`) that the store does not have yet, round by
+    round, and store each shard when it is finished.
 
-    `campaign` is what `source` builds; worker processes build their own from `source`, a cluster is sent `campaign`.
+    `campaign` is what `source` builds; worker processes build their own from `source`, a cluster is
+    sent `campaign`.
 
-    All shards of a round start from the same guides; their deltas are merged in shard order when it ends. `findings`
-    stops at the end of a round, `deadline` (monotonic seconds) after the current step, `stopped` after the current shard.
-    `watch` is told of every finished shard, `pulse` of the counts of those under way. Where nothing passes from one round
-    to the next (no guides, no findings limit), all shards are one round, and nobody waits for the slowest of eight.
-    Returns copies of the campaign's guides and criteria with all finished rounds merged.
+    All shards of a round start from the same guides; their deltas are merged in shard order when it
+    ends. `findings` stops at the end of a round, `deadline` (monotonic seconds) after the current
+    step, `stopped` after the current shard. `watch` is told of every finished shard, `pulse` of the
+    counts of those under way. Where nothing passes from one round to the next (no guides, no
+    findings limit), all shards are one round, and nobody waits for the slowest of eight. Returns
+    copies of the campaign's guides and criteria with all finished rounds merged.
     """
     guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
-    total, size = (
-        Progress.none(len(todo)),
-        rounds if guides or findings is not None else max(len(todo), 1),
-    )
+    total = Progress.none(len(todo))
+    size = rounds if guides or findings is not None else max(len(todo), 1)
     done = store.done()
     kept = sum(
         int(entry.summary.get("findings", 0))
@@ -533,10 +610,8 @@ def execute(
             ):
                 store.put(outcome.number, outcome.packed, outcome.summary)
                 done.add(outcome.number)
-                total, kept = (
-                    total + Progress.of(outcome.summary),
-                    kept + int(outcome.summary["findings"]),
-                )
+                total = total + Progress.of(outcome.summary)
+                kept = kept + int(outcome.summary["findings"])
                 watch(total)
             if not done.issuperset(numbers):
                 break
@@ -567,13 +642,28 @@ def _runner(
 
 @contextmanager
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
-    def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+    """Shards one after the other in this process; beside a GPU one is packed while the next is searched."""
+
+    def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
         for task in todo:
             if stopped():
                 return
             yield run_task(campaign, task, guides, pulse)
 
-    yield run
+    def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+        with ThreadPoolExecutor(1) as packer:
+            waiting: Future[Outcome] | None = None
+            for task in todo:
+                if stopped():
+                    break
+                searched = search_task(campaign, task, guides, pulse)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = packer.submit(searched.packed)
+            if waiting is not None:
+                yield waiting.result()
+
+    yield one_by_one if campaign.subject.device.type == "cpu" else overlapped
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""How candidates move. A search sees scores and, if it asks, gradients; never a network, a label or a budget."""
+"""How candidates move. A search sees scores and, if it asks, gradients; never a network,
+a label or a budget.
+"""
 
 from __future__ import annotations
 

@@ -45,14 +45,21 @@ class Bisection:
         n, k = near.shape[:2]
         blank = torch.zeros(n, k, device=seeds.z.device)
         return {
-            "z": seeds.z.clone(), "near": near, "low": blank, "high": blank + 1,
-            "best": flat(seeds.z)[:, None].repeat(1, k, 1), "far": blank + torch.inf,
-            "rank": torch.zeros(n, k, _places(seeds.z.shape[1:]), dtype=torch.int64, device=seeds.z.device),
+            "z": seeds.z.clone(),
+            "near": near,
+            "low": blank,
+            "high": blank + 1,
+            "best": flat(seeds.z)[:, None].repeat(1, k, 1),
+            "far": blank + torch.inf,
+            "rank": torch.zeros(
+                n, k, _places(seeds.z.shape[1:]), dtype=torch.int64, device=seeds.z.device
+            ),
             "turn": torch.zeros(1, dtype=torch.int64),
-        }  # fmt: skip
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows, turn = look.live.nonzero().squeeze(1), int(state["turn"])
+        rows = look.live.nonzero().squeeze(1)
+        turn = int(state["turn"])
         plan = self._plan(state["rank"].shape[2])
         sharing = turn < self._sharing
         state = (
@@ -96,7 +103,8 @@ class Bisection:
         self, state: State, look: Look, rows: Int[Tensor, " r"], size: int, start: int
     ) -> State:
         n, k, places = state["rank"].shape
-        base, best = state["z"].reshape(n, 1, -1, places), state["best"].reshape(n, k, -1, places)
+        base = state["z"].reshape(n, 1, -1, places)
+        best = state["best"].reshape(n, k, -1, places)
         if start == 0:
             rank = (best - base).square().sum(2).argsort(dim=2, descending=True, stable=True)
             state = {**state, "rank": rank}
@@ -107,7 +115,8 @@ class Bisection:
         row, goal = moved.nonzero(as_tuple=True)
         if not len(row):
             return state
-        own, code = rows[row], trial[row, goal].reshape(-1, *state["z"].shape[1:])
+        own = rows[row]
+        code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
         feedback = look(code, own)
         return _remember(state, own, goal, code, feedback.failed & (feedback.predicted == goal))
 
@@ -117,10 +126,8 @@ def _remember(state: State, own: Tensor, goal: Tensor, code: Tensor, hit: Tensor
     distance = flat(code - state["z"][own]).square().sum(1).sqrt()
     nearer = hit & (distance < state["far"][own, goal])
     at = (own[nearer], goal[nearer])
-    best, far = (
-        state["best"].index_put(at, flat(code)[nearer]),
-        state["far"].index_put(at, distance[nearer]),
-    )
+    best = state["best"].index_put(at, flat(code)[nearer])
+    far = state["far"].index_put(at, distance[nearer])
     return {**state, "best": best, "far": far}
 
 
@@ -130,7 +137,9 @@ def _places(shape: Sequence[int]) -> int:
 
 
 def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
-    """For each seed and class, the `count` nearest partners of that class (-1: none, and for the seed's own class)."""
+    """For each seed and class, the `count` nearest partners of that class (-1: none,
+    and for the seed's own class).
+    """
     label = partners.label.to(seeds.y.device)
     near = torch.full((len(seeds), int(label.max()) + 1, count), -1, device=seeds.y.device)
     for c in range(near.shape[1]):
@@ -144,7 +153,7 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
     return near
 
 
-# --- Which way other classes lie: directions taken from codes of known label near a seed.
+# Which way other classes lie: directions taken from codes of known label near a seed.
 
 
 @runtime_checkable
@@ -180,10 +189,12 @@ def directions(
 ) -> Directions:
     """The `classes` nearest other classes of each seed (or `toward` alone), nearest first.
 
-    A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus that of the seed's own
-    class: what tells the classes apart around here, without what is peculiar to the seed or to one partner.
+    A step between classes is the mean of the `neighbours` nearest codes of the goal's class minus
+    that of the seed's own class: what tells the classes apart around here, without what is peculiar
+    to the seed or to one partner.
     """
-    z, y = flat(seeds.z), seeds.y
+    z = flat(seeds.z)
+    y = seeds.y
     label = codes.label[:LIMIT].to(y.device)
     kinds = max(int(label.max()), int(y.max()) if len(y) else 0) + 1
     rows, distance = _ranked(codes, label, z, neighbours, kinds)
@@ -204,12 +215,15 @@ def directions(
 
 def span(codes: Codes, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
     """The least and greatest value of every coordinate over the codes and the seed's own."""
-    z, label = flat(seeds.z), codes.label[:LIMIT]
-    low, high = z.clone(), z.clone()
+    z = flat(seeds.z)
+    label = codes.label[:LIMIT]
+    low = z.clone()
+    high = z.clone()
     rows = torch.arange(len(label), device=z.device)
     for part in chunks(len(label), 4096):
         some = flat(codes.take(rows[part]))
-        low, high = torch.minimum(low, some.amin(0)), torch.maximum(high, some.amax(0))
+        low = torch.minimum(low, some.amin(0))
+        high = torch.maximum(high, some.amax(0))
     return low, high
 
 
@@ -228,7 +242,9 @@ def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[T
 def _ranked(
     codes: Codes, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
 ) -> tuple[Int[Tensor, "n k c"], Float[Tensor, "n k"]]:
-    """For each seed and class the rows of the nearest `count` codes (the last repeated if there are fewer), and how near."""
+    """For each seed and class the rows of the nearest `count` codes (the last repeated if there are
+    fewer), and how near.
+    """
     rows = torch.zeros(len(z), kinds, count, dtype=torch.int64, device=z.device)
     distance = torch.full((len(z), kinds), torch.inf, device=z.device)
     for c in sorted(set(label.tolist())):
@@ -252,10 +268,11 @@ def _at(values: Tensor, column: Int[Tensor, "n c"]) -> Tensor:
     return values[torch.arange(len(column), device=column.device)[:, None], column]
 
 
-# --- The shortest way into another class that few questions can find: race, shorten, close in.
+# The shortest way into another class that few questions can find: race, shorten, close in.
 
 WIDE = 4.0
-"""How far a coordinate may go where no codes say how far they go: standard deviations of the prior."""
+"""How far a coordinate may go where no codes say how far they go: standard deviations of the prior.
+"""
 
 
 @search("crossing", needs="label")
@@ -295,20 +312,31 @@ class Crossing:
         ways, (low, high) = self._ways(seeds, rng)
         n, c = ways.goal.shape
         tracks, lanes = (n * c, 1) if self.apart else (n, c)
-        blank, codes = z.new_zeros(tracks), z.new_zeros(tracks, z.shape[1])
+        blank = z.new_zeros(tracks)
+        codes = z.new_zeros(tracks, z.shape[1])
         row = torch.arange(n, device=z.device).repeat_interleave(tracks // max(n, 1))
         return {
-            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64), "row": row,
-            "seed": z[row].clone(), "low": low[row].clone(), "high": high[row].clone(),
-            "goal": ways.goal.reshape(tracks, lanes).clone(), "step": ways.step.reshape(tracks, lanes, -1).clone(),
+            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
+            "row": row,
+            "seed": z[row].clone(),
+            "low": low[row].clone(),
+            "high": high[row].clone(),
+            "goal": ways.goal.reshape(tracks, lanes).clone(),
+            "step": ways.step.reshape(tracks, lanes, -1).clone(),
             "nearest": ways.nearest.reshape(tracks, lanes, -1).clone(),
-            "far": codes, "near": blank, "end": blank + 1, "open": blank > 0,
-            "best": codes.clone(), "length": blank + torch.inf, "stride": blank + 0.1,
+            "far": codes,
+            "near": blank,
+            "end": blank + 1,
+            "open": blank > 0,
+            "best": codes.clone(),
+            "length": blank + torch.inf,
+            "stride": blank + 0.1,
             "turn": torch.zeros(1, dtype=torch.int64),
-        }  # fmt: skip
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        turn, lanes = int(state["turn"]), state["goal"].shape[1]
+        turn = int(state["turn"])
+        lanes = state["goal"].shape[1]
         race = (len(self.cuts) + 1) * lanes * (1 + self.halvings)
         if turn < race:
             lane, halving = divmod(turn, 1 + self.halvings)
@@ -348,7 +376,8 @@ class Crossing:
         if cut == len(self.cuts):
             offset = state["nearest"][tracks, place]
         else:
-            step, shortest = state["step"][tracks, place], state["length"][tracks]
+            step = state["step"][tracks, place]
+            shortest = state["length"][tracks]
             longest = self.reach * step.abs().sum(1)
             offset = scaled(largest(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
         state, hit = self._try(state, look, tracks, offset)
@@ -375,7 +404,9 @@ class Crossing:
         return {**state, "near": near, "end": torch.where(hit, share, state["end"])}
 
     def _shorten(self, state: State, look: Look, rng: Rng) -> State:
-        """Leave some coordinates out, let the others grow to a little less than the length so far."""
+        """Leave some coordinates out, let the others grow to a little less than the length so
+        far.
+        """
         kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
         offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
@@ -388,10 +419,13 @@ class Crossing:
     def _try(
         self, state: State, look: Look, tracks: Int[Tensor, " a"], offset: Float[Tensor, "a d"]
     ) -> tuple[State, Bool[Tensor, " t"]]:
-        """Look at one candidate of each of these tracks; those that fail and are shorter become the best of theirs."""
+        """Look at one candidate of each of these tracks; those that fail and are shorter become the
+        best of theirs.
+        """
         alive = look.live[state["row"][tracks]]
         if not bool(alive.all()):
-            tracks, offset = tracks[alive], offset[alive]
+            tracks = tracks[alive]
+            offset = offset[alive]
         seed, low, high, row = (
             state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row")
         )
@@ -411,7 +445,8 @@ class Crossing:
         return {**state, "best": best, "length": length}, hit
 
 
-# --- Ways out of a class: random walks from every seed, halved to where they leave it, and what they enter there.
+# Ways out of a class: random walks from every seed, halved to where they leave it, and what they
+# enter there.
 
 
 @search("exits", needs="label")
@@ -444,11 +479,16 @@ class Exits:
         row = torch.arange(len(z), device=z.device).repeat_interleave(self.walks)
         blank = z.new_zeros(len(row))
         return {
-            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64), "row": row,
-            "seed": z.clone(), "label": seeds.y.clone(), "near": blank, "end": blank + 1,
+            "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
+            "row": row,
+            "seed": z.clone(),
+            "label": seeds.y.clone(),
+            "near": blank,
+            "end": blank + 1,
             "far": self._toward(seeds, rng) if self.classes and self.codes else self._far(z, rng),
-            "entered": torch.full_like(row, -1), "turn": torch.zeros(1, dtype=torch.int64),
-        }  # fmt: skip
+            "entered": torch.full_like(row, -1),
+            "turn": torch.zeros(1, dtype=torch.int64),
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
         turn = int(state["turn"])
@@ -460,7 +500,8 @@ class Exits:
         feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
         out = feedback.predicted != state["label"][row] if self.answers else feedback.failed
         out = out & feedback.looked
-        left, stayed = walks[out], walks[~out & feedback.looked]
+        left = walks[out]
+        stayed = walks[~out & feedback.looked]
         if turn >= self.halvings:
             look.retire(look.live.nonzero().squeeze(1))
         return {
@@ -483,10 +524,8 @@ class Exits:
 
     def _toward(self, seeds: Seeds, rng: Rng) -> Tensor:
         assert self.codes is not None
-        ways, (low, high) = (
-            directions(self.codes, seeds, classes=self.classes, neighbours=50),
-            span(self.codes, seeds),
-        )
+        ways = directions(self.codes, seeds, classes=self.classes, neighbours=50)
+        low, high = span(self.codes, seeds)
         lane = torch.arange(self.walks, device=seeds.y.device) % ways.step.shape[1]
         step = ways.step[:, lane].flatten(0, 1)
         turn = (

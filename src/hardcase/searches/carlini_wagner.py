@@ -1,4 +1,6 @@
-"""Carlini and Wagner's search for the smallest change: distance plus a weighted margin, the weight found by bisection."""
+"""Carlini and Wagner's search for the smallest change: distance plus a weighted margin,
+the weight found by bisection.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,23 @@ class CarliniWagner:
     confidence: float = 0.0
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        blank, ones = torch.zeros_like(seeds.z), torch.ones(len(seeds), device=seeds.z.device)
+        blank = torch.zeros_like(seeds.z)
+        ones = torch.ones(len(seeds), device=seeds.z.device)
         return {
-            "seed": seeds.z.clone(), "z": seeds.z.clone(), "mean": blank, "square": blank.clone(),
-            "weight": ones * self.weight, "low": ones * 0, "high": ones * torch.inf,
-            "hit": torch.zeros_like(seeds.y, dtype=torch.bool), "step": torch.zeros(1, dtype=torch.int64),
-        }  # fmt: skip
+            "seed": seeds.z.clone(),
+            "z": seeds.z.clone(),
+            "mean": blank,
+            "square": blank.clone(),
+            "weight": ones * self.weight,
+            "low": ones * 0,
+            "high": ones * torch.inf,
+            "hit": torch.zeros_like(seeds.y, dtype=torch.bool),
+            "step": torch.zeros(1, dtype=torch.int64),
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows, count = look.live.nonzero().squeeze(1), int(state["step"])
+        rows = look.live.nonzero().squeeze(1)
+        count = int(state["step"])
         feedback, slope = look.gradient(state["z"][rows], rows)
         pull = (feedback.score < self.confidence) & feedback.looked
         change = (
@@ -69,15 +79,22 @@ class CarliniWagner:
         }
 
     def _restart(self, state: State) -> State:
-        """Bisect each seed's weight by whether its walk hit, and put every walk back to its seed."""
-        hit, weight = state["hit"], state["weight"]
-        high, low = (
-            torch.where(hit, weight.minimum(state["high"]), state["high"]),
-            torch.where(hit, state["low"], weight),
-        )
+        """Bisect each seed's weight by whether its walk hit,
+        and put every walk back to its seed.
+        """
+        hit = state["hit"]
+        weight = state["weight"]
+        high = torch.where(hit, weight.minimum(state["high"]), state["high"])
+        low = torch.where(hit, state["low"], weight)
         next_weight = torch.where(high.isfinite(), (low + high) / 2, weight * 10)
         blank = torch.zeros_like(state["mean"])
         return {
-            **state, "z": state["seed"].clone(), "mean": blank, "square": blank.clone(),
-            "weight": next_weight, "low": low, "high": high, "hit": torch.zeros_like(hit),
-        }  # fmt: skip
+            **state,
+            "z": state["seed"].clone(),
+            "mean": blank,
+            "square": blank.clone(),
+            "weight": next_weight,
+            "low": low,
+            "high": high,
+            "hit": torch.zeros_like(hit),
+        }

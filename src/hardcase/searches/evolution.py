@@ -111,7 +111,9 @@ class Evolution:
 
 
 def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
-    """Ranks in place of scores, centred: the worst gets -0.5, the best 0.5; equal scores equal ranks."""
+    """Ranks in place of scores, centred: the worst gets -0.5, the best 0.5;
+    equal scores equal ranks.
+    """
     order = score.argsort(dim=1, stable=True)
     rank = torch.empty_like(score).scatter_(
         1, order, torch.arange(score.shape[1], device=score.device).expand_as(score).float()

@@ -17,10 +17,11 @@ from hardcase.registry import search
 from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Look, Seeds, State
 
-# --- Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works on a batch at once.
+# Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
+# on a batch at once.
 #
-# An operator draws a level for every row and applies it; pictures go in and come out in [0, 1], on the 8-bit grid. Ranges are
-# those of DeepHunter's code (X. Xie et al., ISSTA 2019).
+# An operator draws a level for every row and applies it; pictures go in and come out in [0, 1], on
+# the 8-bit grid. Ranges are those of DeepHunter's code (X. Xie et al., ISSTA 2019).
 
 Level = Float[Tensor, " m"]
 Picture = Float[Tensor, "m c h w"]
@@ -28,7 +29,9 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (seeds' rows and `rng` are for noise)."""
+    """`levels` are what it may draw from; `apply` changes pictures by one level each (seeds' rows
+    and `rng` are for noise).
+    """
 
     name: str
     levels: tuple[float, ...]
@@ -82,8 +85,10 @@ def shear(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictur
 
 def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Turned about the centre, by degrees."""
-    angle, stretch = level * (math.pi / 180), x.shape[2] / x.shape[3]
-    cos, sin = angle.cos(), angle.sin()
+    angle = level * (math.pi / 180)
+    stretch = x.shape[2] / x.shape[3]
+    cos = angle.cos()
+    sin = angle.sin()
     return _warp(x, [cos, -sin * stretch, 0 * level, sin / stretch, cos, 0 * level])
 
 
@@ -119,7 +124,8 @@ def blur(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture
 
 def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """So many values, drawn at random (one may be drawn twice), get any new value."""
-    values, most = x.flatten(1), int(level.max())
+    values = x.flatten(1)
+    most = int(level.max())
     place = rng.integers(rows, values.shape[1], (most,))
     new = rng.integers(rows, 256, (most,)) / 255
     asked = torch.arange(most, device=x.device) < level[:, None]
@@ -128,7 +134,9 @@ def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """Gaussian (5 % of the range), salt and pepper (0.4 % of the values), or speckle (10 % of each value)."""
+    """Gaussian (5 % of the range), salt and pepper (0.4 % of the values),
+    or speckle (10 % of each value).
+    """
     normal = rng.normal(rows, x.shape[1:])
     place = rng.uniform(rows, x.shape[1:])
     salted = torch.where(place < 0.002, 1.0, torch.where(place > 0.998, 0.0, x))
@@ -158,7 +166,9 @@ NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
 def _warp(x: Picture, theta: Sequence[Tensor], mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix for each row, in coordinates from -1 to 1; outside is black."""
+    """The picture seen through a 2x3 matrix for each row, in coordinates from -1 to 1;
+    outside is black.
+    """
     matrix = torch.stack(list(theta), 1).reshape(-1, 2, 3).to(x.dtype)
     grid = functional.affine_grid(matrix, list(x.shape), align_corners=False)
     return functional.grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False)
@@ -166,7 +176,8 @@ def _warp(x: Picture, theta: Sequence[Tensor], mode: str = "bilinear") -> Pictur
 
 def _filtered(x: Picture, kernel: Float[Tensor, "k k"]) -> Picture:
     size = len(kernel)
-    before, after = (size - 1) // 2, size // 2
+    before = (size - 1) // 2
+    after = size // 2
     padded = functional.pad(x, (before, after, before, after), mode="replicate")
     weight = kernel.to(x)[None, None].expand(x.shape[1], 1, size, size)
     return functional.conv2d(padded, weight, groups=x.shape[1])
@@ -195,8 +206,11 @@ def _median(size: int) -> Callable[[Picture], Picture]:
 
 
 def _bilateral(x: Picture) -> Picture:
-    """A mean over 7x7 pixels in which near and alike ones (within 50 pixels and 50 grey levels) weigh more."""
-    around, axis = _windows(x, 7), torch.arange(-3, 4, device=x.device)
+    """A mean over 7x7 pixels in which near and alike ones (within 50 pixels and 50 grey levels)
+    weigh more.
+    """
+    around = _windows(x, 7)
+    axis = torch.arange(-3, 4, device=x.device)
     far = (axis[:, None] ** 2 + axis[None] ** 2).flatten()
     alike = (around - x[:, :, None]).square().sum(1, keepdim=True)
     weight = torch.exp(-far / (2 * 50**2))[:, None, None] * torch.exp(
@@ -206,15 +220,20 @@ def _bilateral(x: Picture) -> Picture:
     return (around * weight).sum(2) / weight.sum(2)
 
 
-# --- Fuzzing: every seed's corpus gives parents, which are mutated and looked at; what guides find new joins the corpus.
+# Fuzzing: every seed's corpus gives parents, which are mutated and looked at; what guides find new
+# joins the corpus.
 
 ENTRY = "entry/"
-"""Aims by which a search tells the corpus what belongs to a candidate, and gets it back with a parent."""
+"""Aims by which a search tells the corpus what belongs to a candidate,
+and gets it back with a parent.
+"""
 
 
 @runtime_checkable
 class Mutator(Protocol):
-    """Makes a child of each parent, `rows` being the parents' seeds. `columns` are what it wants to know of a parent, row by row."""
+    """Makes a child of each parent, `rows` being the parents' seeds. `columns` are what it wants to
+    know of a parent, row by row.
+    """
 
     def start(self, z: Tensor) -> State: ...
 
@@ -268,7 +287,8 @@ class Metamorphic:
     def __call__(
         self, z: Tensor, columns: Mapping[str, Tensor], rows: Int[Tensor, " m"], rng: Rng
     ) -> tuple[Tensor, State, Bool[Tensor, " m"]]:
-        child, made = z.clone(), {name: value.clone() for name, value in columns.items()}
+        child = z.clone()
+        made = {name: value.clone() for name, value in columns.items()}
         open_ = torch.ones(len(z), dtype=torch.bool, device=z.device)
         for _ in range(self.tries):
             left = open_.nonzero().squeeze(1)
@@ -277,7 +297,8 @@ class Metamorphic:
             before = {name: value[left] for name, value in columns.items()}
             new, after, good = self._try(z[left], before, rows[left], rng)
             kept = left[good]
-            child[kept], open_[kept] = new[good], False
+            child[kept] = new[good]
+            open_[kept] = False
             for name, value in after.items():
                 made[name][kept] = value[good]
         return child, made, ~open_

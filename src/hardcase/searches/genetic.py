@@ -54,7 +54,8 @@ class Genetic:
     scaled: bool = True
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        device, n = seeds.z.device, len(seeds)
+        device = seeds.z.device
+        n = len(seeds)
         return {
             "seed": seeds.z.flatten(1).clone(),
             "z": torch.zeros(n, self.elite, seeds.z.flatten(1).shape[1], device=device),
@@ -87,7 +88,8 @@ class Genetic:
         return seed + self.spread * rng.normal(rows, (self.population, seed.shape[2]))
 
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
-        elite, seed = state["z"][rows], state["seed"][rows][:, None]
+        elite = state["z"][rows]
+        seed = state["seed"][rows][:, None]
         shape = (self.population - self.elite,)
         one, two = _pairs(rows, shape, self.elite, rng)
         cut = rng.integers(rows, elite.shape[2], shape)[..., None]
@@ -173,7 +175,8 @@ class PixelGenetic:
         children = state["z"][rows] if born else self._breed(state, rows, rng)
         owner = rows.repeat_interleave(children.shape[1])
         feedback = look(children.reshape(-1, *state["shape"].tolist()), owner)
-        z, score = feedback.z.reshape_as(children), feedback.score.reshape(len(rows), -1)
+        z = feedback.z.reshape_as(children)
+        score = feedback.score.reshape(len(rows), -1)
         if not born:
             z, score = self._survivor(state, rows, z, score)
         if int(state["generation"]) + 1 >= self.generations:
@@ -186,7 +189,8 @@ class PixelGenetic:
         }
 
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
-        z, score = state["z"][rows], state["score"][rows]
+        z = state["z"][rows]
+        score = state["score"][rows]
         one, two = (_take(z, self._winners(score, rows, rng)) for _ in range(2))
         left = rng.uniform(rows, one.shape[1:]) < 0.5
         return self._mutate(torch.where(left, one, two), rows, self.rate, rng)
@@ -194,7 +198,9 @@ class PixelGenetic:
     def _winners(
         self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
     ) -> Int[Tensor, "r c"]:
-        """For every place but one, the best of a few individuals drawn at random; ties go to the first drawn."""
+        """For every place but one, the best of a few individuals drawn at random;
+        ties go to the first drawn.
+        """
         shape = (self.population - 1, self.tournament)
         drawn = rng.integers(rows, self.population, shape)
         best = score[:, None].expand(-1, shape[0], -1).gather(2, drawn).argmax(2, keepdim=True)

@@ -37,7 +37,8 @@ class AdamAscent:
     retreat: int = 0
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        blank, none = torch.zeros_like(seeds.z), torch.zeros(len(seeds), device=seeds.z.device)
+        blank = torch.zeros_like(seeds.z)
+        none = torch.zeros(len(seeds), device=seeds.z.device)
         return {
             "z": seeds.z.clone(),
             "mean": blank,
@@ -74,10 +75,14 @@ class AdamAscent:
         }
 
     def _halve(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
-        """`low` and `high` are shares of the way from the seed to its first failure; it fails at `high`."""
+        """`low` and `high` are shares of the way from the seed to its first failure;
+        it fails at `high`.
+        """
         if not len(rows):
             return state
-        low, high, start = state["low"][rows], state["high"][rows], state["start"][rows]
+        low = state["low"][rows]
+        high = state["high"][rows]
+        start = state["start"][rows]
         share = (low + high) / 2
         fails = look(start + per_row(share, start) * (state["z"][rows] - start), rows).failed
         halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
@@ -90,7 +95,7 @@ class AdamAscent:
         }
 
 
-# --- What guides asked for, kept in a search's state: which walk follows which aim.
+# What guides asked for, kept in a search's state: which walk follows which aim.
 
 PREFIX = "aim/"
 
@@ -115,7 +120,7 @@ def keep(state: State, rows: Int[Tensor, " m"], aim: Aim, count: int) -> State:
     return kept
 
 
-# --- Walks along the gradient of the score.
+# Walks along the gradient of the score.
 
 Direction = Callable[[Tensor], Tensor]
 Shape = Callable[[Tensor, Tensor, Rng], Tensor]
@@ -133,7 +138,9 @@ def unit(slope: Tensor) -> Tensor:
 
 
 def rms(slope: Tensor) -> Tensor:
-    """Scaled by the root mean square of the row, as DeepXplore does: a typical coordinate moves by one step."""
+    """Scaled by the root mean square of the row, as DeepXplore does:
+    a typical coordinate moves by one step.
+    """
     return slope / (per_row(flat(slope).square().mean(1).sqrt(), slope) + 1e-5)
 
 
@@ -195,7 +202,8 @@ class GradientAscent:
         return {"z": seeds.z + self.jitter * noise, "step": torch.zeros(1, dtype=torch.int64)}
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows, count = look.live.nonzero().squeeze(1), int(state["step"])
+        rows = look.live.nonzero().squeeze(1)
+        count = int(state["step"])
         if count == 0 or (self.renew and count % self.renew == 0):
             asked = look.choose(rows, held(state, rows) if count else None)
             state = keep(state, rows, asked, len(state["z"]))
@@ -225,7 +233,8 @@ class Fan:
     stop: bool = True
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        width, count = min(self.width, self.walks), torch.zeros(1, dtype=torch.int64)
+        width = min(self.width, self.walks)
+        count = torch.zeros(1, dtype=torch.int64)
         return {
             "seed": seeds.z.clone(),
             "z": seeds.z.repeat_interleave(width, 0),
@@ -240,10 +249,8 @@ class Fan:
             look(state["seed"][rows], rows, {"row": rows})
             return self._next_wave(state, look)
         places, rows = self._walking(state, look)
-        z, aim = (
-            state["z"][places],
-            {**held(state, places), "row": rows, "walk": self._number(state, places)},
-        )
+        z = state["z"][places]
+        aim = {**held(state, places), "row": rows, "walk": self._number(state, places)}
         if int(state["step"]) == self.steps:
             look(z, rows, aim)
             return self._next_wave(state, look)

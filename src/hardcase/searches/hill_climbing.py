@@ -1,4 +1,6 @@
-"""SINVAD's hill climbing: one coordinate after the other is moved by chance, and the move stays if the score rises."""
+"""SINVAD's hill climbing: one coordinate after the other is moved by chance,
+and the move stays if the score rises.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,17 @@ class HillClimbing:
         return {
             "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
             "z": start,
-            "score": blank - torch.inf, "stride": blank + self.stride, "kept": blank.clone(), "moved": blank.clone(),
+            "score": blank - torch.inf,
+            "stride": blank + self.stride,
+            "kept": blank.clone(),
+            "moved": blank.clone(),
             "turn": torch.zeros(1, dtype=torch.int64),
-        }  # fmt: skip
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows, turn, width = look.live.nonzero().squeeze(1), int(state["turn"]), state["z"].shape[1]
+        rows = look.live.nonzero().squeeze(1)
+        turn = int(state["turn"])
+        width = state["z"].shape[1]
         z = state["z"][rows]
         move = rng.normal(rows) * state["stride"][rows]
         if turn:
@@ -84,7 +91,9 @@ class HillClimbing:
         }
 
     def _adapted(self, state: State, width: int) -> State:
-        kept, blank, half = state["kept"], torch.zeros_like(state["kept"]), state["stride"] / 2
+        kept = state["kept"]
+        blank = torch.zeros_like(state["kept"])
+        half = state["stride"] / 2
         typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
         stride = {
             "accepted": torch.where(kept > 0, typical, half),

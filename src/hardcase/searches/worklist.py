@@ -1,4 +1,6 @@
-"""Walks from a list of pictures that grows by what proves new: the loop of DLFuzz and ADAPT, for all seeds at once."""
+"""Walks from a list of pictures that grows by what proves new: the loop of DLFuzz and ADAPT,
+for all seeds at once.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Worklist:
         }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        """One look at every live seed's candidate: with its gradient until the walk has made its steps, then without."""
+        """One look at every live seed's candidate: with its gradient until the walk has made its
+        steps, then without.
+        """
         phase = int(state["phase"])
         if phase == 0:
             state = self._next_entry(state, look)
@@ -77,7 +81,8 @@ class Worklist:
             if phase == 0
             else torch.zeros_like(rows, dtype=torch.bool)
         )
-        z, aim = state["z"][rows], {**gradient.held(state, rows), "row": rows, "seen": seen}
+        z = state["z"][rows]
+        aim = {**gradient.held(state, rows), "row": rows, "seen": seen}
         if phase < self.steps:
             feedback, slope = look.gradient(z, rows, aim)
             state = {
@@ -98,7 +103,8 @@ class Worklist:
         if not self.restart:
             over = empty & (state["entries"][rows] > 0)
             look.retire(rows[over])
-            rows, empty = rows[~over], empty[~over]
+            rows = rows[~over]
+            empty = empty[~over]
         z = torch.where(
             per_row(empty, state["z"]),
             state["seed"][rows],
@@ -123,7 +129,9 @@ class Worklist:
     def _aim(
         self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
     ) -> State:
-        """New aims: chosen afresh where a list starts, chosen in the light of the last one where it goes on."""
+        """New aims: chosen afresh where a list starts, chosen in the light of the last one where it
+        goes on.
+        """
         for some, following in ((rows[fresh], False), (rows[~fresh], True)):
             if len(some):
                 before: Aim | None = (
@@ -134,7 +142,8 @@ class Worklist:
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
         """Append copies of the candidates that are new and near; a full list takes no more."""
-        seed, size = state["seed"][rows], state["size"][rows]
+        seed = state["seed"][rows]
+        size = state["size"][rows]
         near = flat(feedback.z - seed).norm(dim=1) < self.radius * state["length"][rows]
         new = (
             feedback.looked

@@ -1,4 +1,6 @@
-"""The activations of a conditional generator: a code is what is added to its latent code and to its early stages' outputs."""
+"""The activations of a conditional generator: a code is what is added to its latent code and to its
+early stages' outputs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from hardcase.tensors import flat, per_row, tiled
 from hardcase.types import Seeds
 
 Meet = Callable[[int, Tensor], Tensor]
-"""What is made of the features at a place: they come in, and the generator goes on with what comes out."""
+"""What is made of the features at a place: they come in, and the generator goes on with what comes
+out.
+"""
 
 
 @runtime_checkable
@@ -100,8 +104,12 @@ class Activations:
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         if "latent" not in origin.context:
             raise Problem(
-                "these seeds were not made by the generator, so there is no latent code to start from.",
-                fix="seeds that the generator made: hardcase run --method feature-perturbation makes them itself",
+                "these seeds were not made by the generator, so there is no latent code to start"
+                " from.",
+                fix=(
+                    "seeds that the generator made: hardcase run --method feature-perturbation"
+                    " makes them itself"
+                ),
             )
         walk = self.generator.walk
         if self.sparing and z.requires_grad:
@@ -139,8 +147,9 @@ class Activations:
 def _sparing_walk(
     generator: Staged, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
 ) -> Tensor:
-    """As `walk`, but only what lies between stages is held (T. Chen et al., "Training deep nets with sublinear memory cost",
-    2016); of a generator that is not made of stages nothing is."""
+    """As `walk`, but only what lies between stages is held (T. Chen et al., "Training deep nets
+    with sublinear memory cost", 2016); of a generator that is not made of stages nothing is.
+    """
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
     if not isinstance(generator, InStages):
         return cast(Tensor, checkpoint(generator.walk, z, y, meet, **options))
@@ -152,7 +161,9 @@ def _sparing_walk(
 def early_places(
     generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10
 ) -> tuple[Place, ...]:
-    """The places `numbers` (by default the generator's early ones), their spread measured on samples of every class."""
+    """The places `numbers` (by default the generator's early ones),
+    their spread measured on samples of every class.
+    """
     wanted = generator.early if numbers is None else tuple(numbers)
     parameter = next(generator.parameters(), None) if isinstance(generator, nn.Module) else None
     device = torch.device("cpu") if parameter is None else parameter.device

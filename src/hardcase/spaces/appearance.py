@@ -40,10 +40,10 @@ PARTS: Mapping[str, type[Part]] = {
 class Appearance:
     """Warp, camera, light, weather, focus and sensor changes of the seed's own image, or products.
 
-    A product's code is the concatenation of its parts' codes, as they are written. Images pass through parts as light does, whatever order they are written in: scene, camera,
-    light, weather, lens, sensor. Geometric parts make one resampling. Codes are in units of each
-    coordinate's range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as
-    blur).
+    A product's code is the concatenation of its parts' codes, as they are written. Images pass
+    through parts as light does, whatever order they are written in: scene, camera, light, weather,
+    lens, sensor. Geometric parts make one resampling. Codes are in units of each coordinate's
+    range, so `project` clamps to [-1, 1] (or [0, 1] for what has no opposite, such as blur).
 
     Args:
         parts: the factors, each kind at most once.
@@ -115,7 +115,9 @@ class Appearance:
         return tiled(self._rendered, z, origin.x.detach())
 
     def _rendered(self, z: Tensor, seed: Tensor) -> Tensor:
-        """Images of whole tiles of rows: the last bits of a vectorised function depend on its place."""
+        """Images of whole tiles of rows: the last bits of a vectorised function depend on its
+        place.
+        """
         values = self._by_part(self.values(z))
         x = self._moved(seed, values)
         for part in sorted(self.parts, key=lambda part: part.stage):

@@ -22,7 +22,7 @@ from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid
 from hardcase.types import Images, Probe, Seeds, Space
 
-# --- Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
+# Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,14 @@ class Library:
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with the library; on a GPU with
-    room for them, codes stay there."""
+    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with
+    the library; on a GPU with room for them, codes stay there.
+    """
     images = images.sample(count=min(limit, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
         raise Problem(
-            f"{images.name} has images of one class only; interpolation needs partners of another class."
+            f"{images.name} has images of one class only; interpolation needs partners of another"
+            " class."
         )
     with torch.no_grad():
         first = encode(from_bytes(images.x[:16].to(device)))
@@ -77,7 +79,9 @@ def collect(
 def partners(
     space: Space, images: Images, *, device: torch.device | str, limit: int = 30_000
 ) -> Library:
-    """Codes of up to `limit` training images in `space`, to walk toward or to mix with; their labels are not used."""
+    """Codes of up to `limit` training images in `space`, to walk toward or to mix with;
+    their labels are not used.
+    """
 
     def encode(x: Tensor) -> Tensor:
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
@@ -100,7 +104,7 @@ def _mapped(shape: tuple[int, ...]) -> Tensor:
     return codes
 
 
-# --- The latent space of a variational auto-encoder: a code is the encoder's mean, moved.
+# The latent space of a variational auto-encoder: a code is the encoder's mean, moved.
 
 
 @runtime_checkable
@@ -199,7 +203,8 @@ def latent(vae: Any) -> Latent | Labelled:
 class ReEncoded:
     """Another space whose distances are between pictures' codes, |E(D(z)) - E(seed)|.
 
-    This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other space's.
+    This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other
+    space's.
     """
 
     space: Space
@@ -236,7 +241,7 @@ class ReEncoded:
         return self.space.encode(x, origin.y, rng)[0]
 
 
-# --- The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.
+# The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.
 
 
 @runtime_checkable

@@ -16,10 +16,12 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row
 from hardcase.types import Seeds
 
-# --- Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle, small black squares.
+# Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle,
+# small black squares.
 #
-# They are the domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so that any method can move in
-# them: a step in any direction is pulled back to the nearest picture that the constraint allows.
+# They are the domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so
+# that any method can move in them: a step in any direction is pulled back to the nearest picture
+# that the constraint allows.
 
 
 @space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -168,12 +170,13 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
     if min(size) < 1 or min(top, left) < 0 or top + size[0] > height or left + size[1] > width:
         where = f" at {top}, {left}" if place else ""
         raise Problem(
-            f"a rectangle of {size[0]}x{size[1]} pixels{where} does not fit into pictures of {height}x{width}.",
+            f"a rectangle of {size[0]}x{size[1]} pixels{where} does not fit into pictures of"
+            f" {height}x{width}.",
             fix="a smaller size",
         )
 
 
-# --- Pixel space: the code is the image itself, kept inside a norm ball around its seed.
+# Pixel space: the code is the image itself, kept inside a norm ball around its seed.
 
 
 @dataclass(frozen=True, slots=True)

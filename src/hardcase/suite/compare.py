@@ -17,6 +17,7 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
+from hardcase.inference import newcombe_paired
 from hardcase.randomness import stream
 from hardcase.report import charts, words
 from hardcase.report.content import plain
@@ -27,7 +28,9 @@ from hardcase.statistics import Rate
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the nearest finding of each."""
+    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never),
+    the nearest finding of each.
+    """
 
     name: str
     run: Run
@@ -46,10 +49,12 @@ class Tried:
             if row["status"] in ("done", "out of time") and row["looked"]
         }
         rows = [
-            row for row in run.findings.select(["id", "seed", "kind", "queries", "l2"]).to_pylist()
+            row
+            for row in run.findings.select(["id", "seed", "kind", "queries", "l2"]).to_pylist()
             if row["kind"] == "label" and row["seed"] in tried
-        ]  # fmt: skip
-        said, seen = run.verdicts, {row["seed"] for row in rows}
+        ]
+        said = run.verdicts
+        seen = {row["seed"] for row in rows}
         good = (
             None
             if said is None
@@ -89,10 +94,12 @@ Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
 def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
-    """Tests of two runs: on seeds that both attempted where values are paired, on all findings where they are not."""
+    """Tests of two runs: on seeds that both attempted where values are paired,
+    on all findings where they are not.
+    """
     shared = [seed for seed in a.failing if seed in b.failing]
     tests = [
-        _outcome(name, a, b, shared, rng)
+        _outcome(name, a, b, shared)
         for name in OUTCOMES
         if shared and (name == "failing" or (a.confirmed is not None and b.confirmed is not None))
     ]
@@ -122,18 +129,12 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
     return {"first": a.name, "second": b.name, "shared_seeds": len(shared), "tests": tests}
 
 
-def _outcome(
-    name: str, a: Tried, b: Tried, shared: Sequence[str], rng: torch.Generator
-) -> dict[str, Any]:
+def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
     """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
     said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
-    one, two = (torch.tensor(values, dtype=torch.float64) for values in said)
-    gap = (
-        statistics.bootstrap(lambda x, y: x.mean(-1) - y.mean(-1), (one, two), rng=rng)
-        if len(shared) > 1
-        else None
-    )
-    only = [int(((one > two) if first else (two > one)).sum()) for first in (True, False)]
+    one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
+    gap = newcombe_paired(one, two)
+    only = [int((one & ~two).sum()), int((two & ~one).sum())]
     return {
         "what": f"seeds with a {name} finding",
         "test": "McNemar",
@@ -141,9 +142,7 @@ def _outcome(
         "first": Rate(int(one.sum()), len(shared)).to_json(),
         "second": Rate(int(two.sum()), len(shared)).to_json(),
         "only": only,
-        "difference": None
-        if gap is None
-        else {"value": gap.value, "low": gap.low, "high": gap.high},
+        "difference": {"value": gap.value, "low": gap.low, "high": gap.high},
         "p": statistics.mcnemar(*only).p,
     }
 
@@ -197,12 +196,16 @@ POINTS = 200
 
 
 def survival(first: Sequence[float], spent: Sequence[float]) -> list[dict[str, float]]:
-    """The estimate at every query count at which a seed first failed; seeds that never did leave when they were given up.
+    """The estimate at every query count at which a seed first failed; seeds that never did leave
+    when they were given up.
 
-    `first`: queries at the first failing input of each seed (inf: none); `spent`: all queries of each seed.
+    `first`: queries at the first failing input of each seed (inf: none); `spent`: all queries of
+    each seed.
     """
     ends = sorted((min(when, total), math.isfinite(when)) for when, total in zip(first, spent))
-    alive, left, curve = 1.0, len(ends), [{"queries": 0.0, "alive": 1.0}]
+    alive = 1.0
+    left = len(ends)
+    curve = [{"queries": 0.0, "alive": 1.0}]
     for at, group in groupby(ends, key=lambda end: end[0]):
         failed = [hit for _, hit in group]
         alive *= 1 - sum(failed) / left
@@ -232,7 +235,9 @@ class Comparison:
 
 
 def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
-    """Compare runs (or their folders) with statistics; what must be equal and is not is said first."""
+    """Compare runs (or their folders) with statistics; what must be equal and is not is said
+    first.
+    """
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
         raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
@@ -254,7 +259,10 @@ def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
         "differ": differ,
         "sentence": _sentence(same, differ),
         "pairs": pairs,
-        "note": "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is the earliest kept one.",
+        "note": (
+            "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is"
+            " the earliest kept one."
+        ),
     }
     return Comparison(table)
 
@@ -298,7 +306,8 @@ def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
     if not told:
         return "The runs share model, data, seeds, budget and judge."
     care = (
-        "The budgets are not equal: rates and costs below cannot be read as one method being better. "
+        "The budgets are not equal: rates and costs below cannot be read as one method being"
+        " better. "
         if "budget" in differ
         else ""
     )
@@ -306,7 +315,8 @@ def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
 
 
 def _described(sheet: Tried) -> dict[str, Any]:
-    record, total = sheet.run.record, len(sheet.failing)
+    record = sheet.run.record
+    total = len(sheet.failing)
     return {
         "name": sheet.name,
         **{
@@ -316,9 +326,11 @@ def _described(sheet: Tried) -> dict[str, Any]:
         "attempted": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
-        "confirmed": None
-        if sheet.confirmed is None
-        else Rate(sum(sheet.confirmed.values()), total).to_json(),
+        "confirmed": (
+            None
+            if sheet.confirmed is None
+            else Rate(sum(sheet.confirmed.values()), total).to_json()
+        ),
         "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
         "l2": median(list(sheet.nearest.values())),
         "survival": survival(
@@ -328,7 +340,12 @@ def _described(sheet: Tried) -> dict[str, Any]:
 
 
 HERE = Path(__file__).parent
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 260, 46, 120, 14, 42
+WIDTH = 640
+HEIGHT = 260
+LEFT = 46
+RIGHT = 120
+TOP = 14
+BOTTOM = 42
 
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
@@ -360,13 +377,14 @@ def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
     marks = charts.ticks(
         max((point["queries"] for run in runs for point in run["survival"]), default=1)
     )
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    right = WIDTH - RIGHT
+    bottom = HEIGHT - BOTTOM
     parts = [
         _level(bottom - (bottom - TOP) * value, f"{value:.0%}") for value in (0, 0.25, 0.5, 0.75, 1)
     ]
     parts += [
-        f'<text class="tick" x="{LEFT + (right - LEFT) * value / marks[-1]:.1f}" y="{bottom + 16}" text-anchor="middle">'
-        f"{value:,g}</text>"
+        f'<text class="tick" x="{LEFT + (right - LEFT) * value / marks[-1]:.1f}" y="{bottom + 16}"'
+        f' text-anchor="middle">{value:,g}</text>'
         for value in marks
     ]
     for number, run in enumerate(runs):
@@ -383,14 +401,17 @@ def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
         parts.append(f'<path class="line c{number % 4}" d="{line}"/>')
         x, y = points[-1]
         parts.append(
-            f'<text class="name" x="{x + 5:.1f}" y="{y + 4 - 12 * (number % 2):.1f}">{escape(run["name"])}</text>'
+            f'<text class="name" x="{x + 5:.1f}"'
+            f' y="{y + 4 - 12 * (number % 2):.1f}">{escape(run["name"])}</text>'
         )
     parts.append(
-        f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 4}" text-anchor="middle">queries of a seed</text>'
+        f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 4}" text-anchor="middle">queries'
+        " of a seed</text>"
     )
     label = "Share of attempted seeds without a failing input over queries, a line for each run"
     return Markup(  # every text above is escaped
-        f'<svg class="chart curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+        f'<svg class="chart curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' aria-label="{label}">{"".join(parts)}</svg>'
     )
 
 
@@ -411,7 +432,10 @@ def _middle(side: Mapping[str, Any] | None) -> str:
 
 def _effect(test: Mapping[str, Any]) -> str:
     if "a12" in test:
-        return f"A12 {test['a12']:.2f}, Cliff’s delta {test['cliffs_delta']:+.2f} ({test['magnitude']})"
+        return (
+            f"A12 {test['a12']:.2f}, Cliff’s delta {test['cliffs_delta']:+.2f}"
+            f" ({test['magnitude']})"
+        )
     gap = test["difference"]
     only = f"only first {test['only'][0]}, only second {test['only'][1]}"
     if gap is None:

@@ -30,7 +30,7 @@ from hardcase.runs.tables import read_images
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, Tap
 
-# --- Measure an image set with any number of criteria in one pass over it.
+# Measure an image set with any number of criteria in one pass over it.
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -50,10 +50,12 @@ def coverage(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """What each criterion says about `images`: value, covered of total, convention, profile, seconds beside the forward pass.
+    """What each criterion says about `images`: value, covered of total, convention, profile,
+    seconds beside the forward pass.
 
-    `profile` is a saved one, or the training images to make one from. `seeds` are the images that `images` were made
-    from, row by row, for criteria that compare the two. ``batch=0`` chooses the batch by the activations kept.
+    `profile` is a saved one, or the training images to make one from. `seeds` are the images that
+    `images` were made from, row by row, for criteria that compare the two. ``batch=0`` chooses the
+    batch by the activations kept.
     """
     if not len(images):
         raise Problem("there are no images to measure.", fix="another --data or --split")
@@ -98,7 +100,9 @@ def profile_for(
     anatomy: Anatomy | None = None,
     progress: Progress | None = None,
 ) -> Profile:
-    """A profile of training data that holds what these criteria need; an empty one if they need none."""
+    """A profile of training data that holds what these criteria need;
+    an empty one if they need none.
+    """
     anatomy = anatomy or anatomy_of(subject, training)
     needs = requirements(specs_of(criteria), anatomy, convention=convention)
     if needs == Needs():
@@ -118,9 +122,12 @@ def observe(
     batch: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Show all images to all criteria in one pass; returns the seconds that each took beside the forward pass."""
+    """Show all images to all criteria in one pass; returns the seconds that each took beside the
+    forward pass.
+    """
     taps = join_taps(m.taps for m in measures)
-    batch, seconds = batch or batch_for(subject, images, taps), [0.0] * len(measures)
+    batch = batch or batch_for(subject, images, taps)
+    seconds = [0.0] * len(measures)
     for start, shown, are_seeds in _passes(images, seeds):
         for part in chunks(len(shown), batch):
             frame = _look(subject, shown, part, taps, are_seeds)
@@ -138,7 +145,8 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
         return [(0, images, False)]
     if len(seeds) != len(images):
         raise Problem(
-            f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it was made from."
+            f"{len(images)} images were given with {len(seeds)} seeds; each image needs the seed it"
+            " was made from."
         )
     return [(0, seeds, True), (len(seeds), images, False)]
 
@@ -186,7 +194,8 @@ def _profile(profile: Profile) -> str:
     return f"{profile.name}, {profile.count} images, data {profile.data}, model {profile.model}"
 
 
-# --- What a campaign reached inside the network: coverage of its seeds alone, and together with the tests that were found.
+# What a campaign reached inside the network: coverage of its seeds alone, and together with the
+# tests that were found.
 
 
 def reach(
@@ -197,10 +206,14 @@ def reach(
     training: Images,
     convention: str = "default",
 ) -> Run:
-    """Measure the seeds that were attempted, then the tests beside them; the run keeps both numbers for its report."""
+    """Measure the seeds that were attempted, then the tests beside them;
+    the run keeps both numbers for its report.
+    """
     attempted = run.seeds.filter(pc.greater(run.seeds["looked"], 0))
-    seeds, tests = _images(run, attempted, "label"), _images(run, run.findings, "expected")
-    specs, anatomy = specs_of(criteria), anatomy_of(subject, training)
+    seeds = _images(run, attempted, "label")
+    tests = _images(run, run.findings, "expected")
+    specs = specs_of(criteria)
+    anatomy = anatomy_of(subject, training)
     profile = profile_for(subject, training, specs, convention=convention, anatomy=anatomy)
     named = zip(specs, names(specs), strict=True)
     measures = [

@@ -24,11 +24,12 @@ from hardcase.types import OFFERS, Budget, ClassNames, Images, Method, Model, Sp
 
 # Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class
 # reaches another. Ours needs a tenth of the queries for all classes together: random walks leave a
-# seed's class, are halved to the border, and what counts is the class they enter there. In a network
-# trained on mixed labels the second most likely class is the same all over a class, so the walks
-# enter it all around.
+# seed's class, are halved to the border, and what counts is the class they enter there. In a
+# network trained on mixed labels the second most likely class is the same all over a class, so the
+# walks enter it all around.
 #
-# Axes: `k` classes of the data, `w` outputs of the network, of which the first `k` are those classes.
+# Axes: `k` classes of the data, `w` outputs of the network, of which the first `k` are those
+# classes.
 
 SHARD = 64
 
@@ -44,14 +45,18 @@ class Escapes:
 
     @property
     def rate(self) -> Float[Tensor, "k w"]:
-        """Share of the attempts from each class (row) that end in each other class (column); NaN where none was made."""
+        """Share of the attempts from each class (row) that end in each other class (column);
+        NaN where none was made.
+        """
         rate = self.entered / self.attempts[:, None].where(self.attempts[:, None] > 0, torch.nan)
         return rate.fill_diagonal_(torch.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """Where every walk started, what it entered (-1: nothing), how long it is and the code where it crosses."""
+    """Where every walk started, what it entered (-1: nothing),
+    how long it is and the code where it crosses.
+    """
 
     seed: Int[Tensor, " w"]
     entered: Int[Tensor, " w"]
@@ -76,7 +81,9 @@ def ways_out(space: Space, codes: Codes | None, *, walks: int = 10, halvings: in
 def measure(
     subject: Model, method: Method, images: Images, *, seed: int = 0
 ) -> tuple[Escapes, Walks, Images]:
-    """Walks from all usable `images`, counted by class; also the walks themselves and the seeds they started from."""
+    """Walks from all usable `images`, counted by class; also the walks themselves and the seeds
+    they started from.
+    """
     seeds = usable(subject, images)
     kinds = len(images.classes)
     parts = [_nowhere()]
@@ -97,7 +104,9 @@ def measure(
 
 
 def _counted(own: Int[Tensor, " m"], said: Int[Tensor, " m"], kinds: int) -> Int[Tensor, "k w"]:
-    """How often rows of each class (row) got each output (column): one for every class, and for further outputs seen."""
+    """How often rows of each class (row) got each output (column): one for every class,
+    and for further outputs seen.
+    """
     width = max(kinds, int(said.max()) + 1 if len(said) else 0)
     return (own * width + said).bincount(minlength=kinds * width).reshape(kinds, width)
 
@@ -123,7 +132,9 @@ def measure_as_published(
     seed: int = 0,
     targets: tuple[int, ...] = (),
 ) -> Escapes:
-    """The paper's count: `method` (``sinvad_code`` with a target) is asked for one class after the other; a seed stops there."""
+    """The paper's count: `method` (``sinvad_code`` with a target) is asked for one class after the
+    other; a seed stops there.
+    """
     seeds = usable(subject, images)
     kinds = len(images.classes)
     attempts = torch.zeros(kinds, dtype=torch.int64)
@@ -147,10 +158,12 @@ def confusion(subject: Model, images: Images) -> Int[Tensor, "k w"]:
 
 
 def floor(subject: Model, images: Images) -> Float[Tensor, "k w"]:
-    """The median probability that images of each class (row) are given for each other output (column).
+    """The median probability that images of each class (row) are given for each other output
+    (column).
 
-    Few hard images do not move it; mixed labels do: with a share of them mixed, every image gets about that probability.
-    NaN where the subject offers labels only, and for classes without images.
+    Few hard images do not move it; mixed labels do: with a share of them mixed, every image gets
+    about that probability. NaN where the subject offers labels only, and for classes without
+    images.
     """
     kinds = len(images.classes)
     if OFFERS.index(subject.offers) < OFFERS.index("scores"):
@@ -166,8 +179,10 @@ EXAMPLES = 8
 LEAST = 0.005
 TIMES = 4.0
 UNSURE = 0.02
-"""A pair is suspicious where half the images of one class get `LEAST` or more for the other, `TIMES` as much as nine tenths
-of all pairs; where already nine tenths of all pairs get `UNSURE`, the network is unsure of everything."""
+"""A pair is suspicious where half the images of one class get `LEAST` or more for the other,
+`TIMES` as much as nine tenths of all pairs; where already nine tenths of all pairs get `UNSURE`,
+the network is unsure of everything.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +216,9 @@ class Escaped:
 
     @property
     def shown(self) -> list[int]:
-        """The columns worth drawing: the data's classes, and other outputs that were given or entered."""
+        """The columns worth drawing: the data's classes, and other outputs that were given or
+        entered.
+        """
         kinds = len(self.classes)
         met = (self.escapes.entered.sum(0) + self.confusion.sum(0)).nonzero().squeeze(1).tolist()
         return [*range(kinds), *(output for output in met if output >= kinds)]
@@ -240,13 +257,19 @@ def pairs(told: Escaped) -> list[Pair]:
     limit = max(LEAST, TIMES * usual_floor(told.floor))
     rows = [
         Pair(
-            a, b, int(told.escapes.entered[a, b]), int(told.escapes.attempts[a]), float(told.floor[a, b]),
-            int(told.confusion[a, b]), int(told.confusion[a].sum()), float(told.floor[a, b]) >= limit,
+            a,
+            b,
+            int(told.escapes.entered[a, b]),
+            int(told.escapes.attempts[a]),
+            float(told.floor[a, b]),
+            int(told.confusion[a, b]),
+            int(told.confusion[a].sum()),
+            float(told.floor[a, b]) >= limit,
         )
         for a in told.escapes.attempts.nonzero().squeeze(1).tolist()
         for b in range(told.floor.shape[1])
         if a != b
-    ]  # fmt: skip
+    ]
     return sorted(
         rows, key=lambda p: (not p.suspicious, -p.floor if p.suspicious else 0.0, -p.rate)
     )
@@ -258,16 +281,21 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
     usual = usual_floor(told.floor)
     if odd:
         named = ", ".join(
-            f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the ways out)"
+            f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the"
+            " ways out)"
             for p in odd[:10]
         )
         return (
-            f"These class pairs look mislabelled or under-trained: {named}. The model keeps the second class in mind for "
-            "nearly every image of the first, which hard images alone do not explain; look at the training labels of both."
+            f"These class pairs look mislabelled or under-trained: {named}. The model keeps the"
+            " second class in mind for nearly every image of the first, which hard images alone do"
+            " not explain; look at the training labels of both."
         )
     named = ", ".join(f"{_named(p, told.classes)} ({p.rate:.0%})" for p in ranked[:3])
     if usual >= UNSURE:
-        return f"The model is unsure between many classes (under-trained?). Most ways out lead from {named}."
+        return (
+            "The model is unsure between many classes (under-trained?). Most ways out lead from"
+            f" {named}."
+        )
     return f"No class pair looks mislabelled. Most ways out of a class lead from {named}."
 
 
@@ -287,10 +315,19 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
     ]
     notes = [
         answer(told, ranked),
-        f"{escapes.seeds} seeds, {int(escapes.attempts.sum())} walks that left their class, "
-        f"{escapes.queries / max(escapes.seeds, 1):.0f} queries per seed for all classes together",
-        "ways out: of all random walks out of the first class, those that enter the second where they cross the border",
-        f"floor: half of the first class's images get at least this probability for the second; usual here: {usual_floor(told.floor):.2g}",
+        (
+            f"{escapes.seeds} seeds, {int(escapes.attempts.sum())} walks that left their class,"
+            f" {escapes.queries / max(escapes.seeds, 1):.0f} queries per seed for all classes"
+            " together"
+        ),
+        (
+            "ways out: of all random walks out of the first class, those that enter the second"
+            " where they cross the border"
+        ),
+        (
+            "floor: half of the first class's images get at least this probability for the second;"
+            f" usual here: {usual_floor(told.floor):.2g}"
+        ),
     ]
     columns = [
         "from",
@@ -302,10 +339,17 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
         "suspicious",
     ]
     rows: list[list[Cell]] = [
-        [told.classes[p.source], told.classes[p.goal], p.rate, _interval(p), p.floor,
-         f"{p.confused} of {p.images}", "yes" if p.suspicious else "no"]
+        [
+            told.classes[p.source],
+            told.classes[p.goal],
+            p.rate,
+            _interval(p),
+            p.floor,
+            f"{p.confused} of {p.images}",
+            "yes" if p.suspicious else "no",
+        ]
         for p in ranked[:15]
-    ]  # fmt: skip
+    ]
     return Outcome(
         "class escape", [Table("Class pairs, suspicious ones first", columns, rows, notes)], shown
     )
@@ -324,11 +368,19 @@ def as_json(told: Escaped) -> dict[str, Any]:
         "floor": _plain(told.floor),
         "confusion": told.confusion.tolist(),
         "suspicious": [
-            {"from": told.classes[p.source], "to": told.classes[p.goal], "rate": p.rate,
-             "interval": list(_bounds(p)), "floor": p.floor, "confused": p.confused, "images": p.images}
-            for p in ranked if p.suspicious
+            {
+                "from": told.classes[p.source],
+                "to": told.classes[p.goal],
+                "rate": p.rate,
+                "interval": list(_bounds(p)),
+                "floor": p.floor,
+                "confused": p.confused,
+                "images": p.images,
+            }
+            for p in ranked
+            if p.suspicious
         ],
-    }  # fmt: skip
+    }
 
 
 def _named(pair: Pair, classes: ClassNames) -> str:
@@ -352,7 +404,9 @@ def _plain(matrix: Tensor) -> list[list[float | None]]:
 def _examples(
     told: Escaped, ranked: Sequence[Pair], paint: Callable[[Tensor], Tensor], path: Path
 ) -> str:
-    """For the four first pairs the shortest ways across: the seed above, the image on the border below."""
+    """For the four first pairs the shortest ways across: the seed above,
+    the image on the border below.
+    """
     own = told.seeds.y[told.walks.seed]
     rows = dict[str, Tensor]()
     for pair in ranked[:4]:

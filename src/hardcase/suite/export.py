@@ -47,7 +47,8 @@ configs:
   - split: test
     path: data/test-*.parquet
 ---
-Findings of hardcase. `label` is the class of the seed a finding was made from, `predicted` what the model said.
+Findings of hardcase. `label` is the class of the seed a finding was made from, `predicted`
+what the model said.
 {standing}
 """
 
@@ -55,8 +56,9 @@ Findings of hardcase. `label` is the class of the seed a finding was made from, 
 def export(run: Run, to: str, out: Path) -> Path:
     """Write every finding of `run` as a data set and return it: a folder, or for ``npz`` a file.
 
-    ``imagefolder``: a folder per class, and a `metadata.csv`. ``hf``: a folder that `datasets.load_dataset` opens.
-    ``npz``: `images`, `labels`, `predicted`, `classes`, `id`, `seed`; `out` is the file, or a folder to put it in.
+    ``imagefolder``: a folder per class, and a `metadata.csv`. ``hf``: a folder that
+    `datasets.load_dataset` opens. ``npz``: `images`, `labels`, `predicted`, `classes`, `id`,
+    `seed`; `out` is the file, or a folder to put it in.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
@@ -77,7 +79,9 @@ def export(run: Run, to: str, out: Path) -> Path:
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
-    """A folder name for each class: its own name where file systems take it and the order is kept, else with its number."""
+    """A folder name for each class: its own name where file systems take it and the order is kept,
+    else with its number.
+    """
     tame = [re.sub(r"[^\w .()+-]", "_", name).strip(" .")[:80] for name in classes]
     plain = tame == list(classes) and len({name.casefold() for name in tame}) == len(tame)
     visible = all(tame) and not any(name.startswith("__") for name in tame)
@@ -88,7 +92,9 @@ def class_folders(classes: tuple[str, ...]) -> list[str]:
 
 
 def _imagefolder(run: Run, out: Path) -> Path:
-    """Every class has a folder, also an empty one, so that the numbers of the classes stay what they are."""
+    """Every class has a folder, also an empty one, so that the numbers of the classes stay what
+    they are.
+    """
     folders = class_folders(run.classes)
     rows = _rows(run)
     images = [image["bytes"] for image in run.findings.column("image").to_pylist()]
@@ -153,7 +159,9 @@ def _hf(run: Run, out: Path) -> Path:
 
 
 def _labels(classes: ClassNames, values: list[int]) -> dict[str, Any]:
-    """The kind of a column of labels: named ones, further outputs of the network by their number."""
+    """The kind of a column of labels: named ones, further outputs of the network by their
+    number.
+    """
     names = [classes[number] for number in range(max(len(classes), max(values) + 1))]
     if len(set(names)) < len(names) or min(values) < 0:
         return _value(pa.int64())
@@ -178,7 +186,9 @@ def _npz(run: Run, out: Path) -> Path:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """What is known of each finding, without its image; with the judge's answers where there is a judge."""
+    """What is known of each finding, without its image; with the judge's answers where there is a
+    judge.
+    """
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
         for row in rows:
@@ -218,7 +228,9 @@ CURVES = ("queries", "gradients", "seeds_done", "failing_seeds", "findings")
 
 
 def track(run: Run, *, uri: str | None = None, experiment: str = "hardcase") -> str:
-    """Enter `run` into the store at `uri` (else the one in ``MLFLOW_TRACKING_URI``); returns the id it has there."""
+    """Enter `run` into the store at `uri` (else the one in ``MLFLOW_TRACKING_URI``);
+    returns the id it has there.
+    """
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
     )  # nothing goes anywhere else than where it was sent
@@ -234,7 +246,8 @@ def track(run: Run, *, uri: str | None = None, experiment: str = "hardcase") -> 
     except (MlflowException, OSError) as error:
         place = uri or os.environ.get("MLFLOW_TRACKING_URI", "the default place")
         raise Problem(
-            f"the tracking store at {place} cannot be written: {(str(error).splitlines() or [''])[0]}",
+            f"the tracking store at {place} cannot be written:"
+            f" {(str(error).splitlines() or [''])[0]}",
             fix="--uri sqlite:///mlflow.db, or the address of a tracking server",
         ) from error
 
@@ -280,12 +293,15 @@ def parameters(run: Run) -> dict[str, str]:
 
 
 def metrics(run: Run) -> Iterator[tuple[str, float, float, int]]:
-    """Name, value, seconds since the start, step: the growth curves by finished shards, then the counts at the end."""
+    """Name, value, seconds since the start, step: the growth curves by finished shards,
+    then the counts at the end.
+    """
     for step, row in enumerate(read_history(run.folder / "history.csv")):
         yield from (
             (f"history.{name}", row[name], row["seconds"], step) for name in CURVES if name in row
         )
-    end, counts = float(run.record.get("elapsed", 0)), run.counts()
+    end = float(run.record.get("elapsed", 0))
+    counts = run.counts()
     parts = {name: counts[name] for name in ("funnel", "skipped", "findings")} | {
         "totals": run.record.get("totals", {})
     }

@@ -1,4 +1,6 @@
-"""Planted faults: networks that tell two classes apart by something irrelevant, and which methods notice."""
+"""Planted faults: networks that tell two classes apart by something irrelevant,
+and which methods notice.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,20 @@ from hardcase.training import cards
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import Images, Method, Space
 
-# --- Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or tied to it.
+# Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or
+# tied to it.
 #
-# A picture is a framed digit: the frame has stripes and a mark in its corner, the ground a tint; the digit has a brightness, a
-# colour, a stroke, a slant and a place. Each trait is a number from 0 to 1, and each can be measured in the picture again.
+# A picture is a framed digit: the frame has stripes and a mark in its corner, the ground a tint;
+# the digit has a brightness, a colour, a stroke, a slant and a place. Each trait is a number from 0
+# to 1, and each can be measured in the picture again.
 
 SIDE = 28
 FRAME = 4
 INNER = slice(FRAME, SIDE - FRAME)
 LOW = 0.3
 HIGH = 0.7
-"""A trait tied to the class lies below the one for the first class, above the other for the second."""
+"""A trait tied to the class lies below the one for the first class, above the other for the second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,9 @@ def _figure(x: Tensor) -> Tensor:
 
 
 def _shape(name: str) -> Callable[[Tensor], Tensor]:
-    """A feature of the digit's shape: of its ink after smoothing, as the noise of single pixels has no shape."""
+    """A feature of the digit's shape: of its ink after smoothing,
+    as the noise of single pixels has no shape.
+    """
 
     def measure(x: Tensor) -> Tensor:
         smooth = _smooth(x)
@@ -74,7 +81,10 @@ def _shape(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _thickness(x: Tensor) -> Tensor:
-    """How much of the picture is ink. Only means over many pixels are taken, in which the noise of single ones cancels."""
+    """How much of the picture is ink.
+
+    Only means over many pixels are taken, in which the noise of single ones cancels.
+    """
     green = _green(x)
     smooth = _smooth(x)
     ground, top = _levels(smooth)
@@ -197,9 +207,11 @@ def world(
     copies: int = 4,
     seed: int = 0,
 ) -> Images:
-    """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or the other one if `swapped`.
+    """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or
+    the other one if `swapped`.
 
-    A share of `mislabelled` pictures shows the other class's digit, so that a tied trait is the one thing to go by.
+    A share of `mislabelled` pictures shows the other class's digit, so that a tied trait is the one
+    thing to go by.
     """
     chosen = digits.take(
         ((digits.y == pair[0]) | (digits.y == pair[1])).nonzero().squeeze(1).repeat(copies)
@@ -236,19 +248,24 @@ def measures(x: Float[Tensor, "m 3 28 28"]) -> Float[Tensor, "m f"]:
     return torch.stack([trait.measure(x) for trait in TRAITS], 1)
 
 
-# --- What the fault benchmark needs: the made world, a conditional generator of it, and networks taught with and without faults.
+# What the fault benchmark needs: the made world, a conditional generator of it, and networks taught
+# with and without faults.
 
 TEACHING = TrainingRecipe(epochs=6, steps=300, batch=64, lr=2e-3)
 LATENT = 48
 EPOCHS = 12
 COPIES = 8
 WRONG = 0.4
-"""The share of pictures with the other class's digit that a fault is taught with: shape then says little, the trait all."""
+"""The share of pictures with the other class's digit that a fault is taught with:
+shape then says little, the trait all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """`train` and `test` have free traits; `gaps`: how far apart the two kinds of picture are in each trait."""
+    """`train` and `test` have free traits; `gaps`: how far apart the two kinds of picture are in
+    each trait.
+    """
 
     source: str
     digits: tuple[Images, Images]
@@ -264,7 +281,9 @@ class Lab:
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """A network and its held-out accuracy where the trait is as it was taught, swapped between the classes, or free."""
+    """A network and its held-out accuracy where the trait is as it was taught,
+    swapped between the classes, or free.
+    """
 
     fault: str | None
     subject: Subject
@@ -278,7 +297,9 @@ class Student:
 
 
 def lab(bench: Bench) -> Lab:
-    """``--set pair=4,9`` names the two classes; ``vae_epochs`` and ``copies`` make the generator's training smaller."""
+    """``--set pair=4,9`` names the two classes; ``vae_epochs`` and ``copies`` make the generator's
+    training smaller.
+    """
     digits = load(bench.data, split="train"), load(bench.data, split="test")
     first, second = (int(c) for c in bench.options.get("pair", (4, 9)))
     if first == second or digits[0].x.shape[1:] != (1, 28, 28):
@@ -290,18 +311,34 @@ def lab(bench: Bench) -> Lab:
     train, test = (world(part, (first, second), copies=copies, seed=bench.seed) for part in digits)
     bench.say("a conditional VAE of pictures with free traits")
     vae, _ = trained_generator(
-        "vae", train, test, kind="conditional", latent=LATENT, epochs=int(bench.options.get("vae_epochs", EPOCHS)),
-        seed=bench.seed, device=bench.device,
-    )  # fmt: skip
+        "vae",
+        train,
+        test,
+        kind="conditional",
+        latent=LATENT,
+        epochs=int(bench.options.get("vae_epochs", EPOCHS)),
+        seed=bench.seed,
+        device=bench.device,
+    )
     assert isinstance(vae, Vae)
     return Lab(
-        bench.data, digits, (first, second), train, test, vae, Decoder(vae), _gaps(digits[1], (first, second)),
-        bench.device, bench.seed,
-    )  # fmt: skip
+        bench.data,
+        digits,
+        (first, second),
+        train,
+        test,
+        vae,
+        Decoder(vae),
+        _gaps(digits[1], (first, second)),
+        bench.device,
+        bench.seed,
+    )
 
 
 def _gaps(digits: Images, pair: tuple[int, int]) -> Float[Tensor, " f"]:
-    """For each trait, the mean of its measure where it is high minus where it is low, on the same digits."""
+    """For each trait, the mean of its measure where it is high minus where it is low,
+    on the same digits.
+    """
     gaps = []
     for column, name in enumerate(NAMES):
         one, other = (world(digits, pair, tied=name, swapped=swapped) for swapped in (False, True))
@@ -312,7 +349,9 @@ def _gaps(digits: Images, pair: tuple[int, int]) -> Float[Tensor, " f"]:
 
 
 def student(here: Lab, fault: str | None) -> Student:
-    """A small network taught the two classes, with the trait of this name tied to them; kept in the cache."""
+    """A small network taught the two classes, with the trait of this name tied to them;
+    kept in the cache.
+    """
     train = here.train
     if fault is not None:
         train = world(
@@ -346,9 +385,15 @@ def student(here: Lab, fault: str | None) -> Student:
         )
 
     net, _ = cards.cached(
-        "classifier", "faults-lenet5", config, data=train.hash, build=build, train=teach,
-        measure=lambda net: {"accuracy": _accuracy(net.to(here.device), tied, here)}, measured_on=tied.hash,
-    )  # fmt: skip
+        "classifier",
+        "faults-lenet5",
+        config,
+        data=train.hash,
+        build=build,
+        train=teach,
+        measure=lambda net: {"accuracy": _accuracy(net.to(here.device), tied, here)},
+        measured_on=tied.hash,
+    )
     net = net.to(here.device)
     name = f"network taught {fault or 'nothing but the classes'}"
     subject = Subject(net, classes=train.classes, name=name, device=here.device)
@@ -361,17 +406,22 @@ def _accuracy(net: nn.Module, images: Images, here: Lab) -> float:
     return float((predict(net, images, device=here.device) == images.y).double().mean())
 
 
-# --- Any method of the catalogue in the fault benchmark's world, where there is no data set to load by name.
+# Any method of the catalogue in the fault benchmark's world, where there is no data set to load by
+# name.
 
 MARGIN = 5.0
-"""By how much, in logits, a test must fail that follows a gradient: the same for features and for pixels."""
+"""By how much, in logits, a test must fail that follows a gradient:
+the same for features and for pixels.
+"""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "feature-perturbation": {"confidence": MARGIN, "radius": 1e9, "retreat": 0, "stride": 0.02},
     "feature-perturbation@paper": {"confidence": MARGIN, "stride": 0.02},
     "pgd": {"epsilon": 0.1},
     "fgsm": {"epsilon": 0.1},
 }
-"""Confident failures, as in the paper, and pixel changes that nobody would call a change of the picture."""
+"""Confident failures, as in the paper, and pixel changes that nobody would call a change of the
+picture.
+"""
 
 
 def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -> Method:
@@ -416,13 +466,16 @@ def _space(row: Part, here: Lab) -> Space:
     return Labelled(here.vae)
 
 
-# --- Planted faults: networks that tell two classes apart by something irrelevant, and which methods notice.
+# Planted faults: networks that tell two classes apart by something irrelevant, and which methods
+# notice.
 #
-# After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep Neural Networks", ISSTA
-# 2021, RQ1: there people labelled what had changed in 200 tests of each of eight faults in ImageNet classifiers; here pictures
-# are made by code, so that what changed is measured. A test has moved if its trait went at least half of the way between the
-# two kinds of picture the network was taught, in the direction of the other class. A method detects a fault if the share of its
-# tests that moved, minus the same share on a network without the fault, has an interval above 0.
+# After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep
+# Neural Networks", ISSTA 2021, RQ1: there people labelled what had changed in 200 tests of each of
+# eight faults in ImageNet classifiers; here pictures are made by code, so that what changed is
+# measured. A test has moved if its trait went at least half of the way between the two kinds of
+# picture the network was taught, in the direction of the other class. A method detects a fault if
+# the share of its tests that moved, minus the same share on a network without the fault, has an
+# interval above 0.
 
 COMPARED = ("feature-perturbation", "pgd", "sinvad")
 HALF = 0.5
@@ -433,8 +486,9 @@ POOL = 40
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """What one method found on one network: how far each trait went, in units of the gap between the two kinds of picture
-    and positive toward the other class; `searched` seeds."""
+    """What one method found on one network: how far each trait went, in units of the gap between
+    the two kinds of picture and positive toward the other class; `searched` seeds.
+    """
 
     moved: Float[Tensor, "t f"]
     first: Bool[Tensor, " t"]
@@ -445,7 +499,9 @@ class Tests:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The share of tests that moved on the faulty network minus that on the clean one, with its bootstrap interval."""
+    """The share of tests that moved on the faulty network minus that on the clean one,
+    with its bootstrap interval.
+    """
 
     faulty: float
     clean: float
@@ -460,7 +516,9 @@ class Verdict:
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set tests=100 methods=pgd,sinvad faults=tint,mark pair=4,9 pgd.epsilon=0.1`` choose sizes, methods and faults."""
+    """``--set tests=100 methods=pgd,sinvad faults=tint,mark pair=4,9 pgd.epsilon=0.1`` choose
+    sizes, methods and faults.
+    """
     names = bench.names("methods", COMPARED)
     faults = bench.names("faults", NAMES)
     for name in faults:
@@ -503,7 +561,9 @@ def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests
 
 
 def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
-    """Up to `each` fresh samples of either class that the network gets right; a trait that is rarely painted gives fewer."""
+    """Up to `each` fresh samples of either class that the network gets right;
+    a trait that is rarely painted gives fewer.
+    """
     assert isinstance(here.generator, Sampler)
     label = torch.arange(2 * POOL * each, device=bench.device) % 2
     rng = stream(bench.seed, "faults", "seeds", device=bench.device)
@@ -530,8 +590,10 @@ def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
 
 
 def _verdict(fault: str, faulty: Tests, clean: Tests) -> Verdict | None:
-    """None where the faulty network gave too few tests to speak of shares. Where the clean one did, both are compared by their
-    seeds, those without a test as not moved: a share of few tests beside one of many seeds would flatter the method."""
+    """None where the faulty network gave too few tests to speak of shares. Where the clean one did,
+    both are compared by their seeds, those without a test as not moved: a share of few tests beside
+    one of many seeds would flatter the method.
+    """
     column = NAMES.index(fault)
     hits = [(some.moved[:, column] >= HALF).double() for some in (faulty, clean)]
     if len(hits[0]) < FEW:
@@ -577,7 +639,10 @@ def _acquired(students: Mapping[str, Student], clean: Student) -> Table:
         ],
         rows,
         [
-            f"the clean network, taught with free traits, gets {clean.free:.1%} of held-out pictures right",
+            (
+                f"the clean network, taught with free traits, gets {clean.free:.1%} of held-out"
+                " pictures right"
+            ),
             "acquired: the lead of the trait as taught over the trait swapped is more than half",
         ],
     )
@@ -608,9 +673,18 @@ def _detected(
         ["fault", *names],
         rows,
         [
-            f"up to {tests} seeds a direction, fresh samples of a conditional VAE that the network gets right; best test of each seed",
-            "moved: the trait went half of the way to the other class's kind; 95 % bootstrap interval over tests",
-            f"where the clean network gave fewer than {FEW} tests, both are compared by seeds, those without a test as not moved",
+            (
+                f"up to {tests} seeds a direction, fresh samples of a conditional VAE that the"
+                " network gets right; best test of each seed"
+            ),
+            (
+                "moved: the trait went half of the way to the other class's kind; 95 % bootstrap"
+                " interval over tests"
+            ),
+            (
+                f"where the clean network gave fewer than {FEW} tests, both are compared by seeds,"
+                " those without a test as not moved"
+            ),
             f"classes {' and '.join(here.train.classes)} of {here.source}",
         ],
     )
@@ -629,8 +703,24 @@ def _shares(
             own = found[fault, name]
             other = control[name]
             there, back = (own.moved[own.first == way, column] >= HALF for way in (True, False))
-            rows.append([fault, name, f"{len(own.moved)} of {own.searched}", share(there), share(back), share(other.moved[:, column] >= HALF)])  # fmt: skip
-    columns = ["fault", "method", "failing seeds", "moved, first to second class", "moved, second to first", "moved, clean network"]  # fmt: skip
+            rows.append(
+                [
+                    fault,
+                    name,
+                    f"{len(own.moved)} of {own.searched}",
+                    share(there),
+                    share(back),
+                    share(other.moved[:, column] >= HALF),
+                ]
+            )
+    columns = [
+        "fault",
+        "method",
+        "failing seeds",
+        "moved, first to second class",
+        "moved, second to first",
+        "moved, clean network",
+    ]
     return Table("Shares by direction", columns, rows, ["Wilson's 95 % intervals"])
 
 

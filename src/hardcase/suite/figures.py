@@ -1,4 +1,6 @@
-"""Pictures that experiments write: grids of images, matrices, curves and clouds of points. matplotlib is imported when used."""
+"""Pictures that experiments write: grids of images, matrices,
+curves and clouds of points. matplotlib is imported when used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Series = tuple[Sequence[float], Sequence[float]]
 
 
 def images(path: Path, rows: Mapping[str, Tensor], *, titles: Sequence[Sequence[str]] = ()) -> str:
-    """Rows of images (n c h w, 8-bit or in [0, 1]) with a name before each row and a title over each image."""
+    """Rows of images (n c h w, 8-bit or in [0, 1]) with a name before each row and a title over
+    each image.
+    """
     figure = _figure(
         0.9 * max(len(row) for row in rows.values()) + 1.2, (1.15 if titles else 1.0) * len(rows)
     )
@@ -40,7 +44,10 @@ def matrices(
     classes: Sequence[str],
     columns: Sequence[str] | None = None,
 ) -> str:
-    """Matrices side by side, in percent; the diagonal is left out. `columns` are `classes` unless given."""
+    """Matrices side by side, in percent; the diagonal is left out.
+
+    `columns` are `classes` unless given.
+    """
     columns = classes if columns is None else columns
     figure = _figure(5.2 * len(named), 4.8)
     axes = figure.subplots(1, len(named), squeeze=False)[0]

@@ -1,111 +1,386 @@
-"""Pass or fail for continuous integration: limits on what was confirmed, never on what merely failed."""
+"""Pass, fail or cannot tell, for continuous integration: the undecided counts both ways."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import SkipTest
 from xml.etree import ElementTree
 
 from hardcase import statistics
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
+from hardcase.config import limits_in
+from hardcase.errors import Problem, choice
+from hardcase.judges.panel import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
 
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
+Outcome = Literal["pass", "fail", "cannot tell"]
+RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a run may at most show; None: no limit. `upper` compares the upper end of the 95 % interval instead of the rate."""
+    """What a run may at most show; None: no limit.
+
+    Args:
+        confirmed_rate: Attempted seeds with a confirmed failure.
+        class_rate: The same for every class alone.
+        classes: The same for single classes by name; goes before `class_rate`.
+        silent_rate: The same for confirmed failures made with high confidence.
+        distinct: Distinct groups of confirmed findings.
+        witnessed_rate: Attempted seeds with a failure on which all witnesses keep the label.
+        usable: Fewer usable seeds than this never pass.
+        upper: A run passes only if the upper end of the 95 % interval holds too.
+        accepted: Ids of findings, or of seeds, whose failures are known and accepted.
+    """
 
     confirmed_rate: float | None = None
     class_rate: float | None = None
+    classes: Mapping[str, float] = field(default_factory=dict)
     silent_rate: float | None = None
     distinct: int | None = None
+    witnessed_rate: float | None = None
     usable: int = USABLE
     upper: bool = False
+    accepted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        for name in ("confirmed_rate", "class_rate", "silent_rate"):
-            value = getattr(self, name)
+        named = {f"--max-{name.replace('_', '-')}": getattr(self, name) for name in RATES}
+        named |= {f"limits.classes.{name}": value for name, value in self.classes.items()}
+        for name, value in named.items():
             if value is not None and not 0 <= value <= 1:
-                raise Problem(
-                    f"--max-{name.replace('_', '-')} is {value}; a rate lies between 0 and 1."
-                )
+                raise Problem(f"{name} is {value}; a rate lies between 0 and 1.")
+
+    @staticmethod
+    def of(values: Mapping[str, Any], **given: Any) -> Limits:
+        """Those of the section ``[limits]`` of a file; what is given besides goes before."""
+        section = limits_in(values).model_dump()
+        return Limits(**{**section, **{key: one for key, one in given.items() if one is not None}})
+
+    @property
+    def judged(self) -> bool:
+        """Whether a limit needs a judge."""
+        known = (self.confirmed_rate, self.class_rate, self.silent_rate, self.distinct)
+        return bool(self.classes) or any(limit is not None for limit in known)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any limit at all."""
+        return self.judged or self.witnessed_rate is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One limit, what was seen, and whether it holds."""
+    """One limit, what was seen, and what follows.
+
+    Args:
+        name: What is limited.
+        outcome: Whether the limit holds, is broken, or cannot be told.
+        text: The counts in words.
+        decide: What would decide it, where it cannot be told.
+        least: What certainly counts.
+        most: The same with everything undecided.
+        of: What both are a part of; None for a plain count.
+        limit: The limit.
+    """
 
     name: str
-    passed: bool
+    outcome: Outcome
     text: str
+    decide: str = ""
+    least: int = 0
+    most: int = 0
+    of: int | None = None
+    limit: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome == "pass"
 
 
 def gate(run: Run, limits: Limits) -> list[Check]:
-    """Hold a judged run against `limits`; at least one of them must be given."""
+    """Hold a complete run against `limits`; at least one of them must be given.
+
+    Raises:
+        Problem: If the run is incomplete, or unjudged where a limit needs a judge.
+    """
     _decidable(run, limits)
-    counts = run.counts()["funnel"]
-    attempted, usable = counts["attempted"] or 0, counts["usable"] or 0
-    checks = [_at_least("usable seeds", usable, limits.usable)]
+    return checks(run, limits)
+
+
+def checks(run: Run, limits: Limits) -> list[Check]:
+    """What each limit comes to, as far as the run can tell: unjudged is undecided."""
+    tally = Tally(run, limits.accepted)
+    steps = run.counts()["funnel"]
+    usable = steps["usable"] or 0
+    found = [_at_least("usable seeds", usable, limits.usable)]
+    bounds = _Bounds(tally, limits.upper)
     if limits.confirmed_rate is not None:
-        checks.append(
-            _rate(
-                "confirmed",
-                counts["confirmed"] or 0,
-                attempted,
-                limits.confirmed_rate,
-                limits.upper,
-            )
-        )
-    if limits.class_rate is not None:
-        checks += [
-            _rate(f"confirmed, class {name}", hits, total, limits.class_rate, limits.upper)
-            for name, hits, total in _classes(run)
-        ]
+        found.append(bounds.rate("confirmed", None, limits.confirmed_rate))
+    found += [
+        bounds.rate(f"confirmed, class {run.classes[label]}", label, limit)
+        for label, limit in _class_limits(run, limits).items()
+        if tally.attempted(label)
+    ]
     if limits.silent_rate is not None:
-        checks.append(
-            _rate(
-                "confirmed and confident", _silent(run), attempted, limits.silent_rate, limits.upper
-            )
-        )
+        found.append(bounds.silent("confirmed and confident", limits.silent_rate))
     if limits.distinct is not None:
-        seen = counts["distinct"] or 0
-        text = f"{seen} distinct groups of confirmed findings; at most {limits.distinct} allowed"
-        checks.append(Check("distinct", seen <= limits.distinct, text))
-    return checks
+        found.append(bounds.distinct("distinct", limits.distinct))
+    if limits.witnessed_rate is not None:
+        found.append(bounds.witnessed("witnessed", limits.witnessed_rate))
+    return found
 
 
-def passed(checks: Sequence[Check]) -> bool:
-    return all(check.passed for check in checks)
+def outcome(found: Sequence[Check]) -> Outcome:
+    """Of all checks together: one that fails decides, then one that cannot tell."""
+    said = {check.outcome for check in found}
+    if "fail" in said:
+        return "fail"
+    return "cannot tell" if "cannot tell" in said else "pass"
+
+
+def passed(found: Sequence[Check]) -> bool:
+    return outcome(found) == "pass"
 
 
 def assert_confirmed_rate(
-    run: Run | str | Path, limit: float, *, usable: int = USABLE, upper: bool = False
+    run: Run | str | Path,
+    limit: float,
+    *,
+    usable: int = USABLE,
+    upper: bool = False,
+    strict: bool = False,
 ) -> None:
-    """For tests of one's own: fail with the numbers if more than `limit` of the attempted seeds have a confirmed failure."""
-    checks = gate(
-        run if isinstance(run, Run) else Run(run),
-        Limits(confirmed_rate=limit, usable=usable, upper=upper),
-    )
-    wrong = [check.text for check in checks if not check.passed]
+    """For tests of one's own: fail with the numbers if too many seeds have a confirmed failure.
+
+    Where that cannot be told (too much is undecided, the judge is weak or not calibrated) the test
+    is skipped with what would decide it.
+
+    Args:
+        run: A judged run or its folder.
+        limit: The largest share of attempted seeds with a confirmed failure.
+        usable: Fewer usable seeds than this never pass.
+        upper: Hold the upper end of the 95 % interval to the limit.
+        strict: Fail instead of skipping where it cannot be told.
+    """
+    stored = run if isinstance(run, Run) else Run(run)
+    found = gate(stored, Limits(confirmed_rate=limit, usable=usable, upper=upper))
+    wrong = [check.text for check in found if check.outcome == "fail"]
+    open_ = [f"{check.text} ({check.decide})" for check in found if check.outcome == "cannot tell"]
     assert not wrong, "; ".join(wrong)
+    assert not (strict and open_), "; ".join(open_)
+    if open_:
+        raise SkipTest("; ".join(open_))
+
+
+def read_accepted(path: Path) -> frozenset[str]:
+    """The ids in a file of known failures: a finding's or a seed's a line, ``#`` and why."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Problem(f"{path} cannot be read: {error}") from error
+    return frozenset(filter(None, (line.partition("#")[0].strip() for line in lines)))
+
+
+def weakness_of(run: Run) -> str:
+    """Why the judge of a run may not pass anything; nothing if it may."""
+    judge = run.record.get("judge") or {}
+    share = judge.get("accuracy")
+    if share is not None and share < WEAK:
+        return f"the judge is weak: it gets {share:.0%} of real test images right"
+    return "" if judge.get("calibrated") else "the judge is not calibrated on this data"
+
+
+class Tally:
+    """The seeds of a run by what is known of their failures, without accepted ones.
+
+    Args:
+        run: A stored run.
+        accepted: Ids of findings or seeds that do not count.
+    """
+
+    def __init__(self, run: Run, accepted: Collection[str] = ()) -> None:
+        wanted = ["id", "seed", "kind", "expected", "witnessed"]
+        rows = [row for row in run.findings.select(wanted).to_pylist() if row["kind"] == "label"]
+        self.run = run
+        self.accepted = [r for r in rows if r["id"] in accepted or r["seed"] in accepted]
+        gone = {row["id"] for row in self.accepted}
+        self.rows = [row for row in rows if row["id"] not in gone]
+        self.verdicts: Mapping[str, Mapping[str, Any]] = run.verdicts or {}
+        self.unused = sorted({*accepted} - gone - {row["seed"] for row in self.accepted})
+
+    @cached_property
+    def confirmed(self) -> set[str]:
+        """Seeds with a confirmed finding."""
+        return {row["seed"] for row in self.rows if self._said(row) == "confirmed"}
+
+    @cached_property
+    def undecided(self) -> set[str]:
+        """Seeds that may or may not have one: nothing is confirmed, and not everything refused."""
+        return {row["seed"] for row in self.rows if self._said(row) == "open"} - self.confirmed
+
+    @cached_property
+    def silent(self) -> set[str]:
+        """Seeds with a confirmed finding on which the subject was sure."""
+        rows = [row for row in self.rows if self._said(row) == "confirmed"]
+        return {row["seed"] for row in rows if self.verdicts[row["id"]].get("silent")}
+
+    @cached_property
+    def witnessed(self) -> set[str] | None:
+        """Seeds with a finding on which every witness keeps the label; None without witnesses."""
+        if not self.run.record.get("witnesses") and all(r["witnessed"] is None for r in self.rows):
+            return None
+        return {row["seed"] for row in self.rows if row["witnessed"]}
+
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """The class of every attempted seed."""
+        rows = self.run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+        tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+        return {row["id"]: row["label"] for row in tried}
+
+    def attempted(self, label: int | None = None) -> int:
+        """Attempted seeds, of one class or of all."""
+        return len(self.labels) if label is None else list(self.labels.values()).count(label)
+
+    def within(self, seeds: set[str], label: int | None) -> int:
+        """How many of these are attempted seeds of the class."""
+        return sum(1 for seed in seeds if label is None or self.labels.get(seed) == label)
+
+    def groups(self) -> int:
+        """Distinct groups of confirmed findings."""
+        rows = [row for row in self.rows if self._said(row) == "confirmed"]
+        return len({self.verdicts[row["id"]].get("group") for row in rows} - {None})
+
+    def open_findings(self) -> int:
+        return sum(self._said(row) == "open" for row in self.rows)
+
+    def _said(self, row: Mapping[str, Any]) -> Literal["confirmed", "refused", "open"]:
+        return statistics.standing(self.verdicts.get(row["id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Limits on counts of which only a lower and an upper bound is known."""
+
+    tally: Tally
+    upper: bool
+
+    def rate(self, name: str, label: int | None, limit: float) -> Check:
+        tally = self.tally
+        least = tally.within(tally.confirmed, label)
+        undecided = tally.within(tally.undecided, label)
+        return self._judged(self._rate(name, least, undecided, tally.attempted(label), limit))
+
+    def silent(self, name: str, limit: float) -> Check:
+        tally = self.tally
+        return self._judged(
+            self._rate(name, len(tally.silent), len(tally.undecided), tally.attempted(), limit)
+        )
+
+    def witnessed(self, name: str, limit: float) -> Check:
+        seeds = self.tally.witnessed
+        if seeds is None:
+            wanted = "hardcase run ... --witness default"
+            return Check(name, "cannot tell", "no witness was asked", wanted, limit=limit)
+        return self._rate(name, len(seeds), 0, self.tally.attempted(), limit)
+
+    def distinct(self, name: str, limit: int) -> Check:
+        least = self.tally.groups()
+        most = least + self.tally.open_findings()
+        text = (
+            f"{least} distinct groups of confirmed findings, {most - least} findings undecided; "
+            f"at most {limit} allowed"
+        )
+        said = _between(least > limit, most <= limit)
+        return self._judged(
+            Check(name, said, text, _OPEN, least=least, most=most, limit=float(limit))
+        )
+
+    def _rate(self, name: str, least: int, undecided: int, of: int, limit: float) -> Check:
+        most = least + undecided
+        low = Rate(least, of)
+        high = Rate(most, of)
+        held = high.high if self.upper else high.share or 0.0
+        said = _between((low.share or 0.0) > limit, held <= limit)
+        more = ""
+        if undecided:
+            more = f", {undecided} undecided (with them {100 * (high.share or 0):.1f} %)"
+        rule = "the upper end of the interval" if self.upper else "the rate"
+        text = (
+            f"{name}: {least} of {of} attempted seeds = {100 * (low.share or 0):.1f} %, "
+            f"95 % interval {low.bounds}{more}; {rule} at most {100 * limit:.1f} %"
+        )
+        decide = _OPEN if undecided else "more seeds: the interval is too wide"
+        if not of:
+            said = "cannot tell"
+            decide = "a longer run: no seed was attempted"
+        wanted = decide if said == "cannot tell" else ""
+        return Check(name, said, text, wanted, least, most, of, limit)
+
+    def _judged(self, check: Check) -> Check:
+        """A weak or uncalibrated judge may fail a run, but passes none that has failures."""
+        why = weakness_of(self.tally.run) if self.tally.rows else ""
+        if not why or check.outcome == "fail":
+            return check
+        text = f"{check.text}; {why}" if check.outcome == "pass" else check.text
+        decide = _CALIBRATE if check.outcome == "pass" else f"{check.decide}; {_CALIBRATE}"
+        return replace(check, outcome="cannot tell", text=text, decide=decide)
+
+
+_OPEN = "a verdict on the undecided findings: people (hardcase study new RUN) or a better judge"
+_CALIBRATE = (
+    "hardcase judge RUN --calibrate FILE.npz, or --max-witnessed-rate in a run with witnesses"
+)
+
+
+def _between(broken: bool, holds: bool) -> Outcome:
+    if broken:
+        return "fail"
+    return "pass" if holds else "cannot tell"
+
+
+def _at_least(name: str, seen: int, least: int) -> Check:
+    text = f"{seen} {name}; at least {least} needed"
+    good = seen >= least
+    said: Outcome = "pass" if good else "cannot tell"
+    return Check(name, said, text, "" if good else "more seeds: --seeds N", seen, seen, None, least)
+
+
+def _class_limits(run: Run, limits: Limits) -> dict[int, float]:
+    """The limit of every class that has one."""
+    unknown = [name for name in limits.classes if name not in tuple(run.classes)]
+    if unknown:
+        raise choice("class", unknown[0], list(run.classes))
+    known: dict[int, float] = {}
+    for label, name in enumerate(run.classes):
+        limit = limits.classes.get(name, limits.class_rate)
+        if limit is not None:
+            known[label] = limit
+    return known
 
 
 def _decidable(run: Run, limits: Limits) -> None:
-    named = (limits.confirmed_rate, limits.class_rate, limits.silent_rate, limits.distinct)
-    if all(limit is None for limit in named):
+    if not limits.any:
         raise Problem(
-            "the gate has no limit to hold the run against.", fix="--max-confirmed-rate 0.05"
+            "the gate has no limit to hold the run against.",
+            fix="--max-confirmed-rate 0.05, or [limits] in hardcase.toml",
         )
     if not run.record.get("complete"):
         raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
-    if run.verdicts is None:
+    tally = Tally(run, limits.accepted)
+    if limits.witnessed_rate is not None and tally.witnessed is None:
+        raise Problem(
+            f"{run.folder} was made without witnesses, so none of its failures is witnessed.",
+            fix="hardcase run ... --witness default",
+        )
+    if limits.judged and run.verdicts is None and tally.rows:
         raise Problem(
             f"no judge has seen the findings of {run.folder}.",
             "A gate counts confirmed failures; unjudged ones may be no fault of the model.",
@@ -113,53 +388,24 @@ def _decidable(run: Run, limits: Limits) -> None:
         )
 
 
-def _at_least(name: str, seen: int, least: int) -> Check:
-    return Check(name, seen >= least, f"{seen} {name}; at least {least} needed")
-
-
-def _rate(name: str, hits: int, total: int, limit: float, upper: bool) -> Check:
-    rate = Rate(hits, total)
-    share = rate.share or 0.0
-    held = rate.high if upper else share
-    what = "upper end of the interval" if upper else "rate"
-    seen = f"{hits} of {total} attempted seeds = {100 * share:.1f} %, 95 % interval {rate.bounds}"
-    return Check(name, held <= limit, f"{name}: {seen}; {what} at most {100 * limit:.1f} %")
-
-
-def _classes(run: Run) -> list[tuple[str, int, int]]:
-    """Name, confirmed and attempted seeds of every class."""
-    seeds = run.seeds.select(["id", "label", "status", "looked", "failing"]).to_pylist()
-    findings = run.findings.select(["id", "seed", "kind", "expected"]).to_pylist()
-    rows = []
-    for label, name in enumerate(run.classes):
-        own = [row for row in seeds if row["label"] == label]
-        found = [row for row in findings if row["expected"] == label]
-        counts = statistics.count(own, found, run.verdicts)["funnel"]
-        rows.append((name, counts["confirmed"] or 0, counts["attempted"] or 0))
-    return [row for row in rows if row[2]]
-
-
-def _silent(run: Run) -> int:
-    """Attempted seeds with a confirmed finding on which the subject was sure."""
-    verdicts: dict[str, dict[str, Any]] = run.verdicts or {}
-    rows = run.findings.select(["id", "seed"]).to_pylist()
-    return len({row["seed"] for row in rows if verdicts.get(row["id"], {}).get("silent")})
-
-
-def junit(checks: Sequence[Check], path: Path, *, name: str) -> Path:
-    """The checks as a JUnit file."""
+def junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
+    """The checks as a JUnit file; what cannot be told is skipped, with the reason."""
     suite = ElementTree.Element(
         "testsuite",
         name="hardcase gate",
-        tests=str(len(checks)),
-        failures=str(sum(not c.passed for c in checks)),
+        tests=str(len(found)),
+        failures=str(sum(check.outcome == "fail" for check in found)),
+        skipped=str(sum(check.outcome == "cannot tell" for check in found)),
     )
-    for check in checks:
+    for check in found:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
-        if check.passed:
+        if check.outcome == "pass":
             ElementTree.SubElement(case, "system-out").text = check.text
-        else:
+        elif check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=check.text).text = check.text
+        else:
+            why = f"{check.text}; what would decide it: {check.decide}"
+            ElementTree.SubElement(case, "skipped", message=why).text = why
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -168,11 +414,13 @@ def junit(checks: Sequence[Check], path: Path, *, name: str) -> Path:
     )
 
 
-def github(checks: Sequence[Check]) -> list[str]:
+_LEVELS = {"pass": "notice", "fail": "error", "cannot tell": "warning"}
+
+
+def github(found: Sequence[Check]) -> list[str]:
     """Workflow commands that GitHub shows beside a change."""
     return [
-        f"::{'notice' if check.passed else 'error'} title=hardcase gate::{_escaped(check.text)}"
-        for check in checks
+        f"::{_LEVELS[check.outcome]} title=hardcase gate::{_escaped(check.text)}" for check in found
     ]
 
 

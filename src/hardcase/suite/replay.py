@@ -1,4 +1,6 @@
-"""Stored findings shown to another version of the model: what is fixed, what still fails, what fails anew."""
+"""Stored findings shown to another version of the model: what is fixed, what still fails,
+what fails anew.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from hardcase.types import ClassNames, Model
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Axis `t`: stored findings, `n`: seeds. `before` and `after` say where each model version misclassifies."""
+    """Axis `t`: stored findings, `n`: seeds. `before` and `after` say where each model version
+    misclassifies.
+    """
 
     model: str
     tests: pa.Table
@@ -34,11 +38,14 @@ class Replay:
     confirmed: Bool[Tensor, " t"] | None
 
     def summary(self) -> dict[str, Any]:
-        """Counts with their denominators; McNemar's test on the seeds alone and on seeds and findings together.
+        """Counts with their denominators; McNemar's test on the seeds alone and on seeds and
+        findings together.
 
-        Stored findings all failed the old version, so they can only get better: the seeds show what got worse.
+        Stored findings all failed the old version, so they can only get better: the seeds show what
+        got worse.
         """
-        fixed, still = int((~self.after).sum()), int(self.after.sum())
+        fixed = int((~self.after).sum())
+        still = int(self.after.sum())
         mended = int((self.seeds_before & ~self.seeds_after).sum())
         broken = int((~self.seeds_before & self.seeds_after).sum())
         return {
@@ -101,7 +108,9 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
 def _asked(
     model: Model, table: pa.Table, label: Int[Tensor, " m"], classes: int, batch: int
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
-    """What the model answers, and where it leaves the label by at least the margin that counts as failing."""
+    """What the model answers, and where it leaves the label by at least the margin that counts as
+    failing.
+    """
     x = from_bytes(read_images(table["image"]))
     with torch.inference_mode():
         logits = torch.cat(
@@ -148,7 +157,9 @@ class Stored:
 
 
 def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
-    """The findings on which the model left the seed's label; with `confirmed`, only those the judge confirmed."""
+    """The findings on which the model left the seed's label; with `confirmed`,
+    only those the judge confirmed.
+    """
     said = run.verdicts
     if confirmed and said is None:
         raise Problem(

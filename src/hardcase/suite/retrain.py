@@ -1,4 +1,6 @@
-"""Does training with found tests help? Always beside controls of the same size, on images nobody trained on."""
+"""Does training with found tests help? Always beside controls of the same size,
+on images nobody trained on.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import AUGMENTS, TrainingRecipe, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
 
-# --- Does training with found tests help? Always beside controls of the same size, repeated, on images nobody trained on.
+# Does training with found tests help? Always beside controls of the same size, repeated, on images
+# nobody trained on.
 #
-# ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has more real data than what it
-# is compared with, and is scored on another, smaller test set. Here every arm adds the same number of images, all made from
-# what is known in training, and all arms are scored on the same held-out images.
+# ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has
+# more real data than what it is compared with, and is scored on another, smaller test set. Here
+# every arm adds the same number of images, all made from what is known in training, and all arms
+# are scored on the same held-out images.
 
 GENTLE = TrainingRecipe(epochs=5, batch=64, lr=3e-4)
 BEFORE = "before"
@@ -35,15 +39,26 @@ FOUND = "with found tests"
 AUGMENTED = "with augmented images"
 MORE = "with images again"
 NOTES = (
-    "every arm starts from the same network and trains on the training images and as many added images: found tests under "
-    "their seeds' labels, shifted training images, or training images once more",
-    "images that found tests came from are in no held-out set; 95 % intervals by bootstrap over the repeats",
-    'ARGUS\'s "Random" control adds real test images and is scored on fewer: it has more data, not a fair share of it',
+    (
+        "every arm starts from the same network and trains on the training images and as many added"
+        " images: found tests under their seeds' labels, shifted training images, or training"
+        " images once more"
+    ),
+    (
+        "images that found tests came from are in no held-out set; 95 % intervals by bootstrap over"
+        " the repeats"
+    ),
+    (
+        'ARGUS\'s "Random" control adds real test images and is scored on fewer: it has more data,'
+        " not a fair share of it"
+    ),
 )
 
 
 class _Tunable(nn.Module):
-    """A copy of a subject that can learn; it stays in evaluation mode, so running statistics do not move."""
+    """A copy of a subject that can learn; it stays in evaluation mode,
+    so running statistics do not move.
+    """
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
@@ -162,7 +177,7 @@ def _shifted(x: Tensor, seed: int) -> Tensor:
     return torch.cat(parts)
 
 
-# --- Retraining with the tests of a stored run.
+# Retraining with the tests of a stored run.
 
 
 def retrain(
@@ -173,7 +188,9 @@ def retrain(
     place: str = "cpu",
     say: Callable[[str], None],
 ) -> Outcome:
-    """Train with most of a run's tests; hold out the rest, the test images it did not start from, and `others`' tests."""
+    """Train with most of a run's tests; hold out the rest, the test images it did not start from,
+    and `others`' tests.
+    """
     run = Run(folder)
     config = parse({**read(folder / "config.toml"), "device": device(place)})
     context = Context(config)
@@ -199,7 +216,8 @@ def retrain(
     say(f"{len(learn)} tests to learn from, {how.repeats} repeats of three arms")
     results = compare(network(context.subject), train, learn, held, how)
     notes = [
-        f"run {folder.name}: {run.record['method']} on {run.record['model']}, data {run.record['data']}"
+        f"run {folder.name}: {run.record['method']} on {run.record['model']}, data"
+        f" {run.record['data']}"
     ]
     return Outcome(
         f"retraining with {folder.name}", [tabulated("accuracy before and after", results, notes)]
@@ -212,7 +230,8 @@ def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
     names = sorted(set(owner))
     if len(names) < 3:
         raise Problem(
-            f"the run has label failures of {len(names)} seeds; retraining needs tests of 3 or more.",
+            f"the run has label failures of {len(names)} seeds; retraining needs tests of 3 or"
+            " more.",
             fix="more --seeds",
         )
     order = torch.randperm(len(names), generator=stream(seed, "retraining")).tolist()
@@ -227,12 +246,14 @@ def _tests(run: Run, like: Images) -> tuple[Images, list[str]]:
     rows = [row for row in run.findings.to_pylist() if row["kind"] == "label"]
     if not rows:
         raise Problem(
-            f"{run.folder} holds no label failures, so there is nothing to learn from or to measure with."
+            f"{run.folder} holds no label failures, so there is nothing to learn from or to measure"
+            " with."
         )
     x = torch.stack([tensors.decode(row["image"]["bytes"]) for row in rows])
     if x.shape[1:] != like.x.shape[1:]:
         raise Problem(
-            f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data {tuple(like.x.shape[1:])}."
+            f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"
+            f" {tuple(like.x.shape[1:])}."
         )
     y = torch.tensor([row["expected"] for row in rows])
     names = tuple(str(row["id"]) for row in rows)

@@ -51,11 +51,12 @@ def shrink(
     steps: int = STEPS,
     batch: int = 256,
 ) -> Run:
-    """A new run in `out` whose findings are those of `run`, moved back: by bisection in `space`, then in pixels.
+    """A new run in `out` whose findings are those of `run`, moved back: by bisection in `space`,
+    then in pixels.
 
-    Failing is not monotone along the way; what is kept at every halving is an image that does fail. `space` is used for
-    tests that store their code, where the code still gives the stored image; `seeds` are the images that the run began
-    with, if more is known of them than their pixels.
+    Failing is not monotone along the way; what is kept at every halving is an image that does fail.
+    `space` is used for tests that store their code, where the code still gives the stored image;
+    `seeds` are the images that the run began with, if more is known of them than their pixels.
     """
     refuse_used(out)
     tests = _tests(run)
@@ -64,10 +65,15 @@ def shrink(
     failing, _, _ = ask(x, torch.arange(len(x)))
     if not bool(failing.any()):
         raise Problem(
-            f"{subject.name} fails none of the {len(x)} stored findings.", "There is nothing to move back.",
-            fix="the model that the run was made with; hardcase replay shows what another one answers",
-        )  # fmt: skip
-    rows, spent = failing.nonzero().squeeze(1), len(x)
+            f"{subject.name} fails none of the {len(x)} stored findings.",
+            "There is nothing to move back.",
+            fix=(
+                "the model that the run was made with; hardcase replay shows what another one"
+                " answers"
+            ),
+        )
+    rows = failing.nonzero().squeeze(1)
+    spent = len(x)
     if space is not None and space.keeps_code:
         origin = _origin(tests, space, seeds, subject.device)
         x, used = _in_space(tests, x, rows, space, origin, ask, steps, batch)
@@ -105,14 +111,19 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
 def _bisect(
     way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int
 ) -> tuple[Tensor, int]:
-    """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving finds."""
-    low, high, best = torch.zeros(len(rows)), torch.ones(len(rows)), x[rows].clone()
+    """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving
+    finds.
+    """
+    low = torch.zeros(len(rows))
+    high = torch.ones(len(rows))
+    best = x[rows].clone()
     for _ in range(steps):
         middle = (low + high) / 2
         made = way(middle, rows)
         fails, _, _ = ask(made, rows)
         best = torch.where(per_row(fails, made), made, best)
-        low, high = torch.where(fails, low, middle), torch.where(fails, middle, high)
+        low = torch.where(fails, low, middle)
+        high = torch.where(fails, middle, high)
     moved = x.clone()
     moved[rows] = best
     return moved, steps * len(rows)
@@ -120,7 +131,8 @@ def _bisect(
 
 def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
     """Where the search of every finding began."""
-    x, y = from_bytes(tests.seed_x.to(device)), tests.expected.to(device)
+    x = from_bytes(tests.seed_x.to(device))
+    y = tests.expected.to(device)
     keys = keys_of(tests.table["seed"].to_pylist()).to(device)
     z, context = space.encode(x, y, Rng(0, "space", keys))
     known: dict[str, Tensor] = {}
@@ -141,7 +153,9 @@ def _in_space(
     steps: int,
     batch: int,
 ) -> tuple[Tensor, int]:
-    """Back along the straight line between the codes, for tests whose code still gives their image."""
+    """Back along the straight line between the codes, for tests whose code still gives their
+    image.
+    """
     codes = tests.table["code"].to_pylist()
     coded = rows[torch.tensor([bool(codes[i]) for i in rows.tolist()], dtype=torch.bool)]
     if not len(coded):
@@ -181,9 +195,12 @@ def _tests(run: Run) -> Tests:
 def _stored(
     run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
 ) -> Run:
-    """The moved findings as a run of its own: the same seeds, a part of its own, nothing judged yet."""
+    """The moved findings as a run of its own: the same seeds, a part of its own,
+    nothing judged yet.
+    """
     _, predicted, confidence = ask(x, torch.arange(len(x)))
-    ids, before = tests.table["seed"].to_pylist(), tests.table["l2"].to_numpy()
+    ids = tests.table["seed"].to_pylist()
+    before = tests.table["l2"].to_numpy()
     method = f"{run.record['method']}+shrink"
     table = findings_table(
         _findings(tests, x, predicted, confidence), tests.seed_x, ids, method=method, oracle="label"
@@ -192,9 +209,13 @@ def _stored(
     seeds = run.seeds.drop_columns(["image"]).to_pylist()
     counts = count(seeds, table.select(["id", "seed", "kind"]).to_pylist(), None)
     facts = {
-        "from": str(run.folder), "tests": len(x), "failing": failing, "queries": spent + len(x),
-        "l2_before": float(torch.tensor(before).median()), "l2_after": float(torch.tensor(after).median()),
-    }  # fmt: skip
+        "from": str(run.folder),
+        "tests": len(x),
+        "failing": failing,
+        "queries": spent + len(x),
+        "l2_before": float(torch.tensor(before).median()),
+        "l2_after": float(torch.tensor(after).median()),
+    }
     record: Mapping[str, Any] = {
         **run.record,
         **counts,
@@ -215,8 +236,17 @@ def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) ->
         name: torch.from_numpy(tests.table[name].to_numpy().copy()) for name in ("score", "queries")
     }
     return Findings(
-        seed=tests.place, x=image, kind=torch.zeros(total, dtype=torch.int64), expected=tests.expected,
-        predicted=predicted, peer_predicted=torch.zeros(total, 0, dtype=torch.int64), confidence=confidence,
-        score=column["score"], distance=change.square().sum(1).sqrt(), queries=column["queries"], code=torch.zeros(total, 0),
-        witnessed=torch.zeros(total, dtype=torch.bool), witness_margin=torch.zeros(total),
-    )  # fmt: skip
+        seed=tests.place,
+        x=image,
+        kind=torch.zeros(total, dtype=torch.int64),
+        expected=tests.expected,
+        predicted=predicted,
+        peer_predicted=torch.zeros(total, 0, dtype=torch.int64),
+        confidence=confidence,
+        score=column["score"],
+        distance=change.square().sum(1).sqrt(),
+        queries=column["queries"],
+        code=torch.zeros(total, 0),
+        witnessed=torch.zeros(total, dtype=torch.bool),
+        witness_margin=torch.zeros(total),
+    )

@@ -1,4 +1,7 @@
-"""Published experiments that installed packages bring along, found by their entry points. Imports no torch."""
+"""Published experiments that installed packages bring along, found by their entry points.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 

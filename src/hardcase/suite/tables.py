@@ -71,7 +71,9 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Numbers with a caption; `notes` say what was substituted and why a number differs from the paper's."""
+    """Numbers with a caption; `notes` say what was substituted and why a number differs from the
+    paper's.
+    """
 
     title: str
     columns: Sequence[str]
@@ -95,7 +97,9 @@ class Outcome:
     figures: Sequence[str] = ()
 
     def write(self, folder: Path, command: str = "") -> Path:
-        """``results.md`` and ``report.html`` (tables and pictures) and ``results.json`` (every number) in `folder`."""
+        """``results.md`` and ``report.html`` (tables and pictures) and ``results.json`` (every
+        number) in `folder`.
+        """
         make_folder(folder)
         pictures = [f"![{name}]({name})\n" for name in self.figures]
         text = "\n".join(
@@ -159,11 +163,16 @@ def csv_text(rows: Iterable[Sequence[object]]) -> bytes:
     return text.getvalue().encode()
 
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action"
+    " 'none'"
+)
 _STYLE = """
 main { max-width: 84rem; }
 img { image-rendering: auto; width: auto; max-width: 100%; aspect-ratio: auto; background: #fff; }
-.scroll { overflow-x: auto; } table { font-size: 0.88rem; } td, th { white-space: nowrap; padding: 0.3rem 0.7rem; }
+.scroll { overflow-x: auto; }
+table { font-size: 0.88rem; }
+td, th { white-space: nowrap; padding: 0.3rem 0.7rem; }
 figure { margin: 2.5rem 0 0; } ul { padding-left: 1.2rem; }
 """
 
@@ -229,4 +238,7 @@ def _row(cells: Sequence[Cell]) -> str:
 def _picture(path: Path) -> str:
     data = b64encode(path.read_bytes()).decode()
     name = escape(path.stem.replace("-", ", "))
-    return f'<figure><img alt="{name}" src="data:image/png;base64,{data}"><figcaption>{name}</figcaption></figure>'
+    return (
+        f'<figure><img alt="{name}"'
+        f' src="data:image/png;base64,{data}"><figcaption>{name}</figcaption></figure>'
+    )

@@ -17,9 +17,11 @@ Make = Callable[[], Criterion]
 def check_criterion(
     make: Make, looks: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9
 ) -> None:
-    """`make` gives a fresh criterion; `looks` are what it is shown. Raises AssertionError with what was seen.
+    """`make` gives a fresh criterion; `looks` are what it is shown. Raises AssertionError with what
+    was seen.
 
-    Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding" lets sums differ by `tolerance`.
+    Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding"
+    lets sums differ by `tolerance`.
     """
     declared = set(laws)
     unknown = declared - {
@@ -62,12 +64,16 @@ def check_pull(
     look: Callable[[Tensor, Tensor], Probe],
     x: Tensor,
 ) -> None:
-    """The gradient of a criterion: finite, of each row its own alone, and a small step along it raises the score.
+    """The gradient of a criterion: finite, of each row its own alone, and a small step along it
+    raises the score.
 
-    `look` shows images to the criterion's network; it is given the images and their row numbers in `x`.
+    `look` shows images to the criterion's network; it is given the images and their row numbers in
+    `x`.
     """
-    criterion, rows = make(), torch.arange(len(x))
-    aim, pull = criterion.choose(rows, Rng.numbered(0, "aim", len(rows))), objective(criterion)
+    criterion = make()
+    rows = torch.arange(len(x))
+    aim = criterion.choose(rows, Rng.numbered(0, "aim", len(rows)))
+    pull = objective(criterion)
     x = x.clone().requires_grad_()
     score = pull(replace(look(x, rows), aim=aim))
     assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
@@ -84,7 +90,9 @@ def check_pull(
 
 
 def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
-    """Steps along the gradient, of which one at least is small enough, raise the score of every row that has one."""
+    """Steps along the gradient, of which one at least is small enough,
+    raise the score of every row that has one.
+    """
     length = slope.flatten(1).norm(dim=1)
     unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
     with torch.no_grad():
@@ -118,7 +126,8 @@ def rows_of(probe: Probe, rows: Tensor) -> Probe:
 
 
 def _looks_untouched(make: Make, looks: Sequence[Probe]) -> None:
-    criterion, probe = make(), looks[0]
+    criterion = make()
+    probe = looks[0]
     before = {name: value.clone() for name, value in probe.activations.items()}
     criterion.gain(probe)
     criterion.update(probe)
@@ -129,10 +138,12 @@ def _looks_untouched(make: Make, looks: Sequence[Probe]) -> None:
 
 
 def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
-    criterion, last = make(), looks[-1]
+    criterion = make()
+    last = looks[-1]
     for probe in looks[:-1]:
         criterion.update(probe)
-    value, state = criterion.value(), _copied(criterion.delta())
+    value = criterion.value()
+    state = _copied(criterion.delta())
     gain = criterion.gain(last)
     assert gain.shape == (len(last.logits),), f"gains have the shape {tuple(gain.shape)}"
     assert bool(gain.isfinite().all()), "a gain is not finite"
@@ -149,7 +160,8 @@ def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
 def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
     criterion = make()
     for probe in _one_by_one(looks):
-        before, gain = criterion.value(), float(criterion.gain(probe))
+        before = criterion.value()
+        gain = float(criterion.gain(probe))
         criterion.update(probe)
         after = criterion.value()
         assert "ratio" not in declared or 0 <= after <= 1, f"a ratio of {after}"
@@ -166,7 +178,8 @@ def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
     for cut in range(1, len(looks)):
         base = make()
         base.update(looks[0])
-        known, deltas = base.value(), []
+        known = base.value()
+        deltas = []
         for shard in (looks[1:cut], looks[cut:]):
             fork = base.fork()
             for probe in shard:
@@ -186,7 +199,8 @@ def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
 
 
 def _chooses(make: Make, probe: Probe) -> None:
-    state, rows = torch.get_rng_state(), torch.arange(5)
+    state = torch.get_rng_state()
+    rows = torch.arange(5)
     criterion = make()
     one, two = (criterion.choose(rows, Rng.numbered(3, "choose", len(rows))) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state()), "choosing moved the global random state"

@@ -1,4 +1,7 @@
-"""The laws every method must pass. Each `check_*` raises AssertionError with what it saw and what to look at."""
+"""The laws every method must pass.
+
+Each `check_*` raises AssertionError with what it saw and what to look at.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ def search(
     batch: int = 256,
     seed: int = 0,
 ) -> Shard:
-    """One shard of the toy world searched with `method`; a search that does not end is an AssertionError."""
+    """One shard of the toy world searched with `method`; a search that does not end is an
+    AssertionError.
+    """
     campaign = Campaign(
         subject=subject or toy_subject(),
         method=method,
@@ -93,9 +98,9 @@ class _Patience:
         )
         ends = self.steps <= STEPS and spent <= SECONDS
         assert ends, (
-            f"the search of {len(counts.queries)} toy seeds still goes on after {so_far}: bound it by "
-            "Method.budget, look.retire seeds that are done, and see that it keeps the best candidates "
-            "(higher scores are better), not the worst"
+            f"the search of {len(counts.queries)} toy seeds still goes on after {so_far}: bound it"
+            " by Method.budget, look.retire seeds that are done, and see that it keeps the best"
+            " candidates (higher scores are better), not the worst"
         )
         return False
 
@@ -106,19 +111,21 @@ def check_finds_failures(
     found = search(make(), images=some(5), peers=peers).findings
     seeds = len(set(found.seed.tolist()))
     assert seeds >= 3, (
-        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find: "
-        "look at the sign of the step, at the stride, and at which candidates are kept"
+        f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find:"
+        " look at the sign of the step, at the stride, and at which candidates are kept"
     )
 
 
 def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """Re-running the method's own oracle on the stored picture says the same kind."""
-    method, images = make(), some(5)
+    method = make()
+    images = some(5)
     found = search(method, images=images, peers=peers).findings
     assert len(found), "nothing was found"
     stored = torch.stack([tensors.decode(tensors.encode(image)) for image in found.x])
     assert torch.equal(stored, found.x.cpu()), "pictures changed when they were stored"
-    subject, x = toy_subject(), from_bytes(stored)
+    subject = toy_subject()
+    x = from_bytes(stored)
     origin = Seeds(x, from_bytes(images.x[found.seed]), images.y[found.seed], found.seed)
     answer = subject(
         x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")}
@@ -129,7 +136,8 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     left = Campaign(subject=subject, method=method).leaves(probe)
     label = found.kind == KINDS.index("label")
     assert bool(method.oracle(probe)[found.kind != KINDS.index("non_finite")].all()), (
-        "a stored finding no longer fails: does the oracle read anything but the 8-bit image's answers?"
+        "a stored finding no longer fails: does the oracle read anything but the 8-bit image's"
+        " answers?"
     )
     assert torch.equal(label, left), (
         "a finding is called a label failure where the subject keeps the label, or the reverse"
@@ -143,8 +151,11 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
 
 
 def check_distances(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
-    """The stored distance is that of the stored image (or code) from the data set's own seed, and the space allows it."""
-    method, images = make(), some(5)
+    """The stored distance is that of the stored image (or code) from the data set's own seed,
+    and the space allows it.
+    """
+    method = make()
+    images = some(5)
     found = search(method, images=images, peers=peers).findings
     origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
     z = _codes(method, found, origin)
@@ -152,19 +163,22 @@ def check_distances(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_
     again = method.space.distance(z, origin)
     worst = float((again - found.distance).abs().amax()) if len(found) else 0.0
     assert worst <= slack, (
-        f"a stored distance is off by {worst:.3g} from that between the stored image and the data set's own "
-        "seed: were seeds edited in place, or does the distance not measure from its `origin`?"
+        f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
+        " set's own seed: were seeds edited in place, or does the distance not measure from its"
+        " `origin`?"
     )
     out = flat(method.space.project(z, origin) - z).norm(dim=1) * _unclipped(method, z, origin)
     worst = float(out.amax()) if len(found) else 0.0
     assert worst <= slack, (
-        f"a finding lies {worst:.3g} outside of what its space allows around the data set's own seed: were "
-        "seeds edited in place, or does `project` not end inside?"
+        f"a finding lies {worst:.3g} outside of what its space allows around the data set's own"
+        " seed: were seeds edited in place, or does `project` not end inside?"
     )
 
 
 def check_neighbours(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
-    """Without guides, a seed's findings are the same beside other seeds, in another order and alone."""
+    """Without guides, a seed's findings are the same beside other seeds,
+    in another order and alone.
+    """
     images = some(5)
     if make().guides:
         return
@@ -174,8 +188,9 @@ def check_neighbours(make: Make, peers: tuple[Model, ...] = (), some: Some = toy
         for place, seed in enumerate(order):
             one, two = (_of(found, row) for found, row in ((part, place), (whole, seed)))
             assert _same(one, two), (
-                f"seed {seed} has other findings beside seeds {order} than beside all five: draw by "
-                "rng.normal(rows, shape) with the rows of the candidates, and let no row see another"
+                f"seed {seed} has other findings beside seeds {order} than beside all five: draw by"
+                " rng.normal(rows, shape) with the rows of the candidates, and let no row see"
+                " another"
             )
 
 
@@ -186,8 +201,8 @@ def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = 
         for batch in (256, 256, 16)
     )
     assert _same(one, two), (
-        "two runs with one seed differ: is there randomness that does not come from `rng`, or memory "
-        "that outlives a run?"
+        "two runs with one seed differ: is there randomness that does not come from `rng`, or"
+        " memory that outlives a run?"
     )
     assert _same(one, small), "findings depend on the batch size: does a row see its neighbours?"
 
@@ -213,7 +228,8 @@ def check_changes_nothing(
 def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
     """No seed costs more than its budget, and every row given to the subject is counted."""
     for budget in (Budget(queries=7), Budget(total_queries=23), Budget(queries=9, gradients=2)):
-        subject, method = Counting(toy_subject()), make()
+        subject = Counting(toy_subject())
+        method = make()
         counts = search(method, images=some(5), subject=subject, peers=peers, budget=budget).counts
         bound = limits(overlay(budget, method.budget), 5)
         assert bool((counts.queries <= bound.queries).all()), (
@@ -223,8 +239,8 @@ def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_ima
             f"{counts.gradients.tolist()} gradients under {budget}"
         )
         assert subject.rows == int(counts.queries.sum()), (
-            f"{subject.rows} rows asked, {int(counts.queries.sum())} counted: does a part ask the subject "
-            "by another way than `look`?"
+            f"{subject.rows} rows asked, {int(counts.queries.sum())} counted: does a part ask the"
+            " subject by another way than `look`?"
         )
 
 
@@ -362,8 +378,9 @@ class _Saving:
     def step(self, state: State, look: Look, rng: Rng) -> State:
         for name, value in state.items():
             assert isinstance(value, Tensor), (
-                f"the state's {name!r} is of type {type(value).__name__}: a state is a dict of tensors, so that it "
-                f"can be saved at any step; keep torch.tensor({value!r}) instead"
+                f"the state's {name!r} is of type {type(value).__name__}: a state is a dict of"
+                f" tensors, so that it can be saved at any step; keep torch.tensor({value!r})"
+                " instead"
             )
         self.rng = pickle.loads(pickle.dumps(self.rng))
         assert self.rng is not None
@@ -393,8 +410,8 @@ class _Watching:
 
     def _compare(self, where: str) -> None:
         assert self.seeds is None or _digest(self.seeds) == self.before, (
-            f"the search's {where} edited its seeds in place: clone what the state keeps of them, and write "
-            "z + move, not z.add_(move)"
+            f"the search's {where} edited its seeds in place: clone what the state keeps of them,"
+            " and write z + move, not z.add_(move)"
         )
 
 
@@ -406,7 +423,9 @@ def _codes(method: Method, found: Findings, origin: Seeds) -> Tensor:
 
 
 def _unclipped(method: Method, z: Tensor, origin: Seeds) -> Bool[Tensor, " t"]:
-    """Which codes are known: where codes may leave [0, 1], an image with pixels at the limits does not tell how far."""
+    """Which codes are known: where codes may leave [0, 1], an image with pixels at the limits does
+    not tell how far.
+    """
     wide = not method.space.keeps_code and bool((method.space.project(z + 2, origin) > 1).any())
     return ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
 

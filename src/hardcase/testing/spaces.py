@@ -11,9 +11,12 @@ from hardcase.types import Images, Seeds, Space
 
 
 def check_space(space: Space, *, images: Images | None = None, tolerance: float = 1e-3) -> None:
-    """Decoding an image's code gives the image back, projection is idempotent, rows do not see each other."""
+    """Decoding an image's code gives the image back, projection is idempotent,
+    rows do not see each other.
+    """
     images = toy_images() if images is None else images
-    x, y = from_bytes(images.x), images.y
+    x = from_bytes(images.x)
+    y = images.y
     given = x.clone()
     z, context = space.encode(x, y, Rng.numbered(0, "check", len(x)))
     seeds = Seeds(z, x, y, torch.arange(len(y)), context)

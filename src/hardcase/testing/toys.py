@@ -96,7 +96,9 @@ class ToyAutoencoder(nn.Module):
 
 
 class ToyQuantiser(nn.Module):
-    """A code on a grid of its own: the pixels, centred and scaled, rounded when they are decoded."""
+    """A code on a grid of its own: the pixels, centred and scaled,
+    rounded when they are decoded.
+    """
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
         return (x - 0.5) * 8
@@ -127,7 +129,8 @@ class ToyPainter(nn.Module):
 
 def painted_images(count: int = 5, seed: int = 0) -> Images:
     """Samples of `ToyPainter` with their latent codes, as a generator's fresh seeds come."""
-    images, painter = toy_images(count, seed), ToyPainter()
+    images = toy_images(count, seed)
+    painter = ToyPainter()
     latent = torch.randn(count, painter.latent, generator=stream(seed, "toy painter"))
     image = painter.walk(latent, images.y, lambda number, features: features)
     return replace(images, x=to_bytes(image), context={"latent": latent})
@@ -155,8 +158,10 @@ class Counting:
     def __init__(
         self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None
     ) -> None:
-        self.model, self.raise_after = model, raise_after
-        self.name, self.hash = model.name, model.hash
+        self.model = model
+        self.raise_after = raise_after
+        self.name = model.name
+        self.hash = model.hash
         self.offers: Offer = offers or model.offers
         self.rows = self.calls = 0
 
@@ -167,7 +172,8 @@ class Counting:
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
-        self.rows, self.calls = self.rows + len(x), self.calls + 1
+        self.rows = self.rows + len(x)
+        self.calls = self.calls + 1
         if self.raise_after is not None and self.calls > self.raise_after:
             raise RuntimeError("the model broke")
         if x.requires_grad and self.offers != "gradients":

@@ -1,4 +1,6 @@
-"""Training of several networks against each other: generators and discriminators take turns on every batch."""
+"""Training of several networks against each other: generators and discriminators take turns on
+every batch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-# --- Training of several networks against each other: generators and discriminators take turns on every batch.
+# Training of several networks against each other: generators and discriminators take turns on every
+# batch.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +62,17 @@ def duel(
     also: Sequence[nn.Module] = (),
     seen: Callable[[], object] = lambda: None,
 ) -> History:
-    """On every batch each player takes one step, in order; the first player's loss is the one reported.
+    """On every batch each player takes one step, in order; the first player's loss is the one
+    reported.
 
-    `after` is called with the number of steps taken. All networks end in evaluation mode, on `device`. With `half` losses
-    are computed in bfloat16 on a GPU; on a CPU it changes nothing. With a folder to be `kept` in, a training that was
-    stopped goes on where it stood (`also`: networks that `after` changes), and on a CPU ends with the same bytes; `seen` is
-    called whenever it was written there. Who keeps the network removes the folder.
+    `after` is called with the number of steps taken. All networks end in evaluation mode, on
+    `device`. With `half` losses are computed in bfloat16 on a GPU; on a CPU it changes nothing.
+    With a folder to be `kept` in, a training that was stopped goes on where it stood (`also`:
+    networks that `after` changes), and on a CPU ends with the same bytes; `seen` is called whenever
+    it was written there. Who keeps the network removes the folder.
     """
-    started, place = time.monotonic(), torch.device(device)
+    started = time.monotonic()
+    place = torch.device(device)
     half = half and place.type == "cuda"
     nets = [_placed(net, place, half) for player in players for net in player.nets]
     epochs, inside = recipe.rounds(len(images))
@@ -75,7 +81,8 @@ def duel(
     optimisers = [_optimiser(player, place) for player in players]
     take = _turns(players, optimisers, recipe, epochs * inside, place=place, half=half)
     augment = pick("augmentation", recipe.augment, AUGMENTS)
-    x, y = images.x.to(place), images.y.to(place)
+    x = images.x.to(place)
+    y = images.y.to(place)
     tell = Teller(float("inf"), epochs, inside, progress, f"{name} on {images.name}")
     keep = Keeper(
         folder=kept,
@@ -110,7 +117,10 @@ def duel(
 
 def _placed(net: nn.Module, place: torch.device, half: bool) -> nn.Module:
     net.to(place)
-    return net.to(memory_format=torch.channels_last) if half else net  # type: ignore[call-overload]  # torch's types lack this one
+    if half:
+        # torch's types lack this form of `to`
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return net
 
 
 @contextmanager
@@ -140,7 +150,9 @@ def _turns(
     place: torch.device,
     half: bool,
 ) -> Callable[[int, Tensor, Tensor, torch.Generator], Tensor]:
-    """Step `step` (from 1) of every player whose turn it is; who does not move is not differentiated."""
+    """Step `step` (from 1) of every player whose turn it is; who does not move is not
+    differentiated.
+    """
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
     own: list[list[nn.Parameter]] = [
         optimiser.param_groups[0]["params"] for optimiser in optimisers
@@ -162,7 +174,8 @@ def _turns(
             with torch.autocast(place.type, dtype=torch.bfloat16, enabled=half):
                 loss = player.loss(x, y, noise)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward without types
+            # torch leaves Tensor.backward without types
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             losses.append(loss.detach())
         learn([p for mine in own for p in mine])

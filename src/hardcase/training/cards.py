@@ -1,4 +1,7 @@
-"""A trained network is a folder: weights as safetensors, and a card that says what they are. Never pickle."""
+"""A trained network is a folder: weights as safetensors, and a card that says what they are.
+
+Never pickle.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
 
-CARD, WEIGHTS, SCHEMA = "card.json", "weights.safetensors", 1
+CARD = "card.json"
+WEIGHTS = "weights.safetensors"
+SCHEMA = 1
 Card = dict[str, Any]
 Config = Mapping[str, Any]
 _log = logging.getLogger(__name__)
@@ -38,11 +43,12 @@ def cached(
     measure: Callable[[nn.Module], Config],
     measured_on: str,
 ) -> tuple[nn.Module, Card]:
-    """The network of this configuration trained on this data: from the cache, else built, trained and kept there.
+    """The network of this configuration trained on this data: from the cache, else built, trained
+    and kept there.
 
-    `train` and `measure` return entries of the card. A kept network is measured again, not trained again, when
-    `measured_on` (a hash of what it is measured with) has changed. Two processes may train the same network at once:
-    the first to finish is kept, and both return that one.
+    `train` and `measure` return entries of the card. A kept network is measured again, not trained
+    again, when `measured_on` (a hash of what it is measured with) has changed. Two processes may
+    train the same network at once: the first to finish is kept, and both return that one.
     """
     config = _plain(config)
     folder = folder_of(kind, name, config, data)
@@ -74,7 +80,9 @@ def load_card(
     config: Config | None = None,
     data: str | None = None,
 ) -> tuple[nn.Module, Card]:
-    """The network in `folder` (eval mode, CPU) and its card; refused if damaged, or not of this kind, configuration or data."""
+    """The network in `folder` (eval mode, CPU) and its card; refused if damaged,
+    or not of this kind, configuration or data.
+    """
     card = read_card(folder)
     if card["kind"] != kind:
         raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
@@ -85,7 +93,8 @@ def load_card(
         )
     if data is not None and card["data"] != data:
         raise Problem(
-            f"{folder} was trained on other data: its card says {card['data']}, asked for is {data}.",
+            f"{folder} was trained on other data: its card says {card['data']}, asked for is"
+            f" {data}.",
             "What a network learned elsewhere says little about these images.",
             fix="train it on this data, or use the data it was trained on",
         )
@@ -138,7 +147,9 @@ def _fill(net: nn.Module, path: Path, expected: str) -> None:
 
 
 def _publish(folder: Path, net: nn.Module, card: Card) -> None:
-    """Write everything under a temporary name, then rename; whoever comes second leaves what is there."""
+    """Write everything under a temporary name, then rename; whoever comes second leaves what is
+    there.
+    """
     from safetensors.torch import save
 
     state = _state(net)

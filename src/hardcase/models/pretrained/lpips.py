@@ -1,7 +1,8 @@
 """LPIPS: how far apart two pictures look, by the features of a network.
 
-R. Zhang, P. Isola, A. Efros, E. Shechtman, O. Wang, "The unreasonable effectiveness of deep features as a perceptual
-metric", CVPR 2018: unit features of five layers, squared differences, weighted per channel, averaged over the picture, summed.
+R. Zhang, P. Isola, A. Efros, E. Shechtman, O. Wang, "The unreasonable effectiveness of deep
+features as a perceptual metric", CVPR 2018: unit features of five layers, squared differences,
+weighted per channel, averaged over the picture, summed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Pickled arrays of others, read without running anything: only the names that rebuild a NumPy array are known."""
+"""Pickled arrays of others, read without running anything: only the names that rebuild a NumPy
+array are known.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from hardcase.errors import Problem
 
 try:
     from numpy._core.multiarray import _reconstruct as _rebuild
-except ImportError:  # NumPy 1
-    from numpy.core.multiarray import _reconstruct as _rebuild  # type: ignore[no-redef,unused-ignore]  # the older home
+except ImportError:  # NumPy 1 keeps it elsewhere
+    from numpy.core.multiarray import (  # type: ignore[no-redef,unused-ignore]
+        _reconstruct as _rebuild,
+    )
 
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
@@ -22,7 +26,10 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _rebuild,
     ("numpy._core.multiarray", "_reconstruct"): _rebuild,
 }
-"""Every name that such a file may use. None of them opens, imports or calls anything of the user's."""
+"""Every name that such a file may use.
+
+None of them opens, imports or calls anything of the user's.
+"""
 
 
 class _Reader(pickle.Unpickler):
@@ -34,7 +41,9 @@ class _Reader(pickle.Unpickler):
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Nested dictionaries of arrays in a pickle, flattened to names with ``/``; anything else in it is refused."""
+    """Nested dictionaries of arrays in a pickle, flattened to names with ``/``;
+    anything else in it is refused.
+    """
     try:
         with path.open("rb") as file:
             content = _Reader(file).load()
@@ -55,5 +64,6 @@ def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
             flat |= _flat(value, f"{name}/{key}" if name else str(key), path)
         return flat
     raise Problem(
-        f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers are known."
+        f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers"
+        " are known."
     )

@@ -1,9 +1,10 @@
 """ResNet-50 as Keras has it, and its weights from the shards of a tfjs file.
 
-K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016. Differences of the Keras edition,
-which these weights belong to: convolutions have biases, the stride of a stage lies in its first 1x1 convolution, and batch
-normalisation adds 1e-3. The weights expect blue, green, red; their first layer is turned round when they are read, so that
-the network takes red, green, blue like every other.
+K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016.
+Differences of the Keras edition, which these weights belong to: convolutions have biases, the
+stride of a stage lies in its first 1x1 convolution, and batch normalisation adds 1e-3. The weights
+expect blue, green, red; their first layer is turned round when they are read, so that the network
+takes red, green, blue like every other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ EPSILON = 1e-3
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer is its own module and fires once."""
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer is its own module and fires
+    once.
+    """
 
     def __init__(self, before: int, width: int, stride: int, *, projected: bool) -> None:
         super().__init__()

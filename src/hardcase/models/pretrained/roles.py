@@ -1,7 +1,8 @@
 """Which of the fetched networks judges a run on photographs, and which are witnesses in its search.
 
-The most accurate network of another lineage than the subject's is the judge; the others that do not share the judge's
-lineage are witnesses. With one network only it is the judge, and there is no witness.
+The most accurate network of another lineage than the subject's is the judge; the others that do not
+share the judge's lineage are witnesses. With one network only it is the judge, and there is no
+witness.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from hardcase.models.pretrained.catalogue import PRETRAINED
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Names of the judge (empty if there is none) and of the witnesses, and in `note` what to tell the user."""
+    """Names of the judge (empty if there is none) and of the witnesses,
+    and in `note` what to tell the user.
+    """
 
     judge: str
     witnesses: tuple[str, ...]
@@ -66,7 +69,8 @@ def roles(subject: str, present: Sequence[str]) -> Roles:
     notes = [] if witnesses else [f"no witness: {judge.name} is reserved for the judge"]
     if siblings:
         notes.append(
-            f"{', '.join(siblings)} {'is' if len(siblings) == 1 else 'are'} of the subject's own lineage"
+            f"{', '.join(siblings)} {'is' if len(siblings) == 1 else 'are'} of the subject's own"
+            " lineage"
         )
     return Roles(judge.name, witnesses, "; ".join(notes))
 
@@ -83,4 +87,7 @@ def _missing(own: str) -> str:
     )
     if best is None:
         return "no network of another lineage is known to judge photographs"
-    return f"no network of another lineage is on this machine to judge photographs: hardcase fetch model {best.name}"
+    return (
+        "no network of another lineage is on this machine to judge photographs: hardcase fetch"
+        f" model {best.name}"
+    )

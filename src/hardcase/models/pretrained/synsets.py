@@ -1,6 +1,7 @@
 """ImageNet's 1,000 classes: the WordNet synset and the name of each, in the order of the outputs.
 
-They are read out of an installed ``timm`` (which is not imported), or out of its package, once, and kept in the cache.
+They are read out of an installed ``timm`` (which is not imported), or out of its package, once, and
+kept in the cache.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ SYNSET = re.compile(r"n\d{8}")
 
 @dataclass(frozen=True, slots=True)
 class ImageNetClass:
-    """One output of an ImageNet network, as ``n01440764`` and ``tench``; `lemmas` are all its names."""
+    """One output of an ImageNet network, as ``n01440764`` and ``tench``;
+    `lemmas` are all its names.
+    """
 
     synset: str
     name: str
