@@ -1,10 +1,12 @@
 """Classes of the data are mapped to outputs of the model by name."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.models.names import class_map, imagenet_map
+from hardcase.models.names import aligned, class_map, imagenet_map, map_between
 from hardcase.models.pretrained import synsets
 from tiny import bars
 
@@ -108,3 +110,20 @@ def test_a_damaged_cache_is_told(table):
     synsets.cache_file().write_text("[]")
     with pytest.raises(Problem, match="0 classes instead of 1000"):
         synsets.imagenet()
+
+
+def test_nothing_is_mapped_where_names_agree_or_the_model_has_none():
+    assert map_between(("a", "b"), ("a", "b")) is None
+    assert map_between(("a", "b"), ()) is None
+
+
+def test_images_come_under_the_classes_of_the_model():
+    images = bars(6, classes=3)
+    model = ("zero", "2", "1", "0")
+    mapped = aligned(images, model)
+    assert mapped.classes == model
+    assert mapped.y.tolist() == [3, 2, 1, 3, 2, 1]
+    assert torch.equal(mapped.x, images.x)
+    assert aligned(images, ()) is images
+    with pytest.raises(Problem, match="none of the model's"):
+        aligned(replace(images, classes=("ant", "bee", "moth")), ("ant", "bee", "c", "d"))

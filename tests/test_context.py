@@ -1,0 +1,98 @@
+"""What a campaign's ingredients are once data and model have met."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import hardcase as hc
+from hardcase.config import parse
+from hardcase.context import Context
+from hardcase.errors import Problem
+from hardcase.runs.verdicts import features_of, for_run
+from hardcase.testing.toys import toy_images, toy_subject
+
+
+def renamed_subject(names):
+    """The toy network with its outputs in another order, under these names."""
+    toy = toy_subject()
+    old = toy_images(4).classes
+    order = torch.tensor([old.index(name) for name in names])
+
+    class Reordered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = toy.net
+
+        def forward(self, x):
+            return self.net(x)[:, order]
+
+    return hc.Subject(Reordered(), classes=names, name="renamed")
+
+
+def test_labels_follow_the_names_of_the_models_outputs():
+    images = toy_images(8)
+    names = tuple(reversed(images.classes))
+    context = Context.of(renamed_subject(names), images, "pgd")
+    assert context.seeds.classes == names
+    assert [names[label] for label in context.seeds.y.tolist()] == [
+        images.classes[label] for label in images.y.tolist()
+    ]
+    found = hc.search(renamed_subject(names), images, method="pgd", seed=1)
+    assert len(found) == len(hc.search(toy_subject(), images, method="pgd", seed=1))
+
+
+def test_data_whose_classes_the_model_does_not_know_is_refused():
+    with pytest.raises(Problem, match="none of the model's"):
+        Context.of(hc.Subject(nn.Identity(), classes=("moth", "0", "bee")), toy_images(4), "pgd")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / "run", judge=False)
+
+
+def edited(run, **entries):
+    """The run with other entries in run.json."""
+    path = run.folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+    return hc.Run(run.folder)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"model": "zoo:efficientnet-lite0"},
+        {"witnesses": {"models": ["zoo:efficientnet-lite1"], "margin": 2.0}},
+        {"lineages": {"subject": "", "peers": ["efficientnet-lite"], "witnesses": []}},
+    ],
+)
+def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
+    images = {"test": toy_images(8), "train": toy_images(24)}
+    with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
+        for_run(
+            edited(run, **entries),
+            features=["zoo:efficientnet-lite2"],
+            images=images.__getitem__,
+        )
+
+
+def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):
+    from hardcase.runs import verdicts
+
+    photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
+    monkeypatch.setattr(verdicts, "is_fetched", lambda name: True)
+    assert features_of(run) == ()
+    assert features_of(edited(run, **photographs)) == ("zoo:resnet50-imagenet",)
+    assert features_of(run, ["timm:resnet18"]) == ("timm:resnet18",)
+    monkeypatch.setattr(verdicts, "is_fetched", lambda name: "lite" in name)
+    with pytest.raises(Problem, match="no network is on this machine") as error:
+        features_of(edited(run, **photographs))
+    assert "hardcase fetch model" in error.value.fix
+
+
+def test_features_of_a_judge_are_part_of_the_configuration():
+    values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
+    config = parse({**values, "judge_features": "zoo:resnet50-imagenet"})
+    assert config.judge_features == ("zoo:resnet50-imagenet",)
