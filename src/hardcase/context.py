@@ -408,13 +408,10 @@ class Context:
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
-        if self.part is not None:  # mistakes that are told at once before what takes long
-            cheap_first = (
-                "subject",
-                "options",
-                *(["generator"] if "space" in self.part.given else []),
-            )
-            for name in cheap_first:
+        if self.part is not None:
+            # mistakes that show at once are told before anything is trained
+            needed = ("subject", "options", "generator")
+            for name in needed if "space" in self.part.given else needed[:2]:
                 getattr(self, name)
         campaign = self.campaign
         return Plan(
