@@ -7,9 +7,10 @@ import torch
 from worlds import World
 
 from hardcase import registry
+from hardcase.criteria.criterion import profile_for
 from hardcase.errors import Problem
 from hardcase.suite import coverage as measuring
-from hardcase.suite.coverage import coverage, profile_for
+from hardcase.suite.coverage import coverage
 from hardcase.types import Answer
 from tiny import bars
 

@@ -365,7 +365,7 @@ class Door:
         return unseen, slope
 
     def _told(self, sight: Sight, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool) -> Feedback:
-        """What the search is told of what was seen, after it was metered, kept and shown to guides."""
+        """What the search is told, after what was seen was metered, kept and shown to guides."""
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
         score = torch.where(finite, sight.score, -torch.inf)

@@ -57,9 +57,9 @@ def coverage(
     from dataclasses import replace
 
     from hardcase.context import Context
+    from hardcase.criteria.criterion import specs_of
     from hardcase.data.sources import load
     from hardcase.suite.coverage import coverage as measured
-    from hardcase.suite.coverage import specs_of
 
     specs = specs_of(criteria)
     own = _data_of(Path(data.removeprefix(RUN))) if data.startswith(RUN) else data

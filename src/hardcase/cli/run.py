@@ -236,7 +236,7 @@ def covered(run: Run | None, context: Context) -> Run | None:
 
 
 def judged(run: Run | None, context: Context, *, quiet: bool) -> Run | None:
-    """A complete run with verdicts, if the judge of its data is there; else how to get one is said."""
+    """A complete run with verdicts, if the judge of its data exists; else how to get it is said."""
     if run is None or not run.record["complete"]:
         return run
     from hardcase.runs.verdicts import finish

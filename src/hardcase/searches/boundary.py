@@ -404,7 +404,7 @@ class Crossing:
         return tracks, scaled(largest(step, self.cuts[cut]), length)
 
     def _shorter(self, state: State, rng: Rng) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
-        """Leave some coordinates out, let the others grow to a little less than the length so far."""
+        """Leave some coordinates out, let the others grow to a little less than the best length."""
         kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
         offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
