@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hardcase import tensors
 from hardcase.config import parse, read
-from hardcase.context import Context, device
+from hardcase.context import Context, usable_device
 from hardcase.errors import Problem
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
@@ -192,9 +192,9 @@ def retrain(
     and `others`' tests.
     """
     run = Run(folder)
-    config = parse({**read(folder / "config.toml"), "device": device(place)})
+    config = parse({**read(folder / "config.toml"), "device": usable_device(place)})
     context = Context(config)
-    train, test = (context.images(split) for split in ("train", "test"))
+    train, test = context.train, context.test
     if config.split == "train":
         seeds: set[str] = set()
     else:
