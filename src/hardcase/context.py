@@ -44,7 +44,7 @@ from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
-GUIDED = 256
+GUIDED = 1024
 """Seeds of a shard for methods with guides: they learn from each other while they are searched."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""

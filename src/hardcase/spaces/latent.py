@@ -6,17 +6,18 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.models.graphs import replayed
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid
@@ -140,7 +141,7 @@ class Latent:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return tiled(self.vae.decode, z)
+        return _decoded(self.vae, z)
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         return z
@@ -274,10 +275,17 @@ class Grid:
         return tiled(self.vqvae.encode, x), {}
 
     def decode(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return tiled(self.vqvae.decode, z)
+        return _decoded(self.vqvae, z)
 
     def project(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m d i j"]:
         return z
 
     def distance(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, " m"]:
         return flat(z - origin.z).square().sum(1).sqrt()
+
+
+def _decoded(net: Autoencoder | Quantiser, z: Tensor) -> Tensor:
+    """Images of whole tiles of codes; a small decoder is replayed as a graph where that pays."""
+    if isinstance(net, nn.Module):
+        return tiled(partial(replayed, net, net.decode), z)
+    return tiled(net.decode, z)
