@@ -16,6 +16,7 @@ from hardcase.context import Context
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
+from hardcase.report.paths import paint_paths
 from hardcase.runs import start
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
@@ -160,6 +161,7 @@ def run(
         **{name: value for name, value in given.items() if name not in ("out", "judge", "watcher")}
     )
     done = start.start(context.plan, Path(out), watcher)
+    paint_paths(done, context.campaign, context.seeds)
     return _judged(done, context) if judge else done
 
 
@@ -197,6 +199,7 @@ def resume(
     else:
         context = _context_of(subject, seeds, **arguments)
     done = start.resume(context.plan, Path(folder), watcher)
+    paint_paths(done, context.campaign, context.seeds)
     return _judged(done, context) if judge else done
 
 

@@ -256,9 +256,22 @@ class Context:
         kind = "" if rest == self.config.data else rest
         if self._perturbs and family == "vae":
             kind = _conditional(kind)
-        made = self._stored_or_trained(family, kind)
-        _warn_of_lost_labels(made.card or {})
-        return made
+        folder = Path(kind).expanduser()
+        if kind and (folder / "card.json").is_file():
+            net, card = load_generator(folder, family, data=self.train.hash)
+        else:
+            net, card = trained_generator(
+                family,
+                self.train,
+                self.test,
+                kind=kind or None,
+                judge=self._reads if isinstance(self.subject, Subject) else None,
+                progress=self.progress,
+                device=self.subject.device,
+                **self._joint_training(),
+            )
+        _warn_of_lost_labels(card)
+        return Generator(family, net.to(self.subject.device), card)
 
     @cached_property
     def space(self) -> Space:
@@ -315,8 +328,8 @@ class Context:
         return None if "method" in self.__dict__ else resolve("method", self.config.method.name)
 
     @cached_property
-    def method(self) -> Method:
-        """The recipe with its options, and with what it asks this context for."""
+    def options(self) -> dict[str, Any]:
+        """The method's options, checked, as is everything else that is asked of the method."""
         part = self.part
         assert part is not None
         _check_offer(part, self.subject)
@@ -328,12 +341,20 @@ class Context:
                 f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
                 f"A method may ask for {', '.join(GIVEN)}; options are keyword-only parameters.",
             )
+        return options
+
+    @cached_property
+    def method(self) -> Method:
+        """The recipe with its options, and with what it asks this context for."""
+        part = self.part
+        assert part is not None
+        options = self.options
+        card = self.generator.card if "space" in part.given else None
         given = {name: getattr(self, name) for name in part.given}
         try:
             method: Method = part(**given, **options)
         except TypeError as error:
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
-        card = self.generator.card if "space" in part.given else None
         details = {**method.details, "generator": card, "cite": part.cite}
         return replace(method, oracle=self._oracle(method), details=details)
 
@@ -387,9 +408,15 @@ class Context:
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
+        if self.part is not None:
+            # mistakes that show at once are told before anything is trained
+            needed = ("subject", "options", "generator")
+            for name in needed if "space" in self.part.given else needed[:2]:
+                getattr(self, name)
         campaign = self.campaign
         return Plan(
             source=partial(_campaign_of, config) if self._named else partial(_itself, campaign),
+            campaign=campaign,
             images=self.seeds,
             budget=Budget(**config.budget.model_dump()),
             shard=self._shard(),
@@ -464,24 +491,6 @@ class Context:
         weights = digest_tensors(dict(net.state_dict()))
         card = {"kind": "supplied", "name": f"{path}:{factory}", "weights": weights}
         return Generator("supplied", generator, card)
-
-    def _stored_or_trained(self, family: str, kind: str) -> Generator:
-        """A generator read from the folder `kind`, or of this kind, trained if it is missing."""
-        folder = Path(kind).expanduser()
-        if kind and (folder / "card.json").is_file():
-            net, card = load_generator(folder, family, data=self.train.hash)
-        else:
-            net, card = trained_generator(
-                family,
-                self.train,
-                self.test,
-                kind=kind or None,
-                judge=self._reads if isinstance(self.subject, Subject) else None,
-                progress=self.progress,
-                device=self.subject.device,
-                **self._joint_training(),
-            )
-        return Generator(family, net.to(self.subject.device), card)
 
     def _reads(self, x: Tensor) -> Tensor:
         return self.subject(x).logits
@@ -634,22 +643,3 @@ def _campaign_of(config: Config) -> Campaign:
 
 def _itself(campaign: Campaign) -> Campaign:
     return campaign
-
-
-def plan(config: Config, progress: TellTraining = None) -> Plan:
-    return Context(config, progress=progress).plan
-
-
-def campaign(config: Config, progress: TellTraining = None) -> Campaign:
-    return Context(config, progress=progress).campaign
-
-
-def seeds(config: Config) -> Images:
-    return Context(config).seeds
-
-
-def subject(config: Config, spec: str, progress: TellTraining = None) -> Model:
-    return Context(config, progress=progress).model(spec)
-
-
-device = usable_device

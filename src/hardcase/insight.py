@@ -181,10 +181,9 @@ def surprise_scores(
     subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
 ) -> Float[Tensor, " n"]:
     """The surprise of each image by the criterion of that name, compared with training images."""
-    from hardcase.criteria.criterion import plan
+    from hardcase.criteria.criterion import anatomy_of, plan, profile_for
     from hardcase.criteria.frame import Frame
     from hardcase.criteria.trace import MeanSurprise, surprise_of
-    from hardcase.suite.coverage import anatomy_of, profile_for
 
     anatomy = anatomy_of(subject, images)
     rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))

@@ -145,7 +145,7 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
 
 def _model(run: Run, config: pytest.Config) -> Model:
     from hardcase.config import parse, read
-    from hardcase.context import subject
+    from hardcase.context import Context
 
     spec = str(config.getoption("--hardcase-model"))
-    return subject(parse({**read(run.folder / "config.toml"), "model": spec}), spec)
+    return Context(parse({**read(run.folder / "config.toml"), "model": spec})).subject

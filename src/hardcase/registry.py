@@ -237,7 +237,8 @@ model = partial(part, "model")
 
 def parts(kind: str) -> dict[str, Part]:
     """All parts of a kind by name: those of the package and those of installed entry points."""
-    _load(kind)
+    if kind not in _loaded:
+        _load(kind)
     return dict(sorted(_parts[kind].items(), key=lambda item: item[0].split("@")))
 
 
@@ -318,8 +319,6 @@ def _known_kind(kind: str) -> None:
 def _load(kind: str) -> None:
     """Import the room of a kind, so that its decorators run, and the entry points of others."""
     _known_kind(kind)
-    if kind in _loaded:
-        return
     _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(room.__path__):

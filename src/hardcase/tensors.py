@@ -128,10 +128,11 @@ def tile_rows(device: torch.device) -> int:
 
 
 def tiles(count: int, device: torch.device) -> Iterator[slice]:
-    """The parts in which `count` rows are given to a network on this device,
-    each padded to whole tiles.
+    """The parts in which `count` rows are given to a network on this device, each padded to whole
+    tiles.
     """
-    return chunks(count, _constant.get(device.type, max(count, 1)))
+    size = _constant.get(device.type, max(count, 1))
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
@@ -194,13 +195,15 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     """A content hash of named tensors: equal for equal names, types, shapes and bytes."""
-
-    def parts() -> Iterator[bytes | str]:
-        for name, value in sorted(tensors.items()):
-            yield f"{name}:{value.dtype}:{tuple(value.shape)}"
-            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-    return digest(parts())
+    named = sorted(tensors.items())
+    return digest(
+        part
+        for name, value in named
+        for part in (
+            f"{name}:{value.dtype}:{tuple(value.shape)}",
+            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
+        )
+    )
 
 
 def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:

@@ -22,7 +22,6 @@ UPWARD = {
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
-    "methods -> suite": "profiles of a network",
 }
 
 

@@ -7,9 +7,10 @@ import torch
 from worlds import World
 
 from hardcase import registry
+from hardcase.criteria import criterion
+from hardcase.criteria.criterion import profile_for
 from hardcase.errors import Problem
-from hardcase.suite import coverage as measuring
-from hardcase.suite.coverage import coverage, profile_for
+from hardcase.suite.coverage import coverage
 from hardcase.types import Answer
 from tiny import bars
 
@@ -151,7 +152,7 @@ def test_progress_reaches_the_end(world):
 
 
 def test_few_activations_large_batches(world, monkeypatch):
-    assert measuring.batch_for(world.subject, world.images, {}) == 256
-    monkeypatch.setattr(measuring, "KEPT", 40 * 600)
+    assert criterion.batch_for(world.subject, world.images, {}) == 256
+    monkeypatch.setattr(criterion, "KEPT", 40 * 600)
     taps = world.make("nc:mode=unit")().taps
-    assert measuring.batch_for(world.subject, world.images, taps) == 32
+    assert criterion.batch_for(world.subject, world.images, taps) == 32

@@ -73,12 +73,12 @@ def test_the_second_ctrl_c_stops_at_once_and_the_shard_is_redone(world, whole, m
 
 
 def test_an_interrupt_before_the_search_leaves_nothing(world, monkeypatch):
-    from hardcase import context
+    from hardcase.context import Context
 
-    def interrupted(*given):
+    def interrupted(context):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(context, "campaign", interrupted)
+    monkeypatch.setattr(Context, "campaign", property(interrupted))
     done = world.run(*SHARDS)
     assert done.code == 130
     assert "nothing was written" in done.err

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hardcase.campaign.loop import run_shard, walk_shard
+from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.tensors import chunks
 from hardcase.types import Budget, Findings, Images, Method, Model, State
@@ -142,8 +142,8 @@ def walk(
     """The state in which the search of one shard ends, and the queries of each seed."""
     campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
     most = limits(method.budget, len(seeds))
-    shard, state = walk_shard(campaign, seeds, most, guides=method.guides)
-    return state, shard.counts.queries
+    shard = run_shard(campaign, seeds, most, guides=method.guides)
+    return shard.state, shard.counts.queries
 
 
 def on_cpu(findings: Findings) -> Findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -14,7 +14,7 @@ from hardcase.campaign.record import Campaign, Counts, Limits, within
 from hardcase.oracles import witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks, flat, ordinal, tile_rows, to_bytes, to_grid
-from hardcase.types import KINDS, Aim, Feedback, Findings, Following, Guide, Probe, Seeds
+from hardcase.types import KINDS, Aim, Answer, Feedback, Findings, Following, Guide, Probe, Seeds
 
 # From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
@@ -41,80 +41,70 @@ class Asking:
     def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
         self.campaign = campaign
         self.seeds = seeds
+        self.models = (campaign.subject, *campaign.peers)
         self.taps = campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.objective
 
-    def plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
-        return self._in_parts(self._plain, z, rows, aim)
-
-    def graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
-        return self._in_parts(self._graded, z, rows, aim)
-
-    def _plain(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
-        origin = self.seeds.take(rows)
-        with torch.no_grad():
-            z = self.campaign.method.space.project(z, origin)
-            probe = self._probe(z, origin, aim)
-            return Sight(probe, self.objective(probe), torch.zeros_like(z))
-
-    def _graded(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim) -> Sight:
-        origin = self.seeds.take(rows)
-        z = self.campaign.method.space.project(z.detach(), origin)
-        with torch.enable_grad():
-            z = z.detach().requires_grad_()
-            probe = self._probe(z, origin, aim)
-            score = self.objective(probe)
-            (slope,) = torch.autograd.grad(score.sum(), z)
-        return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
-
-    def _probe(self, z: Tensor, origin: Seeds, aim: Aim) -> Probe:
-        x = to_grid(self.campaign.method.space.decode(z, origin))
-        own, *others = [
-            model(x, taps)
-            for model, taps in zip((self.campaign.subject, *self.campaign.peers), self.taps)
-        ]
-        seen = {
-            f"peer{i}/{name}": value
-            for i, peer in enumerate(others)
-            for name, value in peer.activations.items()
-        }
-        return Probe(
-            z=z,
-            x=x,
-            logits=own.logits,
-            origin=origin,
-            peers=tuple(peer.logits for peer in others),
-            witnesses=tuple(witness(x).logits for witness in self.campaign.witnesses),
-            activations={**own.activations, **seen},
-            aim=aim,
-            guides=self.guides,
-        )
-
-    def _in_parts(
-        self,
-        ask: Callable[[Tensor, Tensor, Aim], Sight],
-        z: Tensor,
-        rows: Int[Tensor, " m"],
-        aim: Aim,
+    def __call__(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool = False
     ) -> Sight:
         """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
         and changes no answer.
         """
+        space = self.campaign.method.space
         while True:
             try:
-                parts = [
-                    ask(z[part], rows[part], rows_of(aim, part))
-                    for part in chunks(len(rows), self.batch)
-                ]
+                parts = list[Sight]()
+                for part in chunks(len(rows), self.batch):
+                    origin = self.seeds.take(rows[part])
+                    with torch.no_grad():
+                        code = space.project(z[part].detach(), origin)
+                    with torch.set_grad_enabled(graded):
+                        code = code.detach().requires_grad_() if graded else code
+                        x = to_grid(space.decode(code, origin))
+                        said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
+                        witnesses = [witness(x).logits for witness in self.campaign.witnesses]
+                        probe = Probe(
+                            z=code,
+                            x=x,
+                            logits=said[0].logits,
+                            origin=origin,
+                            peers=tuple(peer.logits for peer in said[1:]),
+                            witnesses=tuple(witnesses),
+                            activations=_activations(said),
+                            aim=rows_of(aim, part),
+                            guides=self.guides,
+                        )
+                        score = self.objective(probe)
+                    parts.append(_graded(probe, score) if graded else _plain(probe, score))
                 return parts[0] if len(parts) == 1 else _join(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
                     raise
                 self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
                 log.warning("out of memory: going on with %d rows a call", self.batch)
+
+
+def _activations(said: Sequence[Answer]) -> dict[str, Tensor]:
+    """What was tapped in the subject, and in its peers under their numbers."""
+    peers = {
+        f"peer{i}/{name}": value
+        for i, peer in enumerate(said[1:])
+        for name, value in peer.activations.items()
+    }
+    return {**said[0].activations, **peers}
+
+
+def _plain(probe: Probe, score: Float[Tensor, " m"]) -> Sight:
+    return Sight(probe, score, torch.zeros_like(probe.z))
+
+
+def _graded(probe: Probe, score: Float[Tensor, " m"]) -> Sight:
+    (slope,) = torch.autograd.grad(score.sum(), probe.z)
+    return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
 
 
 def rows_of(aim: Aim, part: slice | Tensor) -> Aim:
@@ -273,8 +263,6 @@ def _none(seeds: Seeds, peers: int, width: int) -> Findings:
 
 # `look`: the one door between a search and the networks, for every method alike.
 
-Ask = Callable[[Tensor, Tensor, Aim], Sight]
-
 
 class Door:
     """Implements `types.Look` for the seeds of one shard: meters, stops finished seeds, keeps
@@ -322,7 +310,7 @@ class Door:
         return {name: value for aim in asked for name, value in aim.items()}
 
     def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback:
-        return self._look(self.ask.plain, z, rows, aim or {})[0]
+        return self._look(z, rows, aim or {})[0]
 
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
@@ -334,9 +322,9 @@ class Door:
         aim = aim or {}
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if bool(paid.all()):
-            return self._look(self.ask.graded, z, rows, aim)
-        graded = self._look(self.ask.graded, z[paid], rows[paid], rows_of(aim, paid))
-        plain = self._look(self.ask.plain, z[~paid], rows[~paid], rows_of(aim, ~paid))
+            return self._look(z, rows, aim, graded=True)
+        graded = self._look(z[paid], rows[paid], rows_of(aim, paid), graded=True)
+        plain = self._look(z[~paid], rows[~paid], rows_of(aim, ~paid))
         self.retire(rows[~paid])
         back = torch.cat([paid.nonzero(), (~paid).nonzero()]).squeeze(1).argsort()
         both = (
@@ -350,31 +338,34 @@ class Door:
         retire those that do not.
         """
         rows = self.live.nonzero().squeeze(1)
-        probe = self.ask.plain(self.seeds.z[rows], rows, self.choose(rows)).probe
+        probe = self.ask(self.seeds.z[rows], rows, self.choose(rows)).probe
         self._meter(rows, graded=False)
         lost = rows[probe.logits.argmax(1) != probe.origin.y]
         self.counts.lost[lost] = True
         self.retire(lost)
 
     def _look(
-        self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool = False
     ) -> tuple[Feedback, Tensor]:
         """Look at the rows that are live and paid for; the others score -inf and cost nothing."""
         looked = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
         if bool(looked.all()) and len(rows):
-            return self._seen(ask, z, rows, aim)
+            sight = self.ask(z.detach(), rows, aim, graded=graded)
+            return self._told(sight, rows, aim, graded=graded), sight.slope
         unseen = self._unseen(z, rows)
         slope = torch.zeros_like(z)
         if bool(looked.any()):
-            seen, slope[looked] = self._seen(ask, z[looked], rows[looked], rows_of(aim, looked))
+            some = rows[looked]
+            aim = rows_of(aim, looked)
+            sight = self.ask(z[looked].detach(), some, aim, graded=graded)
+            slope[looked] = sight.slope
+            seen = self._told(sight, some, aim, graded=graded)
             for f in fields(Feedback):
                 getattr(unseen, f.name)[looked] = getattr(seen, f.name)
         return unseen, slope
 
-    def _seen(
-        self, ask: Ask, z: Tensor, rows: Int[Tensor, " m"], aim: Aim
-    ) -> tuple[Feedback, Tensor]:
-        sight = ask(z.detach(), rows, aim)
+    def _told(self, sight: Sight, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool) -> Feedback:
+        """What the search is told, after what was seen was metered, kept and shown to guides."""
         probe = sight.probe
         finite = probe.logits.isfinite().all(1)
         score = torch.where(finite, sight.score, -torch.inf)
@@ -382,15 +373,14 @@ class Door:
         left = self.campaign.leaves(probe) & finite
         number = self.counts.queries[rows] + ordinal(rows) + 1
         gain = self._guide(probe)
-        self._meter(rows, graded=ask == self.ask.graded)
+        self._meter(rows, graded=graded)
         new = ~aim["seen"] if "seen" in aim else torch.ones_like(left)
         self.counts.failing.index_add_(0, rows, (left & new).long())
         self.recorder.add(probe, score=score, failed=failed, left=left, new=new, number=number)
         if self.method.until == "first":
             self.retire(rows[failed])
-        return Feedback(
-            probe.z, score, failed, probe.logits.argmax(1), gain, torch.ones_like(failed)
-        ), sight.slope
+        label = probe.logits.argmax(1)
+        return Feedback(probe.z, score, failed, label, gain, torch.ones_like(failed))
 
     def _guide(self, probe: Probe) -> Float[Tensor, " m"]:
         gain = torch.zeros(len(probe.logits), device=probe.logits.device)

@@ -12,7 +12,7 @@ from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import chunks, from_bytes, margin
-from hardcase.types import KINDS, Findings, Guide, Images, Seeds, State
+from hardcase.types import KINDS, Findings, Guide, Images, Seeds
 
 
 def run_shard(
@@ -35,19 +35,6 @@ def run_shard(
         guides: The method's guides and the campaign's criteria, as the round began with them.
         stop: Asked before each step whether to stop.
     """
-    return walk_shard(campaign, images, limits, first=first, guides=guides, stop=stop)[0]
-
-
-def walk_shard(
-    campaign: Campaign,
-    images: Images,
-    limits: Limits,
-    *,
-    first: int = 0,
-    guides: Sequence[Guide] = (),
-    stop: Callable[[Counts], bool] = lambda counts: False,
-) -> tuple[Shard, State]:
-    """As `run_shard`, and the state in which the search ended."""
     with campaign.arithmetic():
         rng = numbers(campaign, images, "search")
         seeds = enter(campaign, images, first)
@@ -61,14 +48,14 @@ def walk_shard(
             state = campaign.method.search.step(state, look, rng)
     found = look.recorder.findings()
     kept = found if campaign.precision == "strict" else surviving(campaign, found)
-    shard = Shard(
+    return Shard(
         kept,
         look.counts,
         look.live.cpu(),
         {fork.name: fork.delta() for fork in forks},
         len(found) - len(kept),
+        state,
     )
-    return shard, state
 
 
 @torch.no_grad()

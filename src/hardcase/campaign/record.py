@@ -319,6 +319,7 @@ class Shard:
         unfinished: Seeds that a time limit stopped.
         deltas: What each guide has learned, by name.
         dropped: Findings of a fast arithmetic that do not survive the network's own.
+        state: Where the search ended.
     """
 
     findings: Findings
@@ -326,3 +327,4 @@ class Shard:
     unfinished: Bool[Tensor, " n"]
     deltas: Mapping[str, State] = field(default_factory=dict)
     dropped: int = 0
+    state: State = field(default_factory=dict)

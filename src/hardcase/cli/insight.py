@@ -194,7 +194,7 @@ def _model_and_images(
 ) -> tuple[Model, Images]:
     """The model and the images that a run or flags name."""
     from hardcase.cli.results import config_of
-    from hardcase.context import subject
+    from hardcase.context import Context
     from hardcase.data.sources import load
     from hardcase.runs.results import Run
 
@@ -212,7 +212,7 @@ def _model_and_images(
         images = load(flags.data, split=split, offline=flags.offline)
     if count is not None:
         images = images.sample(count=count, seed=config.seed)
-    return subject(config, config.model), images
+    return Context(config).subject, images
 
 
 def _seeds(run: Any) -> Images:

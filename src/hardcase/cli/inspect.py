@@ -56,10 +56,10 @@ def coverage(
     """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
     from dataclasses import replace
 
-    from hardcase.context import subject
+    from hardcase.context import Context
+    from hardcase.criteria.criterion import specs_of
     from hardcase.data.sources import load
     from hardcase.suite.coverage import coverage as measured
-    from hardcase.suite.coverage import specs_of
 
     specs = specs_of(criteria)
     own = _data_of(Path(data.removeprefix(RUN))) if data.startswith(RUN) else data
@@ -72,7 +72,7 @@ def coverage(
     profiled = f"profile from the train split of {source}"
     flags.say(f"measuring {len(images):,} images of {data}; {profiled}")
     rows = measured(
-        subject(config, model),
+        Context(config).model(model),
         images,
         specs,
         profile=load(source, split="train", offline=flags.offline),
@@ -243,11 +243,12 @@ def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterato
 
 
 def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[Diagnosis]:
-    from hardcase.context import seeds, subject
-    from hardcase.data.sources import describe, load
+    from hardcase.context import Context
+    from hardcase.data.sources import describe
     from hardcase.models.health import check
 
-    images = load(config.data, split=config.split, offline=config.offline)
+    context = Context(config, progress=progress)
+    images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
     yield Diagnosis(
@@ -258,9 +259,9 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
     )
     for text in about["notes"]:
         yield Diagnosis("data", "warning", text)
-    model = subject(config, config.model, progress)
+    model = context.subject
     yield Diagnosis("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
-    health = check(model, seeds(config), allow_low_accuracy=config.allow_low_accuracy)
+    health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
     yield Diagnosis(
         "accuracy",
         "ok",
@@ -311,7 +312,7 @@ def _normalisation(config: Config, model: Model) -> Diagnosis:
 def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Diagnosis:
     """A few seeds for at most ten seconds, into a folder that is thrown away."""
     from hardcase.config import parse
-    from hardcase.context import plan
+    from hardcase.context import Context
     from hardcase.runs.start import start
 
     short = {
@@ -321,7 +322,7 @@ def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Diag
     }
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
-        record = start(plan(smoke, progress), Path(folder) / "run").record
+        record = start(Context(smoke, progress=progress).plan, Path(folder) / "run").record
     counts = record["funnel"]
     detail = (
         f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing,"
@@ -424,7 +425,7 @@ def layers(
 def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
     """The model as it would be tested; zoo models are not trained: their layers are known."""
     from hardcase.config import parse
-    from hardcase.context import subject
+    from hardcase.context import Context
     from hardcase.models.load import network
     from hardcase.models.subject import Subject
     from hardcase.models.zoo import build_classifier
@@ -444,4 +445,4 @@ def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
     }
     if flags.device:
         values["device"] = flags.device
-    return network(subject(parse(values), model))
+    return network(Context(parse(values)).subject)

@@ -230,7 +230,7 @@ def replay(
     still failing, newly failing.
     """
     from hardcase.cache import write_atomically
-    from hardcase.context import subject
+    from hardcase.context import Context
     from hardcase.runs.results import Run
     from hardcase.suite.replay import replay as again
 
@@ -243,7 +243,7 @@ def replay(
         device=flags.device,
         offline=flags.offline,
     )
-    found = again(run, subject(config, model))
+    found = again(run, Context(config).model(model))
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}
         write_atomically(out, json.dumps(whole, indent=1).encode())
@@ -350,16 +350,17 @@ def shrink(
         int, typer.Option(metavar="N", min=1, max=30, help="Bisection steps per finding.")
     ] = 12,
 ) -> None:
-    """Move each failing finding back toward its seed as far as it still fails;
-    the result is a run of its own.
+    """Move each failing finding back toward its seed as far as it still fails; the result is a run
+    of its own.
     """
-    from hardcase.context import campaign, plan
+    from hardcase.context import Context
     from hardcase.runs.results import Run
     from hardcase.suite.shrink import shrink as move_back
 
     run = Run(folder)
     config = config_of(run, device=flags.device, offline=flags.offline)
-    ready = campaign(config)
+    context = Context(config)
+    ready = context.campaign
     if ready.subject.hash != run.record["hashes"]["subject"]:
         note(
             "the model is not the one that the run was made with; only findings that it fails too"
@@ -367,7 +368,7 @@ def shrink(
         )
     where = flags.out or o.free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(
-        run, ready.subject, where, space=ready.method.space, seeds=plan(config).images, steps=steps
+        run, ready.subject, where, space=ready.method.space, seeds=context.seeds, steps=steps
     )
     said = small.record["shrink"]
     if flags.json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +18,8 @@ from hardcase.errors import INTERRUPTED, Problem
 if TYPE_CHECKING:
     from hardcase.cli.progress import Front
     from hardcase.config import Config
+    from hardcase.context import Context
     from hardcase.runs.results import Run
-    from hardcase.runs.start import Plan
 
 
 def conclude(run: Run | None, flags: o.Flags) -> None:
@@ -96,8 +97,7 @@ def demo(
     home = flags.out or o.free(Path("runs/demo"))
     refuse_used(home)
     base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "auto"}
-    runs = [_one({**base, "method": method}, home / method["name"], flags) for method in METHODS]
-    runs = _judged(runs, flags)
+    runs = _judged([_one({**base, "method": m}, home / m["name"], flags) for m in METHODS], flags)
     page = write(runs, home / "report")
     if flags.json:
         records = [{"folder": str(run.folder), **run.record} for run in runs]
@@ -111,29 +111,38 @@ def demo(
         typer.launch(page.absolute().as_uri())
 
 
-def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> Run:
-    from hardcase.cli.progress import front
+def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
     from hardcase.config import parse
+    from hardcase.report.paths import paint_paths
+    from hardcase.runs.start import start
 
-    with front(flags.progress, quiet=flags.quiet) as screen:
-        run = campaign(parse(values), folder, screen)
+    with watched(parse(values), folder, flags) as (context, screen):
+        paint_paths(start(context.plan, folder, screen), context.campaign, context.seeds)
+    run = stored(folder)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
         raise typer.Exit(INTERRUPTED)
-    return run
+    return run, context
 
 
-def _judged(runs: list[Run], flags: o.Flags) -> list[Run]:
+def _judged(runs: list[tuple[Run, Context]], flags: o.Flags) -> list[Run]:
     """The runs with verdicts, by a judge trained on the training digits that took no part in the
     search.
     """
     from hardcase.cli.progress import front
     from hardcase.runs.verdicts import finish
 
-    device = flags.device or "cpu"
     with front(flags.progress, quiet=flags.quiet) as screen:
         return [
-            finish(run, say=note, device=device, progress=screen.train, train=True) for run in runs
+            finish(
+                run,
+                say=note,
+                device=context.device,
+                progress=screen.train,
+                train=True,
+                images=context.images,
+            )
+            for run, context in runs
         ]
 
 
@@ -144,21 +153,23 @@ def _without_advice(text: str) -> str:
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
 def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    from hardcase.cli.progress import front
+    from hardcase.report.paths import paint_paths
+    from hardcase.runs.start import start
 
     wanted = o.resolve(vars(flags))
     folder = o.folder_for(wanted, flags.out)
-    with front(flags.progress, quiet=flags.quiet) as screen:
-        done = campaign(wanted, folder, screen)
-    conclude(judged(covered(done, wanted), quiet=flags.quiet), flags)
+    with watched(wanted, folder, flags) as (context, screen):
+        paint_paths(start(context.plan, folder, screen), context.campaign, context.seeds)
+    conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
 @o.takes(*o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
-    from hardcase.cli.progress import front
     from hardcase.config import parse, read
+    from hardcase.report.paths import paint_paths
     from hardcase.runs.start import reopen
+    from hardcase.runs.start import resume as go_on
 
     record, mended = reopen(folder)
     for text in mended:
@@ -171,75 +182,67 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
         )
     if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
-    wanted = parse(values)
-    with front(flags.progress, quiet=flags.quiet) as screen:
-        done = again(wanted, folder, screen)
-    conclude(judged(covered(done, wanted), quiet=flags.quiet), flags)
+    with watched(parse(values), folder, flags) as (context, screen):
+        paint_paths(go_on(context.plan, folder, screen), context.campaign, context.seeds)
+    conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
-def covered(run: Run | None, config: Config) -> Run | None:
-    """A complete run with the coverage of its seeds and findings,
-    by the criteria that ``--criteria`` names.
+@contextmanager
+def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Front]]:
+    """What a run is made of, and the screen on which it is shown.
+
+    An interrupt ends the block and leaves what is stored; a problem says how to go on.
     """
-    if run is None or config.criteria is None or not run.record["complete"]:
+    from hardcase.cli.progress import front
+    from hardcase.context import Context
+
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        try:
+            yield Context(config, progress=screen.train), screen
+        except KeyboardInterrupt:
+            return
+        except Problem as problem:
+            if not screen.record:
+                raise
+            raise Problem(
+                problem.what,
+                *problem.why,
+                fix=_both(problem.fix, f"hardcase resume {shown(folder)}"),
+                code=problem.code,
+            ) from problem
+
+
+def stored(folder: Path) -> Run | None:
+    """The run in this folder; None if it was stopped before its folder was made."""
+    from hardcase.runs.results import Run
+
+    return Run(folder) if (folder / "run.json").is_file() else None
+
+
+def covered(run: Run | None, context: Context) -> Run | None:
+    """A complete run with the coverage of its seeds and findings, by the criteria that
+    ``--criteria`` names.
+    """
+    criteria = context.config.criteria
+    if run is None or criteria is None or not run.record["complete"]:
         return run
-    from hardcase import context
-    from hardcase.data.sources import load
     from hardcase.suite.coverage import reach
 
-    training = load(config.data, split="train", offline=config.offline)
     try:
-        return reach(run, context.subject(config, config.model), config.criteria, training=training)
+        return reach(run, context.subject, criteria, training=context.train)
     except Problem as problem:
         note(f"coverage was not measured: {problem.what}")
         return run
 
 
-def judged(run: Run | None, *, quiet: bool) -> Run | None:
-    """A complete run with verdicts, if the judge of its data is there;
-    else how to get one is said.
-    """
+def judged(run: Run | None, context: Context, *, quiet: bool) -> Run | None:
+    """A complete run with verdicts, if the judge of its data exists; else how to get it is said."""
     if run is None or not run.record["complete"]:
         return run
     from hardcase.runs.verdicts import finish
 
-    return finish(run, say=(lambda text: None) if quiet else note, device=run.record["device"])
-
-
-def campaign(config: Config, folder: Path, screen: Front) -> Run | None:
-    """A new run, shown on `screen`; None if it was stopped before its folder was made."""
-    from hardcase.runs.start import start
-
-    return _guarded(config, folder, screen, lambda plan: start(plan, folder, screen))
-
-
-def again(config: Config, folder: Path, screen: Front) -> Run | None:
-    """The rest of a run, shown on `screen`."""
-    from hardcase.runs.start import resume as go_on
-
-    return _guarded(config, folder, screen, lambda plan: go_on(plan, folder, screen))
-
-
-def _guarded(config: Config, folder: Path, screen: Front, go: Callable[[Plan], Run]) -> Run | None:
-    """Plan and go; an interrupt leaves what is stored, and a problem says how to go on."""
-    from hardcase.context import plan
-    from hardcase.runs.results import Run
-
-    try:
-        ready = plan(config, screen.train)
-        screen.expect(shard=ready.shard, workers=ready.workers)
-        return go(ready)
-    except KeyboardInterrupt:
-        return Run(folder) if (folder / "run.json").is_file() else None
-    except Problem as problem:
-        if not screen.record:
-            raise
-        raise Problem(
-            problem.what,
-            *problem.why,
-            fix=_both(problem.fix, f"hardcase resume {shown(folder)}"),
-            code=problem.code,
-        ) from problem
+    say = (lambda text: None) if quiet else note
+    return finish(run, say=say, device=context.device, images=context.images)
 
 
 def _both(first: str, then: str) -> str:

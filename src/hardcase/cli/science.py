@@ -46,36 +46,35 @@ def escape(
 
 
 def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Space]:
-    from hardcase import context
-    from hardcase.data.sources import load
+    from hardcase.context import Context
     from hardcase.models.health import check
     from hardcase.searches.boundary import Crossing
     from hardcase.suite import escape
     from hardcase.suite.escape import Escaped
 
     flags.say(f"preparing {config.model} and its generator")
-    ready = context.campaign(config)
-    images = context.seeds(config)
+    context = Context(config)
+    ready = context.campaign
+    images = context.seeds
     search = ready.method.search
     check(ready.subject, images, allow_low_accuracy=config.allow_low_accuracy)
     codes = search.codes if isinstance(search, Crossing) else None
     flags.say(f"walking out of {len(images)} images")
     method = escape.ways_out(ready.method.space, codes, walks=walks)
     measured = escape.measure(ready.subject, method, images, seed=config.seed)
-    test = load(config.data, split="test", offline=config.offline)
-    confused = escape.confusion(ready.subject, test)
-    told = Escaped.of(measured, confused, escape.floor(ready.subject, test))
+    confused = escape.confusion(ready.subject, context.test)
+    told = Escaped.of(measured, confused, escape.floor(ready.subject, context.test))
     return told, ready.method.space
 
 
 def _paint(space: Space, codes: Any, device: str) -> Any:
     import torch
 
-    from hardcase.context import device as existing
+    from hardcase.context import usable_device
     from hardcase.types import Seeds
 
     with torch.no_grad():
-        z = codes.to(existing(device))
+        z = codes.to(usable_device(device))
         nobody = Seeds(
             z,
             z.new_zeros(len(z), 1, 1, 1),

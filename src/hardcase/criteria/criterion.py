@@ -18,11 +18,12 @@ from hardcase.catalogue import Option, options_of
 from hardcase.criteria.conventions import Options, convention_of
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Memory
-from hardcase.criteria.network import Anatomy, Selection, join_taps
-from hardcase.criteria.profile import Needs, Profile
+from hardcase.criteria.network import Anatomy, Layered, Selection, join_taps, survey
+from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
-from hardcase.types import Aim, Probe, State, Tap
+from hardcase.tensors import from_bytes
+from hardcase.types import Aim, Images, Model, Probe, State, Tap
 from hardcase.usercode import guarded
 
 LAWS = {
@@ -444,3 +445,54 @@ class Toward:
 
 def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:
     return Toward(criterion, weight)
+
+
+# What these criteria need to know of a network and its training data.
+
+KEPT = 2**26
+"""Activations (numbers) that a batch may keep."""
+
+
+def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
+    if isinstance(criteria, str):
+        return parse_list(criteria)
+    return [parse(one) if isinstance(one, str) else one for one in criteria]
+
+
+def anatomy_of(subject: Model, images: Images) -> Anatomy:
+    if not isinstance(subject, Layered):
+        raise Problem(
+            f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
+            fix="a torch model",
+        )
+    return survey(subject, from_bytes(images.x[:1]).to(getattr(subject, "device", "cpu")))
+
+
+def profile_for(
+    subject: Model,
+    training: Images,
+    criteria: str | Sequence[str | Spec],
+    *,
+    convention: str = "default",
+    anatomy: Anatomy | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """A profile of training data that holds what these criteria need;
+    an empty one if they need none.
+    """
+    anatomy = anatomy or anatomy_of(subject, training)
+    needs = requirements(specs_of(criteria), anatomy, convention=convention)
+    if needs == Needs():
+        return Profile(subject.hash, training.hash, f"{training.name}/{training.split}", 0)
+    taps = join_taps(selection.taps for selection in (*needs.ranges, *needs.traces))
+    return fit_profile(
+        subject, training, needs, batch=batch_for(subject, training, taps), progress=progress
+    )
+
+
+def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
+    """Rows at a time: 256, or fewer where many activations are kept; a multiple of 16."""
+    with torch.no_grad():
+        seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
+    kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
+    return max(16, min(256, KEPT // max(1, kept) // 16 * 16))

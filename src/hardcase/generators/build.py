@@ -14,8 +14,9 @@ from hardcase import registry
 from hardcase.errors import choice
 from hardcase.generators import gan, vae, vqvae
 from hardcase.generators.gan import train_gan
-from hardcase.generators.quality import draw_reconstructions, measure, measure_samples, yardstick
+from hardcase.generators.quality import draw_reconstructions, measure, measure_samples
 from hardcase.generators.vqvae import train_jointly
+from hardcase.tensors import digest, digest_tensors, from_bytes
 from hardcase.training import cards, loop
 from hardcase.training.loop import (
     History,
@@ -166,10 +167,7 @@ def build_generator(
     family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0
 ) -> nn.Module:
     """A fresh generator for square images; the same seed gives the same weights."""
-    row = _row(family, kind)
-    with own_randomness(seed, "generators", row.name):
-        net: nn.Module = row(channels, size, classes, latent)
-        return net
+    return _from_config(dict(locals()))
 
 
 def trained_generator(
@@ -263,7 +261,7 @@ def trained_generator(
         build=_from_config,
         train=train,
         measure=lambda net: lesson.measure(net.to(device), images_test, judge, device=device),
-        measured_on=yardstick(images_test, judge, device=device),
+        measured_on=_yardstick(images_test, judge, device),
     )
     loop.forget(kept)
     return net.to(device), card
@@ -291,9 +289,16 @@ def _row(family: str, kind: str | None) -> registry.Part:
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
-    return build_generator(
-        **{
-            key: config[key]
-            for key in ("family", "kind", "channels", "size", "classes", "latent", "seed")
-        }
-    )
+    row = _row(config["family"], config["kind"])
+    shape = (config[key] for key in ("channels", "size", "classes", "latent"))
+    with own_randomness(config["seed"], "generators", row.name):
+        net: nn.Module = row(*shape)
+        return net
+
+
+def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
+    """A hash of what `measure` measures with; a judge is known by what it says of a few images."""
+    if judge is None:
+        return images.hash
+    said = judge(from_bytes(images.x[:64].to(device)))
+    return digest([images.hash, digest_tensors({"logits": said})])

@@ -15,7 +15,7 @@ from hardcase import tensors
 from hardcase.cache import write_atomically
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
-from hardcase.tensors import chunks, digest, digest_tensors, from_bytes, to_bytes
+from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import predict
 from hardcase.types import Images
 
@@ -94,18 +94,6 @@ def measure_samples(
 
 
 @torch.no_grad()
-def yardstick(
-    images: Images, judge: Callable[[Tensor], Tensor] | None, *, device: torch.device | str = "cpu"
-) -> str:
-    """A hash of what `measure` measures with; a judge is known by what it says of a few images."""
-    sample = from_bytes(images.x[:64].to(device))
-    return (
-        images.hash
-        if judge is None
-        else digest([images.hash, digest_tensors({"logits": judge(sample)})])
-    )
-
-
 @torch.no_grad()
 def reconstructions(
     net: nn.Module, images: Images, *, device: torch.device | str = "cpu"

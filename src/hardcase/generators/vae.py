@@ -327,12 +327,13 @@ class Vae(nn.Module):
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        return torch.sigmoid(self.paint(z, y))
+        pixels: Tensor = self.decoder(self.told(z, y) if self.labels else z)
+        return torch.sigmoid(pixels.reshape(len(z), *self.shape))
 
     def paint(
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m c h w"]:
-        """The logits of the pixels."""
+        """The logits of the pixels, which training compares with images."""
         pixels: Tensor = self.decoder(self.told(z, y) if self.labels else z)
         return pixels.reshape(len(z), *self.shape)
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hardcase.criteria.criterion import Measure, build_criteria, requirements, toward
+from hardcase.criteria.criterion import Measure, build_criteria, profile_for, requirements, toward
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import (
     Anatomy,
@@ -28,7 +28,6 @@ from hardcase.criteria.surprise import Likelihood, Traces
 from hardcase.errors import Problem
 from hardcase.guides.units import Facts, Strategies
 from hardcase.objectives import Pushed
-from hardcase.suite.coverage import profile_for
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Answer, Guide, Images, Model, Objective, Offer, Probe, Tap
 

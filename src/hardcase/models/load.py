@@ -73,7 +73,14 @@ class Loading:
 
 def load_model(spec: str, how: Loading) -> Model:
     """The subject that `spec` names, in the wrappings that `how` asks for."""
-    model = _load(spec, how)
+    form, _, name = spec.partition(":")
+    if form == "zoo":
+        net, _ = trained_classifier(
+            name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
+        )
+        model: Model = _subject(net, spec, how)
+    else:
+        model = _load(spec, how)
     if how.asking.timeout is not None and not spec.startswith(("http:", "https:")):
         model = Patient(model, how.asking.timeout)
     return LabelOnly(model) if how.asking.label_only else model
@@ -91,6 +98,7 @@ def network(model: Model) -> Subject:
 
 
 def _load(spec: str, how: Loading) -> Model:
+    """A model from elsewhere: a file, a server, a source of pretrained networks."""
     form, _, name = spec.partition(":")
     if form == "onnx":
         return _black_box(
@@ -100,11 +108,6 @@ def _load(spec: str, how: Loading) -> Model:
         return _server(spec, how)
     if is_known(spec):
         return _stated(spec, how)
-    if form == "zoo":
-        net, _ = trained_classifier(
-            name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
-        )
-        return _subject(net, spec, how)
     weights, _, code = spec.rpartition("@")
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():

@@ -100,14 +100,10 @@ KIND = "classifier"
 def build_classifier(
     name: str, *, channels: int, size: int, classes: int, seed: int = 0
 ) -> nn.Module:
-    """A fresh network for square images; the same seed gives the same weights.
-
-    Input in [0, 1], output logits.
+    """A fresh network for square images; the same seed gives the same weights. Input in [0, 1],
+    output logits.
     """
-    row = _row(name)
-    with own_randomness(seed, "zoo", name):
-        net: nn.Module = row(channels, size, classes)
-        return net
+    return _from_config(dict(locals()))
 
 
 def trained_classifier(
@@ -173,9 +169,11 @@ def _row(name: str) -> registry.Part:
 
 
 def _from_config(config: Mapping[str, Any]) -> nn.Module:
-    return build_classifier(
-        **{key: config[key] for key in ("name", "channels", "size", "classes", "seed")}
-    )
+    row = _row(config["name"])
+    shape = (config[key] for key in ("channels", "size", "classes"))
+    with own_randomness(config["seed"], "zoo", config["name"]):
+        net: nn.Module = row(*shape)
+        return net
 
 
 def _measure(net: nn.Module, images: Images, device: torch.device | str) -> Mapping[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -17,97 +18,22 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase import tensors
-from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
-from hardcase.randomness import stream
 from hardcase.registry import citation_key
-from hardcase.report.words import Sheet, gallery
 from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
 from hardcase.runs.progress import Logbook, diary, logged
 from hardcase.runs.ray import check_place
 from hardcase.runs.repair import Mended, mend_papers, mend_shards, seeds_are_whole, set_aside
 from hardcase.runs.results import Run
-from hardcase.runs.tables import PATHS, SEEDS, SPENDING, read, seeds_table, table, to_parquet
+from hardcase.runs.tables import SEEDS, SPENDING, read, seeds_table
 from hardcase.runs.workers import Progress, Source, Tasks, execute
-from hardcase.tensors import chunks, to_bytes
-from hardcase.types import Budget, Images, Method, Seeds
-
-# Pictures on the way from a seed to its test, painted once, after the search: where a test is a
-# perturbation of a generator's activations, with part of it; where a test is a mixture of two
-# codes, with none of the partner and with nothing else.
-
-SHARES = (0.25, 0.5, 0.75)
-"""Of the perturbation; none of it is the seed, all of it the test."""
-TESTS = 240
-PIXELS = 20_000_000
-"""Tests whose way is painted: the smallest changes of every pair of classes; and how much at most.
-"""
-
-
-def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
-    """Write ``state/paths.parquet``: pictures on the way to the tests that a report may show."""
-    space = campaign.method.space
-    findings = run.findings
-    shares = _shares(campaign.method)
-    if not shares or not len(findings):
-        return
-    rows = gallery(Sheet.of(run), max(1, min(TESTS, PIXELS // (len(shares) * images.x[0].numel()))))
-    if not rows:
-        return
-    chosen = findings.take(pa.array(rows, pa.int64()))
-    place = {name: i for i, name in enumerate(images.id)}
-    own = torch.tensor([place[name] for name in chosen["seed"].to_pylist()])
-    stored = torch.tensor(chosen["code"].to_pylist(), device=campaign.subject.device)
-    seeds = enter(campaign, images.take(own))
-    start, change = _line(campaign.method, seeds, stored)
-
-    def painted(share: float) -> UInt8[Tensor, "t c h w"]:
-        with torch.no_grad():
-            parts = [
-                space.decode(
-                    start[part] + share * change[part],
-                    seeds.take(torch.arange(len(own), device=stored.device)[part]),
-                )
-                for part in chunks(len(own), campaign.batch)
-            ]
-        return torch.cat([to_bytes(part).cpu() for part in parts])
-
-    ids = chosen["id"].to_pylist()
-    pictures = [picture for share in shares for picture in tensors.encode_all(painted(share))]
-    columns = {
-        "id": ids * len(shares),
-        "share": [share for share in shares for _ in ids],
-        "image": [{"bytes": picture, "path": None} for picture in pictures],
-    }
-    run.store.write("state/paths.parquet", to_parquet(table(columns, PATHS)))
-
-
-def _shares(method: Method) -> tuple[float, ...]:
-    """At which shares of the change there is something to see. A mixture of which `mix` is the
-    partner's is the seed at 0 and the partner at 1 / `mix`; what is there of either is what the
-    generator makes of it.
-    """
-    if method.details.get("places"):
-        return SHARES
-    return (0.0, 1 / method.details["mix"]) if "mix" in method.details else ()
-
-
-def _line(method: Method, seeds: Seeds, stored: Float[Tensor, "t d"]) -> tuple[Tensor, Tensor]:
-    """Codes of the seeds, and what leads from them to the tests.
-
-    Perturbations of activations are kept as changes.
-    """
-    if "mix" not in method.details:
-        return torch.zeros_like(stored), stored
-    return seeds.z, stored.reshape_as(seeds.z) - seeds.z
-
+from hardcase.types import Budget, Images
 
 # What run.json says of a campaign before it starts.
 
@@ -255,15 +181,26 @@ def _status(images: Images, logits: Float[Tensor, "n k"], target: int | None) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything a run needs. `source` builds the campaign, also in another process; `config`
-    re-creates the plan.
+    """Everything a run needs.
 
-    `workers` processes search side by side, or the `cluster` that is named. `metrics`: a file for a
-    monitoring system.
+    Args:
+        source: Builds the campaign, also in another process.
+        images: The seeds.
+        campaign: What `source` builds, where this process has built it already.
+        budget: Replaces what it names of the method's own.
+        shard: Seeds that are searched at once.
+        rounds: Shards that start from the same state of the guides.
+        workers: Processes that search side by side.
+        cluster: A Ray cluster that searches instead.
+        metrics: A file for a monitoring system.
+        allow_low_accuracy: Go on with a subject that is hardly better than chance.
+        config: The text that re-creates the plan.
+        about: More entries of the record.
     """
 
     source: Source
     images: Images
+    campaign: Campaign | None = None
     budget: Budget = field(default_factory=Budget)
     shard: int = 32
     rounds: int = 8
@@ -281,6 +218,9 @@ class Watcher:
     def say(self, text: str) -> None:
         """Something worth a line: what is being checked, trained or skipped."""
 
+    def expect(self, *, shard: int, workers: int) -> None:
+        """How many seeds are searched together, and in how many processes."""
+
     def begin(self, record: dict[str, Any], usable: int) -> None:
         """The folder exists and the search begins from so many seeds."""
 
@@ -297,24 +237,53 @@ class Watcher:
         return False
 
 
-def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
-    """Check the subject, select the seeds, run the campaign into a new folder `out`."""
+def start(
+    plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False
+) -> Run:
+    """Check the subject, select the seeds, run the campaign into a new folder `out`.
+
+    Args:
+        plan: What to search, and how.
+        out: A folder that does not exist yet or is empty.
+        watcher: Told how the run goes.
+        again: Go on with the campaign that `out` holds; `resume` says how.
+    """
     watcher = watcher or Watcher()
-    refuse_used(out)
-    if plan.cluster is not None:
-        check_place(plan.cluster)
-    campaign = plan.source()
-    with campaign.arithmetic():
-        health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
-        logits = answers(campaign.subject, plan.images, campaign.batch)
-    for note in health.notes:
-        watcher.say(note)
-    rows = seed_rows(plan.images, logits, campaign.target)
-    _, budget = _tasks(plan, campaign, rows)
-    record = first_record(campaign, plan.images, budget, health, plan.about)
-    with locked(out):
-        store = Store.create(out, record, plan.config, rows)
-        return _go(plan, campaign, store, rows, record, watcher)
+    opened = _reopened if again else _created
+    with opened(plan, out, watcher) as (campaign, store, rows, record):
+        todo, budget = _tasks(plan, campaign, rows)
+        limit = seconds(budget.time)
+        with logged(store.folder):
+            watcher.expect(shard=plan.shard, workers=plan.workers)
+            watcher.begin(record, len(todo.rows))
+            missing = True
+            while missing:  # shards that turn out to be damaged at the end are missing again
+                book = Logbook(store, record, len(todo), watcher, plan.metrics)
+                book.open()
+                try:
+                    execute(
+                        plan.source,
+                        todo,
+                        store,
+                        campaign=campaign,
+                        rounds=plan.rounds,
+                        workers=plan.workers,
+                        cluster=plan.cluster,
+                        findings=budget.findings,
+                        deadline=None if limit is None else monotonic() + limit - book.before,
+                        watch=book.shard,
+                        pulse=watcher.pulse,
+                        stopped=watcher.stopped,
+                    )
+                except Exception:
+                    diary.exception("the search ended early")
+                    raise
+                finally:
+                    damaged = book.close()
+                    for number in damaged:
+                        book.say(_again(number))
+                missing = bool(damaged) and not watcher.stopped()
+        return Run(store.folder)
 
 
 def reopen(out: Path) -> Mended:
@@ -332,18 +301,46 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
     What is damaged is said, set aside, and made again.
     """
-    watcher = watcher or Watcher()
+    return start(plan, out, watcher, again=True)
+
+
+Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
+"""A campaign with its run folder, the table of its seeds and its record."""
+
+
+@contextmanager
+def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
+    """A new run folder, for a campaign that passed its checks."""
+    refuse_used(out)
+    if plan.cluster is not None:
+        check_place(plan.cluster)
+    campaign = plan.campaign or plan.source()
+    with campaign.arithmetic():
+        health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+        logits = answers(campaign.subject, plan.images, campaign.batch)
+    for note in health.notes:
+        watcher.say(note)
+    rows = seed_rows(plan.images, logits, campaign.target)
+    _, budget = _tasks(plan, campaign, rows)
+    record = first_record(campaign, plan.images, budget, health, plan.about)
+    with locked(out):
+        yield campaign, Store.create(out, record, plan.config, rows), rows, record
+
+
+@contextmanager
+def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
+    """A run folder as it was left, put right where it is damaged."""
     store = Store.open(out)
     with locked(out):
         record, notes = mend_papers(out)
-        campaign = plan.source()
+        campaign = plan.campaign or plan.source()
         _same_campaign(record, campaign, plan.images)
         rows, more = stored_rows(store, campaign, plan.images)
         guided = bool(campaign.method.guides or campaign.criteria)
         damaged = mend_shards(store, lambda name: guided and name.endswith(".safetensors"))
         for note in (*notes, *more, *map(_again, damaged)):
             watcher.say(note)
-        return _go(plan, campaign, store, rows, record, watcher)
+        yield campaign, store, rows, record
 
 
 def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -> None:
@@ -355,64 +352,6 @@ def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -
                 "Findings of two different campaigns would be mixed.",
                 fix="a new --out",
             )
-
-
-def _go(
-    plan: Plan,
-    campaign: Campaign,
-    store: Store,
-    rows: pa.Table,
-    record: dict[str, Any],
-    watcher: Watcher,
-) -> Run:
-    todo, budget = _tasks(plan, campaign, rows)
-    with logged(store.folder):
-        watcher.begin(record, len(todo.rows))
-        while _round_trip(plan, campaign, store, todo, budget, record, watcher):
-            pass
-    run = Run(store.folder)
-    paint_paths(run, campaign, plan.images)
-    return run
-
-
-def _round_trip(
-    plan: Plan,
-    campaign: Campaign,
-    store: Store,
-    todo: Tasks,
-    budget: Budget,
-    record: dict[str, Any],
-    watcher: Watcher,
-) -> bool:
-    """Search what is missing and close the books; whether shards turned out to be damaged then and
-    are missing again.
-    """
-    book = Logbook(store, record, len(todo), watcher, plan.metrics)
-    limit = seconds(budget.time)
-    book.open()
-    try:
-        execute(
-            plan.source,
-            todo,
-            store,
-            campaign=campaign,
-            rounds=plan.rounds,
-            workers=plan.workers,
-            cluster=plan.cluster,
-            findings=budget.findings,
-            deadline=None if limit is None else monotonic() + limit - book.before,
-            watch=book.shard,
-            pulse=watcher.pulse,
-            stopped=watcher.stopped,
-        )
-    except Exception:
-        diary.exception("the search ended early")
-        raise
-    finally:
-        damaged = book.close()
-        for number in damaged:
-            book.say(_again(number))
-    return bool(damaged) and not watcher.stopped()
 
 
 def _again(number: int) -> str:

@@ -24,6 +24,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import takewhile
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.queues import SimpleQueue
@@ -642,13 +643,11 @@ def _runner(
 
 @contextmanager
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
-    """Shards one after the other in this process; beside a GPU one is packed while the next is searched."""
+    """Shards one after the other in this process; beside a GPU one is packed during the next."""
 
     def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
-        for task in todo:
-            if stopped():
-                return
-            yield run_task(campaign, task, guides, pulse)
+        wanted = takewhile(lambda task: not stopped(), todo)
+        return (search_task(campaign, task, guides, pulse).packed() for task in wanted)
 
     def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
         with ThreadPoolExecutor(1) as packer:

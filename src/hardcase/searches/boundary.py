@@ -15,7 +15,7 @@ from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.searches.interpolation import Partners
 from hardcase.tensors import chunks, flat, per_row, tiled
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Feedback, Look, Seeds, State
 
 
 @search("bisection", needs="label")
@@ -335,18 +335,41 @@ class Crossing:
         }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
+        """One candidate of every track that has one; what it tells depends on the phase."""
         turn = int(state["turn"])
-        lanes = state["goal"].shape[1]
-        race = (len(self.cuts) + 1) * lanes * (1 + self.halvings)
-        if turn < race:
-            lane, halving = divmod(turn, 1 + self.halvings)
-            state = self._halve(state, look) if halving else self._probe(state, look, lane)
-        elif turn < race + self.shorten:
-            state = self._shorten(state, look, rng)
-        elif turn == race + self.shorten:
-            state = self._close(state, look)
+        race = (len(self.cuts) + 1) * state["goal"].shape[1] * (1 + self.halvings)
+        lane, halving = divmod(turn, 1 + self.halvings)
+        probing = turn < race and halving == 0
+        shortening = race <= turn < race + self.shorten
+        share = (state["near"] + state["end"]) / 2
+        if turn == race + self.shorten:  # the boundary lies just inside the best candidate
+            state = self._opened(state, state["length"].isfinite())
+            share = 0.95 + 0 * state["end"]
+        if probing:
+            tracks, offset = self._lane(state, lane)
+        elif shortening:
+            tracks, offset = self._shorter(state, rng)
         else:
-            state = self._halve(state, look)
+            tracks = state["open"].nonzero().squeeze(1)
+            offset = share[tracks, None] * state["far"][tracks]
+        alive = look.live[state["row"][tracks]]
+        if not bool(alive.all()):
+            tracks = tracks[alive]
+            offset = offset[alive]
+        seed, low, high, row = (
+            state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row")
+        )
+        z = torch.minimum(torch.maximum(seed + offset, low), high)
+        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
+        state, hit = self._improved(state, tracks, seed, feedback)
+        if probing:
+            state = self._opened(state, hit)
+        elif shortening:
+            stride = (state["stride"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)
+            state = {**state, "stride": stride}
+        else:
+            near = torch.where(state["open"] & ~hit, share, state["near"])
+            state = {**state, "near": near, "end": torch.where(hit, share, state["end"])}
         if turn + 1 >= race + self.shorten + self.closing:
             look.retire(look.live.nonzero().squeeze(1))
         return {**state, "turn": state["turn"] + 1}
@@ -368,75 +391,44 @@ class Crossing:
         goal = torch.zeros(drawn.shape[:2], dtype=torch.int64, device=z.device)
         return Directions(goal, drawn, drawn), (z.clamp_max(-WIDE), z.clamp_min(WIDE))
 
-    def _probe(self, state: State, look: Look, lane: int) -> State:
-        """Try one direction; where it fails, its interval of shares is open for halving."""
+    def _lane(self, state: State, lane: int) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
+        """One direction of the race: the tracks that take it, and how far."""
         cut, place = divmod(lane, state["goal"].shape[1])
         there = (state["goal"][:, place] >= 0) & (state["length"].isinf() if cut else True)
         tracks = there.nonzero().squeeze(1)
         if cut == len(self.cuts):
-            offset = state["nearest"][tracks, place]
-        else:
-            step = state["step"][tracks, place]
-            shortest = state["length"][tracks]
-            longest = self.reach * step.abs().sum(1)
-            offset = scaled(largest(step, self.cuts[cut]), torch.minimum(0.95 * shortest, longest))
-        state, hit = self._try(state, look, tracks, offset)
-        return self._opened(state, hit)
+            return tracks, state["nearest"][tracks, place]
+        step = state["step"][tracks, place]
+        longest = self.reach * step.abs().sum(1)
+        length = torch.minimum(0.95 * state["length"][tracks], longest)
+        return tracks, scaled(largest(step, self.cuts[cut]), length)
+
+    def _shorter(self, state: State, rng: Rng) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
+        """Leave some coordinates out, let the others grow to a little less than the best length."""
+        kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
+        offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
+        tracks = state["length"].isfinite().nonzero().squeeze(1)
+        return tracks, offset[tracks]
 
     def _opened(self, state: State, hit: Bool[Tensor, " t"]) -> State:
         """Where a candidate failed, halve between it and the seed."""
         fresh = torch.zeros_like(state["near"])
         return {**state, "open": hit, "far": state["best"].clone(), "near": fresh, "end": fresh + 1}
 
-    def _halve(self, state: State, look: Look) -> State:
-        return self._ask_share(state, look, (state["near"] + state["end"]) / 2)
-
-    def _close(self, state: State, look: Look) -> State:
-        """The boundary lies just inside the best candidate: ask there first, then halve."""
-        return self._ask_share(
-            self._opened(state, state["length"].isfinite()), look, 0.95 + 0 * state["end"]
-        )
-
-    def _ask_share(self, state: State, look: Look, share: Float[Tensor, " t"]) -> State:
-        tracks = state["open"].nonzero().squeeze(1)
-        state, hit = self._try(state, look, tracks, share[tracks, None] * state["far"][tracks])
-        near = torch.where(state["open"] & ~hit, share, state["near"])
-        return {**state, "near": near, "end": torch.where(hit, share, state["end"])}
-
-    def _shorten(self, state: State, look: Look, rng: Rng) -> State:
-        """Leave some coordinates out, let the others grow to a little less than the length so
-        far.
-        """
-        kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
-        offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
-        tracks = state["length"].isfinite().nonzero().squeeze(1)
-        state, hit = self._try(state, look, tracks, offset[tracks])
-        return {
-            **state,
-            "stride": (state["stride"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2),
-        }
-
-    def _try(
-        self, state: State, look: Look, tracks: Int[Tensor, " a"], offset: Float[Tensor, "a d"]
+    def _improved(
+        self,
+        state: State,
+        tracks: Int[Tensor, " a"],
+        seed: Float[Tensor, "a d"],
+        feedback: Feedback,
     ) -> tuple[State, Bool[Tensor, " t"]]:
-        """Look at one candidate of each of these tracks; those that fail and are shorter become the
-        best of theirs.
+        """Candidates that fail and are shorter become the best of their tracks; also which tracks
+        those are.
         """
-        alive = look.live[state["row"][tracks]]
-        if not bool(alive.all()):
-            tracks = tracks[alive]
-            offset = offset[alive]
-        seed, low, high, row = (
-            state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row")
-        )
-        z = torch.minimum(torch.maximum(seed + offset, low), high)
-        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
         moved = flat(feedback.z) - seed
-        failed = (
-            feedback.failed & (feedback.predicted == state["goal"][tracks, 0])
-            if self.apart
-            else feedback.failed
-        )
+        failed = feedback.failed
+        if self.apart:
+            failed = failed & (feedback.predicted == state["goal"][tracks, 0])
         shorter = failed & (moved.abs().sum(1) < state["length"][tracks])
         won = tracks[shorter]
         best = state["best"].index_copy(0, won, moved[shorter])

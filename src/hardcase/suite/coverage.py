@@ -14,15 +14,16 @@ from hardcase.criteria.criterion import (
     Measure,
     Spec,
     Tally,
+    anatomy_of,
+    batch_for,
     build_criteria,
     names,
-    parse,
-    parse_list,
-    requirements,
+    profile_for,
+    specs_of,
 )
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.network import Anatomy, Layered, join_taps, survey
-from hardcase.criteria.profile import Needs, Profile, fit_profile
+from hardcase.criteria.network import join_taps
+from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem
 from hardcase.runs.folder import locked
 from hardcase.runs.results import Run
@@ -34,9 +35,6 @@ from hardcase.types import Images, Model, Tap
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-
-KEPT = 2**26
-"""Activations (numbers) that a batch may keep."""
 
 
 def coverage(
@@ -74,43 +72,6 @@ def coverage(
         _record(m, spec, known, spent)
         for m, spec, spent in zip(measures, specs, seconds, strict=True)
     ]
-
-
-def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
-    if isinstance(criteria, str):
-        return parse_list(criteria)
-    return [parse(one) if isinstance(one, str) else one for one in criteria]
-
-
-def anatomy_of(subject: Model, images: Images) -> Anatomy:
-    if not isinstance(subject, Layered):
-        raise Problem(
-            f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
-            fix="a torch model",
-        )
-    return survey(subject, from_bytes(images.x[:1]).to(getattr(subject, "device", "cpu")))
-
-
-def profile_for(
-    subject: Model,
-    training: Images,
-    criteria: str | Sequence[str | Spec],
-    *,
-    convention: str = "default",
-    anatomy: Anatomy | None = None,
-    progress: Progress | None = None,
-) -> Profile:
-    """A profile of training data that holds what these criteria need;
-    an empty one if they need none.
-    """
-    anatomy = anatomy or anatomy_of(subject, training)
-    needs = requirements(specs_of(criteria), anatomy, convention=convention)
-    if needs == Needs():
-        return Profile(subject.hash, training.hash, f"{training.name}/{training.split}", 0)
-    taps = join_taps(selection.taps for selection in (*needs.ranges, *needs.traces))
-    return fit_profile(
-        subject, training, needs, batch=batch_for(subject, training, taps), progress=progress
-    )
 
 
 def observe(
@@ -166,13 +127,6 @@ def _look(
         ids=ids,
         are_seeds=flags,
     )
-
-
-def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256, or fewer where many activations are kept; a multiple of 16."""
-    frame = _look(subject, images, slice(0, 1), taps, False)
-    kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in frame.activations.values())
-    return max(16, min(256, KEPT // max(1, kept) // 16 * 16))
 
 
 def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: float) -> Record:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from hardcase import tensors
 from hardcase.config import parse, read
-from hardcase.context import device, subject
-from hardcase.data.sources import load
+from hardcase.context import usable_device
 from hardcase.errors import Problem
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
@@ -193,10 +192,9 @@ def retrain(
     and `others`' tests.
     """
     run = Run(folder)
-    config = parse({**read(folder / "config.toml"), "device": device(place)})
-    train, test = (
-        load(config.data, split=split, offline=config.offline) for split in ("train", "test")
-    )
+    config = parse({**read(folder / "config.toml"), "device": usable_device(place)})
+    context = Context(config)
+    train, test = context.train, context.test
     if config.split == "train":
         seeds: set[str] = set()
     else:
@@ -216,7 +214,7 @@ def retrain(
         tests = _tests(Run(other), train)[0]
         held[f"{len(tests)} tests of {other.name}"] = tests
     say(f"{len(learn)} tests to learn from, {how.repeats} repeats of three arms")
-    results = compare(network(subject(config, config.model)), train, learn, held, how)
+    results = compare(network(context.subject), train, learn, held, how)
     notes = [
         f"run {folder.name}: {run.record['method']} on {run.record['model']}, data"
         f" {run.record['data']}"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hardcase.context import Context
+from hardcase.criteria.criterion import profile_for
 from hardcase.criteria.profile import Profile
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -21,7 +22,7 @@ from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.spaces.latent import Grid, Library, latent, partners
-from hardcase.suite.coverage import coverage, profile_for
+from hardcase.suite.coverage import coverage
 from hardcase.suite.tables import Bench
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Model, Space
