@@ -140,7 +140,9 @@ def agreement(study: Study, given: Sequence[Given], rng: np.random.Generator) ->
             "items": int((counts.sum(1) == usual).sum()),
             "answers_each": usual,
         }
-    alpha = over_units(lambda rows: krippendorff_alpha(rows, level), table, rng) if len(items) else None
+    alpha = (
+        over_units(lambda rows: krippendorff_alpha(rows, level), table, rng) if len(items) else None
+    )
     return {
         "level": level, "alpha": asdict(alpha) if alpha else None, "kappa": kappa,
         "items": len(items), "raters": len(raters),
@@ -233,7 +235,11 @@ def fault(study: Study, given: Sequence[Given], rng: np.random.Generator) -> lis
     for arm in arms:
         own = [one for one in given if study.stimuli[study.items[one.item].stimuli[0]].arm == arm]
         row: dict[str, Any] = {"arm": arm or "all", "answers": len(own)}
-        for name, wanted in (("changed", ("more", "less")), ("more", ("more",)), ("less", ("less",))):
+        for name, wanted in (
+            ("changed", ("more", "less")),
+            ("more", ("more",)),
+            ("less", ("less",)),
+        ):
             values = [float(one.value["change"] in wanted) for one in own]
             row[name] = asdict(_mean(own, values, rng))
         rows.append(row)
@@ -289,7 +295,9 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Rate]:
         return {}
     made = {}
     for name, about in study.settings["runs"].items():
-        sizes = {key: value["size"] for key, value in strata.items() if key.rpartition("/")[0] == name}
+        sizes = {
+            key: value["size"] for key, value in strata.items() if key.rpartition("/")[0] == name
+        }
         rated = []
         for stimulus, word in said.items():
             one = study.stimuli[stimulus]

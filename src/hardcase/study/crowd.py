@@ -53,7 +53,9 @@ def crowd(count: int, rng: np.random.Generator, *, cheats: float = 0.0) -> list[
     ability = rng.beta(ACCURACY * SPREAD, (1 - ACCURACY) * SPREAD, count)
     seconds = rng.lognormal(np.log(3.0), 0.3, count)
     dishonest = rng.permutation(count) < round(cheats * count)
-    return [Simulated(float(a), float(s), 0.02, bool(c)) for a, s, c in zip(ability, seconds, dishonest)]
+    return [
+        Simulated(float(a), float(s), 0.02, bool(c)) for a, s, c in zip(ability, seconds, dishonest)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,9 @@ def simulate(
     rng = np.random.default_rng([seed, 11])
     store = Answers(place or study.folder)
     if any(one.kind != "simulated" for one in store.raters()):
-        raise Problem(f"people have answered {study.folder}; a simulated crowd must not be mixed in.")
+        raise Problem(
+            f"people have answered {study.folder}; a simulated crowd must not be mixed in."
+        )
     truth = world(study, rng)
     count = min(raters or study.raters, len(study.assignments))
     people: list[Rater] = []

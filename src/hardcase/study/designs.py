@@ -460,7 +460,9 @@ def _originals(
     groups = {name: drawing.by_seed(run, kind="") for name, run in making.runs.items()}
     only = [n for n, group in groups.items() if _failing_only(group)]
     making.facts["drawn_from"] = (
-        f"all stored images; {', '.join(only)} stored failing ones only" if only else "all generated images"  # fmt: skip
+        f"all stored images; {', '.join(only)} stored failing ones only"
+        if only
+        else "all generated images"  # fmt: skip
     )
     seeds = drawing.seed_rows(list(making.runs.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))

@@ -21,7 +21,9 @@ SINVAD_PAPER: dict[str, dict[str, float]] = {
     "most confusing": {"sinvad": 0.55},
 }
 """Tables 1 and 2 and the text, MNIST: S. Kang, R. Feldt, S. Yoo, TOSEM 2023."""
-ARGUS_PAPER = "ARGUS 0.1 near rank 1, its rivals 5 to 7 and mostly below grade 2; no numbers printed"
+ARGUS_PAPER = (
+    "ARGUS 0.1 near rank 1, its rivals 5 to 7 and mostly below grade 2; no numbers printed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,9 @@ def _means(per: Sequence[Sequence[Rating]], name: str) -> dict[str, Any]:
 
 def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[str, bool]:
     """The most confusing method of a seed, and whether Welch's test against the next is sure."""
-    own = {m: [float(one.confusion) for one in some] for (m, s), some in images.items() if s == seed}
+    own = {
+        m: [float(one.confusion) for one in some] for (m, s), some in images.items() if s == seed
+    }
     ranked = sorted(own.items(), key=lambda pair: (-np.mean(pair[1]), pair[0]))
     if len(ranked) < 2 or min(len(ranked[0][1]), len(ranked[1][1])) < 2:
         return ranked[0][0], False

@@ -71,7 +71,9 @@ def _of_share(raters: int, own: int, items: int, rng: np.random.Generator) -> fl
     start = np.arange(raters) * number
     which = (start[:, None] + np.arange(number)) % items
     split = lean[:, which]
-    seen = np.where(np.isnan(split), clear[:, which], 1 / (1 + np.exp(-split - leniency[..., None])))
+    seen = np.where(
+        np.isnan(split), clear[:, which], 1 / (1 + np.exp(-split - leniency[..., None]))
+    )
     chance = seen * ability[..., None] + (1 - seen) * (1 - ability[..., None]) / 10
     votes = rng.random(chance.shape) < chance
     return 1.959964 * float(votes.mean((1, 2)).std(ddof=1))

@@ -101,7 +101,9 @@ def screen(study: Study, given: Sequence[Given]) -> list[Screened]:
         if len(rows) >= 10 and alike[name] > ALIKE and typical < ALIKE / 2:
             flags.append(f"{100 * alike[name]:.0f} % of the answers are the same")
         if agreed[name] < common - APART:
-            flags.append(f"agrees with others in {100 * agreed[name]:.0f} %, usual {100 * common:.0f} %")
+            flags.append(
+                f"agrees with others in {100 * agreed[name]:.0f} %, usual {100 * common:.0f} %"
+            )
         hidden = sum(one.hidden for one in rows)
         made.append(
             Screened(

@@ -205,7 +205,11 @@ def begin(site: Site, request: Request, body: bytes) -> Response:
     language = form.get("lang", "")
     language = language if language in site.study.words else str(site.study.settings["language"])
     right = hmac.compare_digest(given.encode(), site.token.encode()) or not site.token
-    if not right or not _own_form(site, request, form, "begin", given) or form.get("agree") != "yes":
+    if (
+        not right
+        or not _own_form(site, request, form, "begin", given)
+        or form.get("agree") != "yes"
+    ):
         return site.message("link", language, 403)
     if not site.entering.allows(request.client.host if request.client else ""):
         return site.message("slow", language, 429, Retry_After="60")
@@ -254,7 +258,13 @@ def show(site: Site, request: Request, body: bytes) -> Response:
 
 
 def _item_page(
-    site: Site, rater: Rater, token: str, position: int, item: Item, old: Mapping[str, Any], **more: Any
+    site: Site,
+    rater: Rater,
+    token: str,
+    position: int,
+    item: Item,
+    old: Mapping[str, Any],
+    **more: Any,
 ) -> Response:
     asked = questions(item, site.study.thing)
     letters = dict(zip(item.stimuli, LETTERS))
