@@ -276,9 +276,9 @@ def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
     votes: dict[str, list[str]] = {}
     for one in given:
         item = study.items[one.item]
-        if item.use == "main" and item.fixed and item.form == "label":
-            if study.stimuli[item.stimuli[0]].finding:
-                votes.setdefault(item.stimuli[0], []).append(one.value["label"])
+        counts = item.use == "main" and item.fixed and item.form == "label"
+        if counts and study.stimuli[item.stimuli[0]].finding:
+            votes.setdefault(item.stimuli[0], []).append(one.value["label"])
     made = {}
     for name, answers in votes.items():
         if len(answers) >= 2:

@@ -142,7 +142,7 @@ class Answers:
             text = "SELECT item FROM shown WHERE rater = ? AND position = ?"
             return str(run(text, rater, position)[0][0])
 
-        return self._transact(work)
+        return str(self._transact(work))
 
     def save(self, given: Given, key: str, *, revise: bool = False) -> str:
         """Store an answer; when this returns it is on disk.
@@ -184,7 +184,7 @@ class Answers:
             )  # fmt: skip
             return "stored"
 
-        return self._transact(work)
+        return str(self._transact(work))
 
     def add(self, raters: Iterable[Rater], given: Sequence[Given]) -> None:
         """Many raters and answers in one transaction: from a file, or from a simulated crowd."""

@@ -37,7 +37,7 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
     ``rater1`` and ``rater2``: the majority in each of two halves of the raters (-1: no class, or no
     majority). Flagged raters and pilots are left out; a simulated crowd is refused.
     """
-    from hardcase import png
+    from hardcase import tensors
 
     study = Study.open(folder)
     store = Answers(database or study.folder)
@@ -57,7 +57,7 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         if not all(two):
             continue
         one = study.stimuli[name]
-        image = png.decode(study.image(name).read_bytes()).numpy()
+        image = tensors.decode(study.image(name).read_bytes()).numpy()
         labels = [_majority(half, study.classes) for half in two]
         rows.append((image, one.expected, one.predicted, one.method or "real", one.seed, one.finding, *labels))  # fmt: skip
     if not rows:
@@ -130,7 +130,7 @@ def record(folder: str | Path, *, database: str = "") -> dict[str, dict[str, int
     interval; ``people.json`` beside it names the findings, which no later study calls unseen.
     Answers of a simulated crowd are never entered.
     """
-    from hardcase import Run
+    from hardcase.runs.results import Run
 
     study = Study.open(folder)
     store = Answers(database or study.folder)

@@ -27,7 +27,7 @@ from hardcase.study.bundle import Study, opaque
 from hardcase.study.forms import Item, Stimulus
 
 if TYPE_CHECKING:
-    from hardcase import Run
+    from hardcase.runs.results import Run
 
 MOST_LABELS = 20
 """Above this many classes a page offers the two in question and some others."""
@@ -77,10 +77,10 @@ class Making:
 
     def show(self, row: Mapping[str, Any], role: str, **known: Any) -> str:
         """Add an image of a run; returns its opaque id. The pixels are kept, nothing else is."""
-        from hardcase import png
+        from hardcase import tensors
 
         name = opaque(self.plan.seed, *self._own, "image", len(self.stimuli))
-        self.pictures[name] = png.encode(png.decode(row["image"]["bytes"]))
+        self.pictures[name] = tensors.encode(tensors.decode(row["image"]["bytes"]))
         self.stimuli.append(Stimulus(name, role, **known))
         return name
 
@@ -166,7 +166,7 @@ def new(
             keeps its fixed number, and rates and agreement come from that subset.
         language: In which the first page is shown; a rater may change it.
     """
-    from hardcase import Run
+    from hardcase.runs.results import Run
 
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
@@ -342,7 +342,7 @@ def _sham_pairs(
     real: Sequence[dict[str, Any]], count: int, rng: np.random.Generator
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Two real images each: by turns of one class and of two."""
-    pairs = []
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for i, left in enumerate(real):
         if len(pairs) == count:
             break
@@ -462,13 +462,13 @@ def _originals(
     making.facts["drawn_from"] = (
         f"all stored images; {', '.join(only)} stored failing ones only"
         if only
-        else "all generated images"  # fmt: skip
+        else "all generated images"
     )
     seeds = drawing.seed_rows(list(making.runs.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))
     making.facts["lost"] = f"{len(shared)} seeds have an image in every run"
     taken: dict[int, int] = {}
-    chosen = []
+    chosen: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = []
     for i in making.rng.permutation(len(shared)).tolist():
         row = seeds[shared[i]]
         count = taken.get(row["label"], 0)

@@ -19,7 +19,7 @@ import numpy as np
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
-    from hardcase import Run
+    from hardcase.runs.results import Run
 
 VERDICTS = ("confirmed", "undecided", "rejected", "unjudged")
 RATED = "people.json"

@@ -298,14 +298,14 @@ def _over(
 def _pngs(images: np.ndarray) -> list[bytes]:
     import torch
 
-    from hardcase import png
+    from hardcase import tensors
 
     x = torch.from_numpy(images)
     if x.ndim == 3:
         x = x[:, None]
     elif x.shape[1] not in (1, 3):
         x = x.permute(0, 3, 1, 2)
-    return png.encode_all(x.contiguous())
+    return tensors.encode_all(x.contiguous())
 
 
 def _npz(arrays: Mapping[str, Any]) -> bytes:

@@ -198,7 +198,7 @@ def _spread(values: np.ndarray) -> dict[str, Any] | None:
 
 
 def _pairs(measure: str, table: np.ndarray, methods: Sequence[str]) -> list[dict[str, Any]]:
-    made = []
+    made: list[dict[str, Any]] = []
     for i, j in combinations(range(len(methods)), 2):
         test = statistics.wilcoxon(table[:, i].tolist(), table[:, j].tolist())
         gap = float((table[:, i] - table[:, j]).mean())

@@ -133,7 +133,7 @@ def confusion(
         return None
     table = np.zeros((categories, categories))
     np.add.at(table.T, answer, weight)
-    return table / table.sum(1, keepdims=True)
+    return np.asarray(table / table.sum(1, keepdims=True))
 
 
 def _flat_dirichlet(counts: Float[Array, "u c"]) -> Float[Array, " u"]:

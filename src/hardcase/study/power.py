@@ -52,7 +52,8 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
 
 def _of_mean(unit: str, raters: int, items: int, answers: int) -> float:
     image, rater, rest = SPREADS[unit]
-    return 1.959964 * (image**2 / items + rater**2 / raters + rest**2 / answers) ** 0.5
+    variance = image**2 / items + rater**2 / raters + rest**2 / answers
+    return float(1.959964 * variance**0.5)
 
 
 def _around(raters: int) -> list[int]:

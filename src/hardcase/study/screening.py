@@ -62,7 +62,7 @@ def consistent(first: Item, again: Item, one: Mapping[str, Any], two: Mapping[st
             continue
         other = two[name]
         if name == "order":
-            if [twins[each] for each in two["order"]][0] != value[0]:
+            if twins[two["order"][0]] != value[0]:
                 return False
         elif first.form in ("scale", "resemble"):
             if abs(int(value) - int(other)) > 1:

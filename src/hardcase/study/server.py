@@ -304,7 +304,7 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
     rater = _rater(site, request)
     token = request.path_params["token"]
     scripted = request.headers.get("content-type", "").startswith("application/json")
-    sent = _sent(body) if scripted else _form(body)
+    sent: dict[str, Any] = _sent(body) if scripted else dict(_form(body))
     if rater is None or not _own_form(site, request, sent, "answer", token):
         return site.message("link", site.language(request), 403)
     if not site.answering.allows(token):
@@ -313,7 +313,7 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
     item = site.session.item(rater, position) if position <= site.session.frontier(rater) else None
     if item is None or sent.get("item") != item.id:
         return JSONResponse({"state": "elsewhere", "next": f"/r/{token}"}, 409)
-    value = sent["value"] if scripted else _plain_value(sent, item, site.study)
+    value: dict[str, Any] = sent["value"] if scripted else _plain_value(sent, item, site.study)
     try:
         state = site.session.save(
             rater, item.id, value, key=sent.get("key", ""), seconds=sent.get("seconds"),
