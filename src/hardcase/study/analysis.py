@@ -170,23 +170,24 @@ def labels(
 
 def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> dict[str, Any]:
     """The posterior of every label item, and how many of each method ended how."""
-    names = [*study.classes, NONE]
-    telling = [one for one in rows if one.value["label"] in names]
+    telling = [one for one in rows if one.value["label"] != UNSURE]
     items = sorted({one.item for one in telling})
     raters = sorted({one.rater for one in telling})
     if not items:
         return {"items": [], "methods": []}
     image = np.array([items.index(one.item) for one in telling])
     rater = np.array([raters.index(one.rater) for one in telling])
-    answer = np.array([names.index(one.value["label"]) for one in telling])
-    found = posterior(image, rater, answer, len(names), rng)
-    words = [*names, "ambiguous"]
+    names = {item: [*study.items[item].labels, NONE] for item in items}
+    width = max(len(one) for one in names.values())
+    answer = np.array([names[one.item].index(one.value["label"]) for one in telling])
+    found = posterior(image, rater, answer, width, rng)
     made = []
     tally: dict[str, Counter[str]] = {}
     for place, item in enumerate(items):
         stimulus = study.stimuli[study.items[item].stimuli[0]]
         best = int(found.outcome[place].argmax())
         sure = float(found.outcome[place, best])
+        words = [*names[item], *["ambiguous"] * (width + 1 - len(names[item]))]
         own = study.classes[stimulus.expected]
         said = words[best] if sure >= SURE else "open"
         kind = {own: "confirmed", "ambiguous": "ambiguous", "open": "open", NONE: "no class"}.get(said, "another class")  # fmt: skip
@@ -196,7 +197,8 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
     matrices = {}
     for number, name in enumerate(raters):
         own_rows = rater == number
-        matrix = confusion(found, image[own_rows], answer[own_rows], len(names))
+        alike = len({tuple(each) for each in names.values()}) == 1
+        matrix = confusion(found, image[own_rows], answer[own_rows], width) if alike else None
         matrices[name] = None if matrix is None else matrix.round(3).tolist()
     return {
         "items": made,

@@ -49,8 +49,9 @@ def assign(
 ) -> list[list[str]]:
     """A list of item ids for each of `lists` raters (by default as many as `sizes` wants).
 
-    Main items of each quota are given out so that the numbers of raters of any two differ by at
-    most one, after every list; among equals those go first whose unit the rater has not seen.
+    Items go first whose unit the rater has not seen, and of these the ones with the fewest raters
+    so far: where all units differ, the numbers of raters of any two main items of a quota differ by
+    at most one, after every list.
     Attention checks rotate likewise. Repeats come late in the list and well after their first time.
 
     Args:
@@ -94,19 +95,15 @@ def _least_rated(
 ) -> list[Item]:
     """`count` items with the fewest raters so far; each choice is entered into `votes`, `seen`."""
     shuffled = [items[i] for i in rng.permutation(len(items))]
-    levels: dict[int, list[Item]] = {}
-    for item in shuffled:
-        levels.setdefault(votes[item.id], []).append(item)
     chosen: list[Item] = []
-    for _, level in sorted(levels.items()):
-        later = []
-        for item in level:
-            if item.unit in seen:
-                later.append(item)
-            elif len(chosen) < count:
-                chosen.append(item)
-                seen.add(item.unit)
-        chosen += later[: count - len(chosen)]
+    later: list[Item] = []
+    for item in sorted(shuffled, key=lambda item: votes[item.id]):
+        if item.unit in seen:
+            later.append(item)
+        elif len(chosen) < count:
+            chosen.append(item)
+            seen.add(item.unit)
+    chosen += later[: count - len(chosen)]
     for item in chosen:
         votes[item.id] += 1
     return chosen

@@ -3,9 +3,9 @@
 Every image is one of the classes, "none of these", or *ambiguous*; nothing is known of it
 beforehand, least of all its seed's label. A rater answers what a clear image is with his own
 ability, else anything else with equal chance (one coin a rater); abilities come from one common
-distribution that is learned as well, so a rater with few answers is judged like the others. Of an
-ambiguous image every mixture of answers is equally likely (a flat Dirichlet). "Cannot tell" is an
-answer that favours no class; it is counted and says nothing here.
+distribution that is learned as well, so a rater with few answers is judged like the others. An
+ambiguous image is seen as one of two things, any two, about as often. "Cannot tell" is an answer
+that favours no class; it is counted and says nothing here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln, logsumexp
 
 Array = np.ndarray
-SURE = 0.95
+SURE = 0.9
+EVEN = 2.0
+"""The two things that an ambiguous image may be are seen in a proportion from Beta(EVEN, EVEN)."""
 ENOUGH = 30
 """Answers of a rater to each class below which no confusion matrix of his is estimated."""
 _MEANS = np.linspace(0.5, 0.99, 25)
@@ -73,7 +75,6 @@ def posterior(
     units, people = int(image.max()) + 1, int(rater.max()) + 1
     counts = np.zeros((units, categories))
     np.add.at(counts, (image, answer), 1)
-    mixed = _flat_dirichlet(counts)
     ability = np.full(people, 0.85)
     share = 0.1
     total = np.zeros((units, categories + 1))
@@ -81,7 +82,7 @@ def posterior(
     pooled = 0.0
     shares = 0.0
     for step in range(warm + draws):
-        chance = _outcomes(image, rater, answer, counts.shape, ability, mixed, share)
+        chance = _outcomes(image, rater, answer, counts, ability, share)
         outcome = _drawn(chance, rng)
         clear = outcome[image] < categories
         right = clear & (answer == outcome[image])
@@ -108,15 +109,12 @@ def certainty(counts: Int[Array, " c"], ability: float = 0.85, ambiguous: float 
         counts: Answers for each category.
 
     >>> round(certainty(np.array([2, 0, 0, 0])), 3), round(certainty(np.array([1, 1, 0, 0])), 3)
-    (0.984, 0.429)
+    (0.928, 0.397)
     """
-    categories = len(counts)
-    wrong = np.log((1 - ability) / (categories - 1))
-    clear = counts * np.log(ability) + (counts.sum() - counts) * wrong
-    mixed = _flat_dirichlet(counts[None].astype(np.float64))[0] + np.log(ambiguous)
-    logs = np.append(clear + np.log((1 - ambiguous) / categories), mixed)
-    chance = np.exp(logs - logs.max())
-    return float(chance[:-1].max() / chance.sum())
+    table = counts[None].astype(np.float64)
+    good = table * np.log(ability)
+    bad = table * np.log((1 - ability) / (len(counts) - 1))
+    return float(_chances(table, good, bad, ambiguous)[0, :-1].max())
 
 
 def confusion(
@@ -136,30 +134,43 @@ def confusion(
     return np.asarray(table / table.sum(1, keepdims=True))
 
 
-def _flat_dirichlet(counts: Float[Array, "u c"]) -> Float[Array, " u"]:
-    """log-probability of a row's answers when every mixture of categories is equally likely."""
-    width = counts.shape[1]
-    ways = gammaln(counts + 1).sum(1)
-    return np.asarray(gammaln(width) + ways - gammaln(counts.sum(1) + width))
-
-
 def _outcomes(
     image: Array,
     rater: Array,
     answer: Array,
-    shape: tuple[int, int],
+    counts: Float[Array, "u c"],
     ability: Float[Array, " r"],
-    mixed: Float[Array, " u"],
     share: float,
 ) -> Float[Array, "u o"]:
     """The probability of each outcome of each image, for known abilities."""
-    units, categories = shape
-    good = np.log(ability[rater])
-    bad = np.log((1 - ability[rater]) / (categories - 1))
-    logs = np.repeat(np.bincount(image, bad, units)[:, None], categories, 1)
-    np.add.at(logs, (image, answer), good - bad)
-    logs += np.log((1 - share) / categories)
-    whole = np.concatenate([logs, (mixed + np.log(share))[:, None]], 1)
+    good = np.zeros_like(counts)
+    bad = np.zeros_like(counts)
+    np.add.at(good, (image, answer), np.log(ability[rater]))
+    slips = np.log((1 - ability[rater]) / (counts.shape[1] - 1))
+    np.add.at(bad, (image, answer), slips)
+    return _chances(counts, good, bad, share)
+
+
+def _chances(
+    counts: Float[Array, "u c"], good: Float[Array, "u c"], bad: Float[Array, "u c"], share: float
+) -> Float[Array, "u o"]:
+    """Outcomes of images, by Bayes' rule.
+
+    Args:
+        counts: Answers for each category.
+        good: log-probability of these answers if the image is that category.
+        bad: log-probability of these answers if it is another.
+        share: Of the images, those that are ambiguous.
+    """
+    categories = counts.shape[1]
+    gain = good - bad
+    slips = bad.sum(1, keepdims=True)
+    clear = slips + gain + np.log((1 - share) / categories)
+    one, two = np.triu_indices(categories, 1)
+    proportion = betaln(counts[:, one] + EVEN, counts[:, two] + EVEN) - betaln(EVEN, EVEN)
+    pairs = slips + gain[:, one] + gain[:, two] + proportion
+    mixed = logsumexp(pairs, axis=1, keepdims=True) + np.log(share / len(one))
+    whole = np.concatenate([clear, mixed], 1)
     chance = np.exp(whole - whole.max(1, keepdims=True))
     return np.asarray(chance / chance.sum(1, keepdims=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hardcase.study.agreement import krippendorff_alpha
@@ -46,10 +47,17 @@ def progress(study: Study, store: Answers) -> dict[str, Any]:
         "level": LEVELS.get(study.design, "nominal"),
         "suspicious": [one for one in screened if one.flags],
         "raters": screened,
-        "precision": power["half_width"] / max(done, 0.01) ** 0.5 if given else None,
-        "precision_end": power["half_width"],
+        "precision": _shown(power, max(done, 0.01)) if given else None,
+        "precision_end": _shown(power, 1.0),
+        "precision_unit": power["unit"],
         "precision_source": power["source"],
     }
+
+
+def _shown(power: Mapping[str, Any], done: float) -> str:
+    """The half-width when a share `done` of the answers is there, in the unit of the design."""
+    half = power["half_width"] / done**0.5
+    return f"± {100 * half:.0f}" if power["unit"] == "points" else f"± {half:.2f}"
 
 
 def _own(study: Study) -> list[str]:

@@ -12,7 +12,7 @@ from hardcase.study.bundle import Study
 from hardcase.study.forms import UNSURE, Answer, Item, checked
 from hardcase.study.posterior import certainty
 
-STOP = 0.97
+STOP = 0.92
 """With this certainty of its class an item outside the fixed subset gets no more answers."""
 MOST_SECONDS = 24 * 3600.0
 
