@@ -64,7 +64,7 @@ class Browsing:
         from hardcase.study.session import Session
 
         self.study = study
-        self.store = Answers(options.pop("place", study.folder))
+        self.store = Answers(options.pop("place", study.folder), durable=False)
         session = Session(study, self.store, pilot=options.pop("pilot", False))
         options = {"token": "door", "desk": "desk", "secret": b"s", "limits": False, **options}
         self.site = Site(session, **options)
@@ -81,7 +81,12 @@ class Browsing:
         }  # fmt: skip
         sent = []
 
+        asked = []
+
         async def receive():
+            asked.append(1)
+            if len(asked) > 1:
+                return {"type": "http.disconnect"}
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message):

@@ -190,7 +190,7 @@ def over_units(
     table: Float[Array, "u r"],
     rng: np.random.Generator,
     *,
-    repeats: int = 400,
+    repeats: int = 200,
 ) -> Estimate:
     """`statistic` of a table, with a bootstrap interval over its rows."""
     drawn = [statistic(table[rng.integers(len(table), size=len(table))]) for _ in range(repeats)]

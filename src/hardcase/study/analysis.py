@@ -63,6 +63,7 @@ def analyse(
     screened = screen(study, given)
     bad = {one.rater for one in screened if one.flags}
     good = [one for one in given if one.rater not in bad]
+    everyone = measured(study, given, seed)
     found: dict[str, Any] = {
         "study": study.settings["id"],
         "design": study.design,
@@ -71,8 +72,8 @@ def analyse(
         "raters": [asdict(one) for one in screened],
         "flagged": len(bad),
         "pilots": pilots,
-        "all": measured(study, given, seed),
-        "screened": measured(study, good, seed) if good else None,
+        "all": everyone,
+        "screened": measured(study, good, seed) if good and bad else everyone,
         "shares": shares(study, given),
         "confirmed": {name: rate.to_json() for name, rate in rates(study, good or given).items()},
     }

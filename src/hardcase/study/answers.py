@@ -83,11 +83,14 @@ class Answers:
 
     Args:
         place: A study's folder, or ``postgresql://user:password@host:port/database``.
+        durable: Whether an answer outlives a power cut, not only the death of the process, from
+            the moment it is acknowledged; tests that kill nothing do without.
     """
 
-    def __init__(self, place: str | Path) -> None:
+    def __init__(self, place: str | Path, *, durable: bool = True) -> None:
         self.postgres = str(place).startswith(("postgresql://", "postgres://"))
         self.place = str(place) if self.postgres else str(Path(place) / ANSWERS)
+        self.durable = durable
         self._own = threading.local()
         self._begin = "BEGIN" if self.postgres else "BEGIN IMMEDIATE"
         self._transact(lambda run: [run(table) for table in _TABLES])
@@ -280,7 +283,7 @@ class Answers:
     def _connection(self) -> Any:
         known = getattr(self._own, "connection", None)
         if known is None:
-            known = _postgres(self.place) if self.postgres else _sqlite(self.place)
+            known = _postgres(self.place) if self.postgres else _sqlite(self.place, self.durable)
             self._own.connection = known
         return known
 
@@ -290,12 +293,12 @@ _RATER = "SELECT id, slot, kind, language, started, finished FROM rater"
 _ANSWER = f"SELECT {', '.join(_COLUMNS)} FROM answer"
 
 
-def _sqlite(place: str) -> sqlite3.Connection:
+def _sqlite(place: str, durable: bool) -> sqlite3.Connection:
     if not Path(place).parent.is_dir():
         raise Problem(f"{Path(place).parent} is no folder.", fix="hardcase study new ... --out DIR")
     connection = sqlite3.connect(place, timeout=30, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
     return connection
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import betaln, gammaln, logsumexp
+from scipy.special import betaln, gammaln
 
 Array = np.ndarray
 SURE = 0.9
@@ -55,8 +55,8 @@ def posterior(
     categories: int,
     rng: np.random.Generator,
     *,
-    draws: int = 400,
-    warm: int = 150,
+    draws: int = 300,
+    warm: int = 100,
 ) -> Posterior:
     """Gibbs sampling of outcomes, abilities and their distribution.
 
@@ -75,6 +75,7 @@ def posterior(
     units, people = int(image.max()) + 1, int(rater.max()) + 1
     counts = np.zeros((units, categories))
     np.add.at(counts, (image, answer), 1)
+    proportion = _proportion(counts)
     ability = np.full(people, 0.85)
     share = 0.1
     total = np.zeros((units, categories + 1))
@@ -82,7 +83,7 @@ def posterior(
     pooled = 0.0
     shares = 0.0
     for step in range(warm + draws):
-        chance = _outcomes(image, rater, answer, counts, ability, share)
+        chance = _outcomes(image, rater, answer, counts.shape, proportion, ability, share)
         outcome = _drawn(chance, rng)
         clear = outcome[image] < categories
         right = clear & (answer == outcome[image])
@@ -114,7 +115,7 @@ def certainty(counts: Int[Array, " c"], ability: float = 0.85, ambiguous: float 
     table = counts[None].astype(np.float64)
     good = table * np.log(ability)
     bad = table * np.log((1 - ability) / (len(counts) - 1))
-    return float(_chances(table, good, bad, ambiguous)[0, :-1].max())
+    return float(_chances(_proportion(table), good, bad, ambiguous)[0, :-1].max())
 
 
 def confusion(
@@ -134,42 +135,53 @@ def confusion(
     return np.asarray(table / table.sum(1, keepdims=True))
 
 
+def _proportion(counts: Float[Array, "u c"]) -> Float[Array, "u p"]:
+    """For each pair of categories, the log-probability of how often each was answered."""
+    one, two = np.triu_indices(counts.shape[1], 1)
+    seen = betaln(counts[:, one] + EVEN, counts[:, two] + EVEN)
+    return np.asarray(seen - betaln(EVEN, EVEN))
+
+
 def _outcomes(
     image: Array,
     rater: Array,
     answer: Array,
-    counts: Float[Array, "u c"],
+    shape: tuple[int, int],
+    proportion: Float[Array, "u p"],
     ability: Float[Array, " r"],
     share: float,
 ) -> Float[Array, "u o"]:
     """The probability of each outcome of each image, for known abilities."""
-    good = np.zeros_like(counts)
-    bad = np.zeros_like(counts)
+    good = np.zeros(shape)
+    bad = np.zeros(shape)
     np.add.at(good, (image, answer), np.log(ability[rater]))
-    slips = np.log((1 - ability[rater]) / (counts.shape[1] - 1))
+    slips = np.log((1 - ability[rater]) / (shape[1] - 1))
     np.add.at(bad, (image, answer), slips)
-    return _chances(counts, good, bad, share)
+    return _chances(proportion, good, bad, share)
 
 
 def _chances(
-    counts: Float[Array, "u c"], good: Float[Array, "u c"], bad: Float[Array, "u c"], share: float
+    proportion: Float[Array, "u p"],
+    good: Float[Array, "u c"],
+    bad: Float[Array, "u c"],
+    share: float,
 ) -> Float[Array, "u o"]:
     """Outcomes of images, by Bayes' rule.
 
     Args:
-        counts: Answers for each category.
+        proportion: See `_proportion`.
         good: log-probability of these answers if the image is that category.
         bad: log-probability of these answers if it is another.
         share: Of the images, those that are ambiguous.
     """
-    categories = counts.shape[1]
+    categories = good.shape[1]
     gain = good - bad
     slips = bad.sum(1, keepdims=True)
     clear = slips + gain + np.log((1 - share) / categories)
     one, two = np.triu_indices(categories, 1)
-    proportion = betaln(counts[:, one] + EVEN, counts[:, two] + EVEN) - betaln(EVEN, EVEN)
     pairs = slips + gain[:, one] + gain[:, two] + proportion
-    mixed = logsumexp(pairs, axis=1, keepdims=True) + np.log(share / len(one))
+    most = pairs.max(1, keepdims=True)
+    mixed = most + np.log(np.exp(pairs - most).sum(1, keepdims=True)) + np.log(share / len(one))
     whole = np.concatenate([clear, mixed], 1)
     chance = np.exp(whole - whole.max(1, keepdims=True))
     return np.asarray(chance / chance.sum(1, keepdims=True))

@@ -345,13 +345,14 @@ def done(site: Site, request: Request, body: bytes) -> Response:
 
 def picture(site: Site, request: Request, body: bytes) -> Response:
     """An exact PNG by its opaque name."""
-    from starlette.responses import FileResponse, PlainTextResponse
+    from starlette.responses import PlainTextResponse
+    from starlette.responses import Response as Plain
 
     name = request.path_params["name"]
     if name not in site.study.stimuli:
         return PlainTextResponse("not here", 404)
     cached = {**_HEADERS, "Cache-Control": "private, max-age=86400, immutable"}
-    return FileResponse(site.study.image(name), media_type="image/png", headers=cached)
+    return Plain(site.study.image(name).read_bytes(), media_type="image/png", headers=cached)
 
 
 _STATIC = {"study.css": "text/css", "study.js": "text/javascript"}

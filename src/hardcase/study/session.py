@@ -30,6 +30,7 @@ class Session:
         self.study = study
         self.store = store
         self.kind = "pilot" if pilot else "person"
+        self._decided: set[str] = set()
 
     def enter(self, token: str, language: str) -> Rater | None:
         """A new rater, or None where the study has everybody it needs."""
@@ -96,20 +97,24 @@ class Session:
         if not self.study.settings["stop"]:
             return left[0] if left else None
         for name in left:
-            if self.study.items[name].fixed or not self._sure([name]):
+            if self.study.items[name].fixed or not self._over({name}):
                 return name
-        loose = [n for n, item in self.study.main.items() if not item.fixed and n not in seen]
-        votes = self.store.votes(loose) if loose else {}
-        open_ones = [n for n in loose if not decided(votes.get(n, ()), self.study.items[n])]
-        return min(open_ones, key=lambda n: len(votes.get(n, ())), default=None)
+        loose = {n for n, item in self.study.main.items() if not item.fixed and n not in seen}
+        still = loose - self._over(loose)
+        votes = self.store.votes(still) if still else {}
+        return min(sorted(still), key=lambda n: len(votes.get(n, ())), default=None)
 
     @staticmethod
     def _possible(item: Item, seen: set[str]) -> bool:
         return item.use != "repeat" or item.repeats in seen
 
-    def _sure(self, names: list[str]) -> bool:
-        votes = self.store.votes(names)
-        return all(decided(votes.get(name, ()), self.study.items[name]) for name in names)
+    def _over(self, names: set[str]) -> set[str]:
+        """Those of `names` that need no more answers; what was over once stays so."""
+        asked = names - self._decided
+        votes = self.store.votes(asked) if asked else {}
+        fresh = {n for n in asked if decided(votes.get(n, ()), self.study.items[n])}
+        self._decided |= fresh
+        return names & self._decided
 
 
 def decided(votes: Sequence[Mapping[str, Any]], item: Item, sure: float = STOP) -> bool:
