@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 
 from drawn import drawn_run, judge
+
+def pytest_collection_modifyitems(items):
+    """What needs more than Python and pip is skipped, and said so, unless asked for."""
+    if not os.environ.get("HARDCASE_BROWSER"):
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason="run by make browser"))
+
 
 METHODS = ("alpha-0.1", "alpha-0.2", "alpha-0.3", "beta", "gamma", "delta", "epsilon")
 NAMES = ("sinvad", "fgsm", "cw")

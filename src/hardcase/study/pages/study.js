@@ -46,6 +46,8 @@
   window.addEventListener("blur", leave);
   window.addEventListener("focus", back);
   window.addEventListener("pagehide", keep);
+  // A page that the back button brings back as it was left knows nothing of its stored answer.
+  window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
   // The order of images: drag, arrow keys, buttons.
   const cards = () => [...list.children];
