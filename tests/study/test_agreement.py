@@ -112,7 +112,11 @@ def test_the_interval_over_raters_and_images_covers_and_is_wider_than_over_answe
     for _ in range(60):
         rater = np.tile(np.arange(12), 30)
         image = np.repeat(np.arange(30), 12)
-        values = 0.3 * rng.normal(size=12)[rater] + 0.5 * rng.normal(size=30)[image] + rng.normal(size=360)
+        values = (
+            0.3 * rng.normal(size=12)[rater]
+            + 0.5 * rng.normal(size=30)[image]
+            + rng.normal(size=360)
+        )
         found = clustered_mean(values, rater, image, rng, repeats=300)
         inside += found.low <= 0 <= found.high
         widths.append((found.high - found.low) / (2 * 1.96 * values.std() / 360**0.5))

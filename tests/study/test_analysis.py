@@ -4,20 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from asking import as_people
 
 from hardcase import Run
 from hardcase.errors import Problem
 from hardcase.study import analyse, rated, record, simulate
 from hardcase.study.answers import Answers, Rater
 from hardcase.study.bundle import DESIGNS
-
-
-def as_people(study):
-    """Answers of a simulated crowd under the kind of people, for what is refused to a crowd."""
-    store = Answers(study.folder)
-    simulate(study, seed=2)
-    store._transact(lambda run: run("UPDATE rater SET kind = 'person'"))
-    return store
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -59,7 +52,11 @@ def test_the_confirmed_rate_covers_what_the_crowd_sees(make):
     study = make("label", raters=12)
     truth = simulate(study)
     rate = analyse(study.folder)["confirmed"]["sinvad"]
-    kept = [truth.seen[n] == (study.classes[s.expected],) for n, s in study.stimuli.items() if s.role == "test"]
+    kept = [
+        truth.seen[n] == (study.classes[s.expected],)
+        for n, s in study.stimuli.items()
+        if s.role == "test"
+    ]
     about = study.settings["runs"]["sinvad"]
     expected = np.mean(kept) * about["failing"] / about["attempted"]
     assert rate["low"] - 0.08 <= expected <= rate["high"] + 0.08
@@ -106,7 +103,12 @@ def test_sinvads_numbers_by_hand(make):
     assert (first.confusion, first.leaning, first.acceptability) == (1, 4, 6)
     assert (second.confusion, second.leaning, second.acceptability) == (5, 0, 6)
     (row,) = papers.sinvad(study, given)["methods"]
-    assert (row["method"], row["confusion"]["mean"], row["acceptability"], row["seconds"]) == ("cw", 3, 6, 6)
+    assert (row["method"], row["confusion"]["mean"], row["acceptability"], row["seconds"]) == (
+        "cw",
+        3,
+        6,
+        6,
+    )
 
 
 def test_arguss_figure_by_hand(make):

@@ -19,7 +19,9 @@ def given(value="3", item="i", **more):
 def test_what_is_stored_is_on_disk_when_the_call_returns(store, tmp_path):
     assert store.save(given(seconds=2.5, hidden=1.0, lost=2), "k1") == "stored"
     other = sqlite3.connect(tmp_path / "answers.sqlite")
-    assert other.execute("SELECT value, seconds FROM answer").fetchall() == [('{"label": "3"}', 2.5)]
+    assert other.execute("SELECT value, seconds FROM answer").fetchall() == [
+        ('{"label": "3"}', 2.5)
+    ]
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert store._connection().execute("PRAGMA synchronous").fetchone() == (2,)
     (row,) = store.all()

@@ -16,7 +16,9 @@ def items(count, quotas=1, seeds=None, checks=3):
         for i in range(count)
     ]
     again = [Item(f"r{i}", "label", ("x",), use="repeat", repeats=f"m{i}") for i in range(count)]
-    tests = [Item(f"c{i}", "label", ("x",), use="attention", unit=f"c{i}") for i in range(2 * checks)]
+    tests = [
+        Item(f"c{i}", "label", ("x",), use="attention", unit=f"c{i}") for i in range(2 * checks)
+    ]
     return main + again + tests
 
 
@@ -29,7 +31,9 @@ def items(count, quotas=1, seeds=None, checks=3):
     st.integers(0, 2**31),
 )
 @settings(max_examples=60, deadline=None)
-def test_lists_are_balanced_and_nobody_sees_an_item_twice(raters, own, checks, repeats, count, seed):
+def test_lists_are_balanced_and_nobody_sees_an_item_twice(
+    raters, own, checks, repeats, count, seed
+):
     sizes = Sizes(raters, own + checks + repeats, checks, repeats)
     lists = assign(items(count), sizes, np.random.default_rng(seed))
     assert len(lists) == raters

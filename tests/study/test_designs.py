@@ -17,7 +17,11 @@ def test_every_design_is_whole_and_blind(make, runs, design):
     study = make(design)
     assert Study.open(study.folder) == study
     methods = {one.method for one in study.stimuli.values()} - {""}
-    seen_by_raters = [*study.items, *study.stimuli, *(path.name for path in study.folder.glob("images/*"))]
+    seen_by_raters = [
+        *study.items,
+        *study.stimuli,
+        *(path.name for path in study.folder.glob("images/*")),
+    ]
     seen_by_raters += [text for words in study.words.values() for text in words.values()]
     for text in seen_by_raters:
         assert not any(name in text.lower() for name in methods if len(name) > 4), text
@@ -103,7 +107,11 @@ def test_seed_and_test_with_sham_pairs_and_an_arm_without_the_seed(make):
     shams = [p for p in pairs if study.stimuli[p.stimuli[0]].role == "real"]
     assert {p.truth[1] for p in shams} == {"yes", "no"}
     for plan in study.assignments:
-        main = [n for n in plan if n in study.main and study.stimuli[study.items[n].stimuli[0]].role == "test"]
+        main = [
+            n
+            for n in plan
+            if n in study.main and study.stimuli[study.items[n].stimuli[0]].role == "test"
+        ]
         units = [study.items[n].unit for n in main]
         assert len(units) - len(set(units)) <= 2
 

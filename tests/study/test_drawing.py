@@ -10,7 +10,9 @@ from hardcase.study.drawing import RATED, allocate, population, sample, verdict_
 
 
 @given(
-    st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 80), min_size=1, max_size=6),
+    st.dictionaries(
+        st.text("abc", min_size=1, max_size=3), st.integers(1, 80), min_size=1, max_size=6
+    ),
     st.integers(1, 120),
 )
 def test_allocation_uses_what_there_is_and_no_more(sizes, count):
@@ -69,7 +71,9 @@ def test_a_seed_is_represented_by_a_finding_of_its_best_verdict(runs):
 
 
 def test_the_fixed_subset_is_part_of_every_stratum(runs):
-    drawn, strata = sample({"sinvad": Run(runs / "sinvad")}, 60, np.random.default_rng(0), fixed=0.4)
+    drawn, strata = sample(
+        {"sinvad": Run(runs / "sinvad")}, 60, np.random.default_rng(0), fixed=0.4
+    )
     for name, facts in strata.items():
         own = [one for one in drawn if one.stratum == name]
         assert sum(one.fixed for one in own) == facts["fixed"] < facts["drawn"]

@@ -46,8 +46,17 @@ def test_an_export_of_label_studio_itself(make, tmp_path):
     """Raters by number, no times, no meta: what the tool's own JSON export holds."""
     study = make()
     item = next(iter(study.main))
-    result = {"from_name": "label", "to_name": "image0", "type": "choices", "value": {"choices": ["3"]}}
-    task = {"id": 7, "data": {"item": item}, "annotations": [{"completed_by": 4, "result": [result]}]}
+    result = {
+        "from_name": "label",
+        "to_name": "image0",
+        "type": "choices",
+        "value": {"choices": ["3"]},
+    }
+    task = {
+        "id": 7,
+        "data": {"item": item},
+        "annotations": [{"completed_by": 4, "result": [result]}],
+    }
     (tmp_path / "x.json").write_text(json.dumps([task]))
     assert load(study, tmp_path / "x.json") == 1
     (row,) = Answers(study.folder).all()
@@ -116,7 +125,9 @@ def test_and_comes_out_as_it_went_in(rated_file, tmp_path):
         for name in ("expected", "predicted", "generator"):
             assert (after[name][back] == before[name][order]).all()
         pair = np.sort(np.stack([after["rater1"], after["rater2"]]), axis=0)[:, back]
-        assert (pair == np.sort(np.stack([before["rater1"], before["rater2"]]), axis=0)[:, order]).all()
+        assert (
+            pair == np.sort(np.stack([before["rater1"], before["rater2"]]), axis=0)[:, order]
+        ).all()
 
 
 def test_files_that_are_none(tmp_path):

@@ -77,13 +77,15 @@ def test_abilities_are_found_and_few_answers_are_pulled_to_the_middle(found):
 
 def test_no_class_is_preferred_beforehand():
     same = np.array([0, 0, 1, 1])
-    said = posterior(same, np.array([0, 1, 0, 1]), np.array([2, 3, 3, 2]), 5, np.random.default_rng(0))
+    said = posterior(
+        same, np.array([0, 1, 0, 1]), np.array([2, 3, 3, 2]), 5, np.random.default_rng(0)
+    )
     assert np.allclose(said.outcome[0, [2, 3]], said.outcome[0, [3, 2]], atol=0.1)
 
 
 def test_a_cheat_counts_less():
     rng = np.random.default_rng(3)
-    truth, own, other, _, image, rater, answer = simulated(rng, items=200, raters=8)
+    _truth, _own, _other, _, image, rater, answer = simulated(rng, items=200, raters=8)
     answer = np.where(rater == 0, rng.integers(0, CATEGORIES, len(answer)), answer)
     said = posterior(image, rater, answer, CATEGORIES, rng)
     assert said.ability[0] < 0.4 < 0.8 < said.ability[1:].min()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import NAMES
-from test_analysis import as_people
+from asking import NAMES, as_people
 
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.panel import Signals

@@ -78,7 +78,9 @@ def postgres(tmp_path):
         shutil.chown(place, "postgres", "postgres")
     data = f"{place}/data"
     quiet = {"capture_output": True, "text": True, "cwd": "/", **user}
-    made = subprocess.run([f"{binaries}/initdb", "-D", data, "-A", "trust", "-U", "postgres"], **quiet)
+    made = subprocess.run(
+        [f"{binaries}/initdb", "-D", data, "-A", "trust", "-U", "postgres"], **quiet
+    )
     assert made.returncode == 0, made.stderr
     port = free_port()
     control = [f"{binaries}/pg_ctl", "-D", data, "-w"]
@@ -103,7 +105,9 @@ def test_no_answer_is_lost_when_the_database_goes_away(make, postgres):
         else:
             import pg8000.dbapi
 
-            line = pg8000.dbapi.connect(user="postgres", host="127.0.0.1", port=int(url.split(":")[-1].split("/")[0]))
+            line = pg8000.dbapi.connect(
+                user="postgres", host="127.0.0.1", port=int(url.split(":")[-1].split("/")[0])
+            )
             line.autocommit = True
             line.cursor().execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "

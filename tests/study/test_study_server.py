@@ -4,7 +4,7 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from conftest import field, first_answer
+from asking import field, first_answer
 
 from hardcase.study.bundle import DESIGNS
 
@@ -37,8 +37,10 @@ def test_nothing_a_rater_is_sent_tells_who_made_an_image(make, browse, design):
     study = make(design)
     here = browse(study)
     token = here.begin()
-    status, _, page = here.get(f"/r/{token}")
-    own = {one.method for one in study.stimuli.values()} | {one.finding for one in study.stimuli.values()}
+    _status, _, page = here.get(f"/r/{token}")
+    own = {one.method for one in study.stimuli.values()} | {
+        one.finding for one in study.stimuli.values()
+    }
     own |= {one.seed for one in study.stimuli.values()} | set(study.settings["runs"])
     own |= {"confirmed", "rejected", "attention", "repeat", "placebo", "faulty"}
     for word in own - {""}:
@@ -137,7 +139,9 @@ def test_forms_of_other_sites_and_other_raters_are_refused(make, browse):
     assert here.send(page, path, {"score": "2"}, csrf="0" * 32)[0] == 403
     _, _, theirs = here.get(f"/r/{other}")
     assert here.send(page, path, {"score": "2"}, csrf=field(theirs, "csrf"))[0] == 403
-    body = urlencode({"csrf": field(page, "csrf"), "item": field(page, "item"), "score": "2"}).encode()
+    body = urlencode(
+        {"csrf": field(page, "csrf"), "item": field(page, "item"), "score": "2"}
+    ).encode()
     assert here.ask("POST", path, body, origin="http://evil.example")[0] == 403
     assert here.store.all() == []
     assert here.ask("POST", path, body, origin="http://here")[0] == 303
@@ -151,7 +155,9 @@ def test_the_entrance_asks_for_the_token_and_for_consent(make, browse):
     assert status == 200
     form = {"csrf": field(page, "csrf"), "t": "door", "lang": "en"}
     assert here.ask("POST", "/begin", urlencode(form).encode())[0] == 403
-    assert here.ask("POST", "/begin", urlencode({**form, "agree": "yes", "t": "x"}).encode())[0] == 403
+    assert (
+        here.ask("POST", "/begin", urlencode({**form, "agree": "yes", "t": "x"}).encode())[0] == 403
+    )
     assert here.store.raters() == []
     assert here.get("/r/not-a-link")[0] == 404
     assert browse(make(name="open"), token="").ask("GET", "/")[0] == 200

@@ -225,7 +225,7 @@ def signed_ranks(gaps: Float[np.ndarray, " n"]) -> float:
         return 1.0
     if len(left) > EXACT:
         return statistics.wilcoxon(left.tolist(), [0.0] * len(left)).p
-    values, place, times = np.unique(np.abs(left), return_inverse=True, return_counts=True)
+    _, place, times = np.unique(np.abs(left), return_inverse=True, return_counts=True)
     ranks = (np.cumsum(times) - (times - 1) / 2)[place]
     signs = (np.arange(2 ** len(left))[:, None] >> np.arange(len(left))) & 1
     sums = signs @ ranks

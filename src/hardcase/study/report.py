@@ -26,8 +26,12 @@ def page(study: Study, found: dict[str, Any]) -> str:
         style=style,
         lead=lead(study, found),
         disputed=_disputed(study, found),
-        title=study.settings["title"] or "What people saw",
+        title=study.settings["title"] or f"What {_who(found)} saw",
     )
+
+
+def _who(found: dict[str, Any]) -> str:
+    return "a simulated crowd" if found["simulated"] else "people"
 
 
 def lead(study: Study, found: dict[str, Any]) -> str:

@@ -376,7 +376,7 @@ def dashboard(site: Site, request: Request, body: bytes) -> Response:
     if not hmac.compare_digest(request.path_params["desk"].encode(), site.desk.encode()):
         return site.message("link", site.language(request), 404)
     facts = progress(site.study, site.session.store)
-    return site.page("desk.html", "en", facts=facts)
+    return site.page("desk.html", "en", facts=facts, desk=site.desk)
 
 
 def no_icon(site: Site, request: Request, body: bytes) -> Response:
