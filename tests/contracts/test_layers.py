@@ -14,7 +14,7 @@ LAYERS = {
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics",
     "run": "config context runs",
-    "faces": "__init__ __main__ api report suite testing cli pytest_plugin",
+    "faces": "__init__ __main__ api report suite study testing cli pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
@@ -23,6 +23,7 @@ UPWARD = {
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
     "methods -> suite": "profiles of a network",
+    "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
 }
 
 

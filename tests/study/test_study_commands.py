@@ -26,7 +26,7 @@ def test_from_runs_to_a_report(runs, tmp_path, capsys):
     assert "No person did" in out
     assert "attempted seeds confirmed" in out
     assert (study / "analysis" / "index.html").exists()
-    assert json.loads(run(capsys, "analyse", study, "--json")[1])["simulated"] is True
+    assert json.loads(run(capsys, "analyse", study, "--format", "json")[1])["simulated"] is True
     assert run(capsys, "export", study, tmp_path / "a.csv")[0] == 0
     assert "0 new answers" in run(capsys, "import", tmp_path / "a.csv", study)[1]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hardcase.cli import options as o
 from hardcase.errors import Problem
 
 app = typer.Typer(
@@ -18,7 +19,6 @@ Database = Annotated[
     str,
     typer.Option(metavar="URL", help="postgresql://…; by default SQLite in the study's folder."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")]
 
 
 @app.command("new")
@@ -93,7 +93,7 @@ def serve_command(
 
 
 @app.command("analyse")
-def analyse_command(folder: Folder, database: Database = "", as_json: Json = False) -> None:
+def analyse_command(folder: Folder, database: Database = "", format: o.AsFormat = o.Format.text) -> None:
     """Analyse the answers: a page, a JSON file, and what people confirmed entered into the runs."""
     from hardcase.study.analysis import analyse
     from hardcase.study.bundle import Study
@@ -102,7 +102,7 @@ def analyse_command(folder: Folder, database: Database = "", as_json: Json = Fal
 
     found = analyse(folder, database=database)
     entered = record(folder, database=database)
-    if as_json:
+    if format == "json":
         typer.echo((folder / "analysis" / "analysis.json").read_text(encoding="utf-8"))
         return
     if found["warning"]:
