@@ -93,7 +93,9 @@ def serve_command(
 
 
 @app.command("analyse")
-def analyse_command(folder: Folder, database: Database = "", format: o.AsFormat = o.Format.text) -> None:
+def analyse_command(
+    folder: Folder, database: Database = "", format: o.AsFormat = o.Format.text
+) -> None:
     """Analyse the answers: a page, a JSON file, and what people confirmed entered into the runs."""
     from hardcase.study.analysis import analyse
     from hardcase.study.bundle import Study
