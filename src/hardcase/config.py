@@ -92,7 +92,7 @@ class Config(_Section):
     target: int | str | None = None
     criterion: str | None = None
     criteria: str | None = None
-    oracle: Literal["label", "disagreement", "non-finite", "surprise"] | None = None
+    oracle: Literal["label", "disagreement", "non-finite", "surprise", "any"] | None = None
     keep: str | None = None
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"

@@ -30,7 +30,7 @@ from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import settle
-from hardcase.oracles import Disagree, LeavesLabel, NonFinite
+from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
@@ -56,6 +56,7 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
     "label": LeavesLabel,
     "disagreement": Disagree,
     "non-finite": NonFinite,
+    "any": Anything,
 }
 _SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": latent, "vqvae": Grid}
 """The latent space that each family of generators opens."""

@@ -87,6 +87,19 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True)
+class Anything:
+    """Every image counts: a run then stores all it generates, as a study of people may need.
+
+    Those on which the subject leaves the label are findings of the kind ``label`` as ever.
+    """
+
+    kind: Kind = "surprise"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return torch.ones(len(probe.x), dtype=torch.bool, device=probe.x.device)
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
     """The subject leaves the seed's label, and every peer keeps it."""
 

@@ -14,7 +14,7 @@ LAYERS = {
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics corruptions tags slices ranking regression curves",
     "run": "config context runs",
-    "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",
+    "faces": "__init__ __main__ api report suite study testing cli evidence insight pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
@@ -22,6 +22,7 @@ UPWARD = {
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
+    "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
 }
 
 

@@ -154,6 +154,20 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
         (judge.folder / FILE).unlink()
 
 
+def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
+    """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
+    from hardcase.study import read_npz
+
+    study = read_npz(rated_file(tmp_path / "rated.npz"), tmp_path / "study")
+    fitted = verdicts.calibrate_on(judge, study.folder)
+    try:
+        assert fitted.standing.startswith("calibrated on 60 images")
+        assert "two halves of the raters" in fitted.calibration["pooled_over"]
+        assert fitted.calibration["label_kept"]["auroc"]["value"] > 0.9
+    finally:
+        (judge.folder / FILE).unlink()
+
+
 def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     import shutil
 

@@ -42,9 +42,17 @@ class People:
     generator: tuple[str, ...]
     rater1: Int[Tensor, " m"]
     rater2: Int[Tensor, " m"]
+    seed: tuple[str, ...] = ()
+    """Of each image the seed it was made from; known of a study, where each of the two answers is
+    the majority of one half of the raters."""
 
     def __len__(self) -> int:
         return len(self.expected)
+
+    def half(self, number: int) -> People:
+        """The same images as one half of the raters (1 or 2) saw them."""
+        own = self.rater1 if number == 1 else self.rater2
+        return replace(self, rater1=own, rater2=own)
 
     @property
     def label_kept(self) -> Int[Tensor, " m"]:
@@ -112,7 +120,9 @@ def read_people(
                 f" {classes} classes."
             )
     names = tuple(str(name) for name in columns["generator"])
-    return People(torch.from_numpy(np.ascontiguousarray(images)), generator=names, **numbers)
+    seeds = tuple(str(name) for name in np.asarray(arrays["seed"])) if "seed" in arrays else ()
+    pixels = torch.from_numpy(np.ascontiguousarray(images))
+    return People(pixels, generator=names, seed=seeds, **numbers)
 
 
 # A judge against people: rules that agree with them, thresholds, and honest error rates.
@@ -143,16 +153,28 @@ class Calibration:
 
 
 def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generator) -> Calibration:
-    """Fit `rules` to what people said; measure them on generators they were not fitted to."""
-    truths = {"label_kept": people.label_kept, "valid": people.valid}
-    for name, truth in truths.items():
+    """Fit `rules` to what people said; measure them on what they were not fitted to.
+
+    That is images of other generators; of a study also images of other seeds, and the answers of
+    the other half of the raters.
+    """
+    final_truths, final_strict = _truths(people)
+    for name, truth in final_truths.items():
         _both_kinds(name, truth)
-    fold, how = _folds(people)
-    strict = {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
-    pooled = {
-        name: _pooled(rules[name], signals, truths[name], strict[name], fold) for name in rules
+    folds, how = _folds(people)
+    fit_truths, fit_strict = (
+        _truths(people.half(1)) if people.seed else (final_truths, final_strict)
+    )
+    final = {
+        name: _fitted(rules[name], signals, final_truths[name], final_strict[name])
+        for name in rules
     }
-    final = {name: _fitted(rules[name], signals, truths[name], strict[name]) for name in rules}
+    pooled = {
+        name: _pooled(rules[name], signals, fit_truths[name], fit_strict[name], folds)
+        for name in rules
+    }
+    people = people.half(2) if people.seed else people
+    truths = _truths(people)[0]
     measured: dict[str, Any] = {
         name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng)
         for name in rules
@@ -166,6 +188,15 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
         people, rules["label_kept"].evidence(signals).cpu(), honest
     )
     return Calibration(final, {"images": len(people), "pooled_over": how, **measured})
+
+
+Truths = dict[str, Tensor]
+
+
+def _truths(people: People) -> tuple[Truths, Truths]:
+    """What people say of each question, and the same with splits counted as wrong."""
+    truths = {"label_kept": people.label_kept, "valid": people.valid}
+    return truths, {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
 
 
 def _own(rules: Rules, signals: Signals) -> list[Answers]:
@@ -195,15 +226,26 @@ def _both_kinds(name: str, truth: Int[Tensor, " m"]) -> None:
         )
 
 
-def _folds(people: People) -> tuple[Int[Tensor, " m"], str]:
-    """Which images are scored together by rules that have not seen them: those of one generator."""
+Folds = list[tuple[Tensor, Tensor]]
+"""Pairs of masks: images that rules are fitted to, and images these rules are then scored on."""
+
+
+def _folds(people: People) -> tuple[Folds, str]:
+    """Every image is scored once by rules that have seen none of its generator (nor of its seed)."""
     names = sorted(set(people.generator))
+    if people.seed:
+        from hardcase.study.calibration import folds
+
+        pairs = folds(people.generator, people.seed)
+        how = f"{len(names)} generators, {len(set(people.seed))} seeds and two halves of the raters"
+        return [(torch.from_numpy(fit), torch.from_numpy(own)) for fit, own in pairs], how
     if len(names) > 1:
-        return (
-            torch.tensor([names.index(name) for name in people.generator]),
-            f"{len(names)} generators",
-        )
-    return torch.arange(len(people)) % FOLDS, f"{FOLDS} parts of one generator"
+        fold = torch.tensor([names.index(name) for name in people.generator])
+        how = f"{len(names)} generators"
+    else:
+        fold = torch.arange(len(people)) % FOLDS
+        how = f"{FOLDS} parts of one generator"
+    return [(fold != number, fold == number) for number in sorted(set(fold.tolist()))], how
 
 
 def _fitted(
@@ -226,14 +268,13 @@ def _pooled(
     signals: Signals,
     truth: Int[Tensor, " m"],
     strict: Bool[Tensor, " m"],
-    fold: Int[Tensor, " m"],
+    folds: Folds,
 ) -> tuple[Float[Tensor, " m"], Answers]:
     """Probability and answer for every image by a rule that was fitted without its part."""
     pooled = torch.zeros(len(truth), dtype=torch.float64)
     answers: list[bool | None] = [None] * len(truth)
-    for number in sorted(set(fold.tolist())):
-        inside = fold == number
-        own = _fitted(rule, signals[~inside], truth[~inside], strict[~inside])
+    for outside, inside in folds:
+        own = _fitted(rule, signals[outside], truth[outside], strict[outside])
         pooled[inside] = own.probability(signals[inside]).cpu()
         for row, said in zip(inside.nonzero().squeeze(1).tolist(), own.answers(pooled[inside])):
             answers[row] = said

@@ -460,13 +460,16 @@ def read(folder: Path) -> PanelJudge:
 def calibrate_on(
     judge: PanelJudge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> PanelJudge:
-    """Fit the judge's rules to the labels of people in `file`, measure it,
-    and keep both beside the judge.
+    """Fit the judge's rules to labels of people, measure it, and keep both beside the judge.
+
+    Args:
+        file: An npz file of rated images, or the folder of a study.
     """
     config = judge.card["configuration"]
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            given = {name: arrays[name] for name in arrays}
+        given = _rated_arrays(file)
+    except Problem:
+        raise
     except FileNotFoundError:
         raise Problem(f"there is no file {file}.") from None
     except Exception as error:  # damaged archives raise many kinds
@@ -479,3 +482,13 @@ def calibrate_on(
     found = calibrate(signals, people, made(judge.card), stream(seed, "judge", "calibration"))
     keep_calibration(judge, found)
     return calibrated(judge, found)
+
+
+def _rated_arrays(file: Path) -> dict[str, Any]:
+    """Images rated by people: the arrays of an npz file, or those of a study."""
+    if file.is_dir():
+        from hardcase.study.calibration import rated
+
+        return rated(file)
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays}

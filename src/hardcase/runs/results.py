@@ -126,6 +126,12 @@ class Run:
         lines.append(f"  undecided: {said}")
         distinct = counts["distinct"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
+        people = self.record.get("people")
+        if people:
+            lines.append(
+                f"     people: {people['confirmed']} confirmed and {people['undecided']} undecided "
+                f"of {people['rated']} rated"
+            )
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
