@@ -6,11 +6,11 @@ import torch
 from hardcase.errors import Problem
 from hardcase.judges.calibration import People, calibrate
 from hardcase.judges.panel import Signals
-from hardcase.judges.rules import Rule, auroc
+from hardcase.judges.rules import DecisionRule, auroc
 
 RULES = {
-    "label_kept": Rule(signals=("classifiers",), weights=(1.0,), bias=0.0),
-    "valid": Rule(signals=("something",), weights=(1.0,), bias=0.0),
+    "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
+    "valid": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0),
 }
 
 

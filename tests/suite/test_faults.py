@@ -159,7 +159,7 @@ def test_a_share_is_compared_with_that_of_the_clean_network():
     def tests(share, count=100):
         moved = torch.zeros(count, len(NAMES))
         moved[: round(share * count)] = 1.0
-        return faults.Tests(
+        return faults.TraitShifts(
             moved, torch.ones(count, dtype=torch.bool), count, drawn(2), torch.zeros(0)
         )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hardcase.config import Config
 
 
-class Progress(StrEnum):
+class ProgressStyle(StrEnum):
     auto = "auto"
     live = "live"
     plain = "plain"
@@ -221,9 +221,9 @@ class Flags:
     ] = None
     show: Annotated[bool, _option("Open the page in the browser.", "--open", panel=_OUTPUT)] = False
     progress: Annotated[
-        Progress,
+        ProgressStyle,
         _option("live needs a terminal; plain is a line every 30 s.", "--progress", panel=_OUTPUT),
-    ] = Progress.auto
+    ] = ProgressStyle.auto
     format: AsFormat = Format.text
     quiet: Annotated[bool, _option("Print only the result.", "-q", "--quiet", panel=_OUTPUT)] = (
         False

@@ -20,7 +20,7 @@ from hardcase.errors import CANNOT_TELL, FAILED, Problem
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.runs.results import Run
-    from hardcase.suite.gate import Check, Tally
+    from hardcase.suite.gate import Check, GateTally
 
 
 def config_of(run: Run, **flags: Any) -> Config:
@@ -138,7 +138,7 @@ def gate(
     from hardcase.runs.results import Run
     from hardcase.suite import gate as gates
 
-    limits = gates.Limits.of(
+    limits = gates.GateLimits.of(
         _limits(config, folder),
         confirmed_rate=max_confirmed_rate,
         class_rate=max_class_rate,
@@ -152,7 +152,7 @@ def gate(
     run = Run(folder)
     checks = gates.gate(run, limits)
     said = gates.outcome(checks)
-    tally = gates.Tally(run, limits.accepted)
+    tally = gates.GateTally(run, limits.accepted)
     if junit is not None:
         gates.junit(checks, junit, name=folder.resolve().name)
     if flags.json:
@@ -186,7 +186,7 @@ def _tell_open(checks: Sequence[Check]) -> None:
         tell(f"cannot tell; what would decide it: {wanted}")
 
 
-def _tell_accepted(tally: Tally) -> None:
+def _tell_accepted(tally: GateTally) -> None:
     """The failures that were not counted, and ids that stand for none."""
     for row in tally.accepted:
         tell(f"accepted  {row['id']} of seed {row['seed']}")

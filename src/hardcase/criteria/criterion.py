@@ -313,7 +313,7 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CriterionPlan:
     """A criterion for a known network, still without training data: what its factory returns.
 
     Args:
@@ -335,7 +335,7 @@ class Plan:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> Plan:
+def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> CriterionPlan:
     """The plan of a criterion: its factory called with the network's anatomy and its options.
 
     A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
@@ -344,10 +344,10 @@ def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> 
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
         made = registry.resolve("criterion", spec.name)(anatomy, **settings(spec, convention))
-    if isinstance(made, Plan):
+    if isinstance(made, CriterionPlan):
         return made
     if isinstance(made, Rule):
-        return Plan(made.selections[0], lambda _: made)
+        return CriterionPlan(made.selections[0], lambda _: made)
     raise Problem(
         f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
     )

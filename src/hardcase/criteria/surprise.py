@@ -77,7 +77,7 @@ CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class ReferencePoints:
     """Points to be near to. `half` is half their squared length from their centre;
     both are filled up to whole blocks.
     """
@@ -88,17 +88,17 @@ class Corpus:
     half: Float[Tensor, " p"]
 
     @staticmethod
-    def of(values: Float[Tensor, "n d"]) -> Corpus:
+    def of(values: Float[Tensor, "n d"]) -> ReferencePoints:
         centre = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
         spare = -len(values) % BLOCK
         centred = torch.nn.functional.pad(values - centre, (0, 0, 0, spare))
         half = torch.nn.functional.pad(
             (values - centre).square().sum(1) / 2, (0, spare), value=torch.inf
         )
-        return Corpus(values, centre, centred, half)
+        return ReferencePoints(values, centre, centred, half)
 
-    def to(self, device: torch.device) -> Corpus:
-        return self if self.values.device == device else Corpus.of(self.values.to(device))
+    def to(self, device: torch.device) -> ReferencePoints:
+        return self if self.values.device == device else ReferencePoints.of(self.values.to(device))
 
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
@@ -195,7 +195,7 @@ class FaissCorpus:
         return (points - self.values.to(points.device)[place]).norm(dim=1), place
 
 
-Searchable = Corpus | FaissCorpus
+Searchable = ReferencePoints | FaissCorpus
 
 
 def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
@@ -203,7 +203,7 @@ def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchabl
     file of N lists).
     """
     if search == "exact":
-        return Corpus.of(values)
+        return ReferencePoints.of(values)
     backend, _, cells = search.partition("-")
     if backend != "faiss" or not (cells or "0").isdigit():
         raise choice("nearest-neighbour search", search, ["exact", "faiss", "faiss-N"])

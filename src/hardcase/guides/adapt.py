@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.guides.units import Hits, Sight, Units, row_of, unseen
+from hardcase.guides.units import CoveredUnits, Hits, Units, row_of, unseen
 from hardcase.randomness import Rng
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
@@ -321,7 +321,7 @@ class Adaptive:
         self.oracle = oracle
         self.learning = learning
         self.count = min(count, units.count)
-        self.sight = Sight(units)
+        self.sight = CoveredUnits(units)
         self.hits, self.failing = (
             table or Hits(units.count, each=not learning.together) for table in (hits, failing)
         )

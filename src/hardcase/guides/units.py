@@ -34,7 +34,7 @@ class Units(Protocol):
     ) -> Bool[Tensor, "m u"]: ...
 
 
-class Sight:
+class CoveredUnits:
     """What a look covers, worked out once for a gain and the update that follows it."""
 
     def __init__(self, units: Units) -> None:
@@ -373,7 +373,7 @@ class Strategies:
         self.cycle = cycle
         self.each = each
         self.hits = hits or Hits(units.count, each=each)
-        self.sight = Sight(units)
+        self.sight = CoveredUnits(units)
         self.values = torch.empty(0, units.count)
         self.turns = torch.empty(0, dtype=torch.int64)
 
@@ -463,7 +463,7 @@ def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
 # layer by layer.
 
 
-class Strongest:
+class StrongestUnits:
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
     the seeds of a shard and hands nothing on.
@@ -516,8 +516,8 @@ class Strongest:
         )
         self.units[rows] = start + best[..., : self.k]
 
-    def fork(self) -> Strongest:
-        return Strongest(self.name, self.read, self.taps, self.groups, self.k)
+    def fork(self) -> StrongestUnits:
+        return StrongestUnits(self.name, self.read, self.taps, self.groups, self.k)
 
     def delta(self) -> State:
         return {}

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import (
-    Rule,
+    DecisionRule,
     agreeing,
     auroc,
     auroc_interval,
@@ -140,7 +140,7 @@ MISSED = 0.02
 of the right ones; no is said where only `MISSED` of the right ones fall.
 """
 FOLDS = 5
-Rules = Mapping[str, Rule]
+Rules = Mapping[str, DecisionRule]
 Answers = tuple[bool | None, ...]
 
 
@@ -148,7 +148,7 @@ Answers = tuple[bool | None, ...]
 class Calibration:
     """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
 
-    rules: dict[str, Rule]
+    rules: dict[str, DecisionRule]
     measured: dict[str, Any]
 
 
@@ -249,8 +249,8 @@ def _folds(people: People) -> tuple[Folds, str]:
 
 
 def _fitted(
-    rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
-) -> Rule:
+    rule: DecisionRule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
+) -> DecisionRule:
     """Scale, offset and thresholds that agree with people; unchanged where they gave one answer
     only.
     """
@@ -264,7 +264,7 @@ def _fitted(
 
 
 def _pooled(
-    rule: Rule,
+    rule: DecisionRule,
     signals: Signals,
     truth: Int[Tensor, " m"],
     strict: Bool[Tensor, " m"],
@@ -282,11 +282,11 @@ def _pooled(
 
 
 def _thresholds(
-    rule: Rule,
+    rule: DecisionRule,
     probability: Float[Tensor, " m"],
     strict: Bool[Tensor, " m"],
     truth: Int[Tensor, " m"],
-) -> Rule:
+) -> DecisionRule:
     """`strict` counts what people were split about as wrong."""
     order = probability.argsort(descending=True)
     right = strict[order].double().cumsum(0) / torch.arange(1, len(order) + 1)

@@ -17,7 +17,7 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.features import FeaturePanel
 from hardcase.judges.panel import Panel
-from hardcase.judges.rules import Rule
+from hardcase.judges.rules import DecisionRule
 from hardcase.statistics import Rate
 from hardcase.tensors import from_bytes
 from hardcase.types import Findings, Verdicts
@@ -71,12 +71,12 @@ class PanelJudge:
     panel: Panel | FeaturePanel
     card: Mapping[str, Any]
     folder: Path
-    label_kept: Rule
-    valid: Rule
+    label_kept: DecisionRule
+    valid: DecisionRule
     calibration: Mapping[str, Any] | None
 
     @property
-    def rules(self) -> dict[str, Rule]:
+    def rules(self) -> dict[str, DecisionRule]:
         return {"label_kept": self.label_kept, "valid": self.valid}
 
     def __call__(self, findings: Findings) -> Verdicts:
@@ -132,7 +132,7 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudg
     `folder`.
     """
     assert isinstance(net, Panel)
-    made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
+    made = {name: DecisionRule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
     judge = PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
     stored = _read(judge.folder / FILE)
@@ -140,7 +140,9 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudg
         return judge
     return calibrated(
         judge,
-        Calibration({n: Rule.from_card(r) for n, r in stored["rules"].items()}, stored["measured"]),
+        Calibration(
+            {n: DecisionRule.from_card(r) for n, r in stored["rules"].items()}, stored["measured"]
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from hardcase.judges.features import USUAL, FeaturePanel, PanelPlan, build, fit,
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.panel import Signals
 from hardcase.judges.photo_exam import photo_examination
-from hardcase.judges.rules import Rule, learned
+from hardcase.judges.rules import DecisionRule, learned
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -110,7 +110,7 @@ def photo_panel(
 
 def made_rules(
     panel: FeaturePanel, held_out: Images, *, seed: int, device: torch.device | str
-) -> dict[str, Rule]:
+) -> dict[str, DecisionRule]:
     """The rules that tell handled pictures from those of other classes and from ruined ones."""
     exam = photo_examination(held_out, stream(seed, "judge", "photographs", device=device), device)
     signals = panel.ask(exam.x, exam.expected)
@@ -123,7 +123,7 @@ def made_rules(
     return rules
 
 
-def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+def answering(rule: DecisionRule, signals: Signals, truth: Bool[Tensor, " m"]) -> DecisionRule:
     """`rule` with thresholds of its answers, both kinds of made pictures counting alike however
     many there are of each.
 
@@ -151,7 +151,7 @@ def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> P
 
     Nobody was asked: its thresholds are those of made pictures.
     """
-    rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+    rules = {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
     return PanelJudge(panel, card, folder, rules["label_kept"], rules["valid"], None)
 
 

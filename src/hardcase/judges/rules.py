@@ -20,7 +20,7 @@ from hardcase.statistics import Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class DecisionRule:
     """A weighted sum of signals, scaled and shifted to agree with people, and the two thresholds of
     its answers.
 
@@ -61,13 +61,15 @@ class Rule:
         return asdict(self)
 
     @staticmethod
-    def from_card(card: Mapping[str, Any]) -> Rule:
-        return Rule(
+    def from_card(card: Mapping[str, Any]) -> DecisionRule:
+        return DecisionRule(
             **{**card, "signals": tuple(card["signals"]), "weights": tuple(card["weights"])}
         )
 
 
-def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+def learned(
+    votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]
+) -> DecisionRule:
     """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell
     those images apart.
 
@@ -81,7 +83,7 @@ def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " 
     total = (values - centre) @ weights
     slope, bias = logistic(total[:, None], truth).tolist()
     weights = max(slope, 1e-3) * weights
-    return Rule(
+    return DecisionRule(
         signals=tuple(votes), weights=tuple(weights.tolist()), bias=bias - float(weights @ centre)
     )
 
@@ -130,7 +132,9 @@ def logistic(
     return weights
 
 
-def agreeing(rule: Rule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> Rule:
+def agreeing(
+    rule: DecisionRule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]
+) -> DecisionRule:
     """`rule` scaled and shifted to what people said; with few labels it stays near what it was."""
     values = evidence[:, None].double()
     prior = (rule.scale, rule.offset)

@@ -21,13 +21,13 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.judge import PanelJudge, calibrated, judge_of, keep_calibration
 from hardcase.judges.panel import PANEL, WEAK, Density, Member, Panel, Seat, per_class, seats
-from hardcase.judges.rules import Rule, learned
+from hardcase.judges.rules import DecisionRule, learned
 from hardcase.judges.synthetic import (
     OFTEN,
     RUINS,
     SHARED,
     Bend,
-    Codes,
+    Codec,
     bend,
     blend,
     examination,
@@ -68,7 +68,7 @@ def lesson(
     x: Float[Tensor, "m c h w"],
     y: Int[Tensor, " m"],
     classes: int,
-    codes: Codes,
+    codes: Codec,
     rng: torch.Generator,
     shares: Shares,
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
@@ -98,14 +98,14 @@ def _cuts(count: int, shares: Shares) -> list[int]:
     return [start - blended, *(start + ruined * i // shares.kinds for i in range(shares.kinds))]
 
 
-def _between(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _between(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     if not len(x):
         return x, truth
     made, share = blend(x, x.roll(1, 0), codes, rng)
     return made, share[:, None] * truth + (1 - share[:, None]) * truth.roll(1, 0)
 
 
-def _nothing(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _nothing(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Ruined images; what is not lost still belongs to the class,
     shared with the image laid beside it.
     """
@@ -234,7 +234,7 @@ def teach(
 
 def made_rules(
     panel: Panel, held_out: Images, *, seed: int, device: torch.device | str
-) -> dict[str, Rule]:
+) -> dict[str, DecisionRule]:
     """The rules that tell changed from blended and ruined images apart,
     on images that no member has seen.
     """
@@ -395,9 +395,9 @@ def folder(train: Images, test: Images, *, seed: int = 0, schooling: Schooling =
     return cards.folder_of(KIND, NAME, _config(train, test, taught, schooling, seed), train.hash)
 
 
-def made(card: Mapping[str, Any]) -> dict[str, Rule]:
+def made(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
     """The rules of a card as they were before people were asked."""
-    return {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+    return {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
 
 
 def _config(

@@ -16,7 +16,7 @@ from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
-from hardcase.spaces.pixel import Blackout, Light, Occlusion, Pixels, Unclipped
+from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
@@ -81,7 +81,7 @@ def deepxplore_published(
     space: Space = Unclipped()
     shape: Shape = free
     if constraint == "light":
-        space = Light()
+        space = Brightness()
     elif constraint == "occlusion":
         space = Occlusion((large, large), (0, 0), clip=False)
     elif constraint == "blackout" and count:
@@ -173,7 +173,7 @@ def deepxplore(
     pushed = push(profile, criterion, subject, peers)
     spaces: dict[str, Space] = {
         "none": Pixels(),
-        "light": Light(),
+        "light": Brightness(),
         "occlusion": Occlusion((size, size)),
         "blackout": Blackout(size, count),
     }

@@ -40,7 +40,7 @@ class Uncertainty:
 
 
 @dataclass(frozen=True, slots=True)
-class Toward:
+class TowardClass:
     """How close the probability of class `target` is to the best, in the model that is closest."""
 
     target: int
@@ -95,7 +95,7 @@ def diffchaser(
         raise Problem(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
-    objective: Objective = Uncertainty(k) if target is None else Toward(target)
+    objective: Objective = Uncertainty(k) if target is None else TowardClass(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(
         space=Pixels(Linf(min(drift, 1.0))),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hardcase.errors import Problem, choice
-from hardcase.guides.units import Strongest
+from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
@@ -125,7 +125,7 @@ def maxplore(
 
 def _guide(
     subject: Model, profile: Profiles, form: str, per: str, k: int, convolutions: int, walks: int
-) -> Strongest:
+) -> StrongestUnits:
     if form not in FORMS:
         raise choice("form of maxplore", form, FORMS)
     if per not in PER:
@@ -137,4 +137,4 @@ def _guide(
     selection = first_convolutions(profile, subject, convolutions)
     groups = groups_of(selection, "unit" if form == "one" else per)
     groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
-    return Strongest(OWN, Reader(selection), selection.taps, groups, k)
+    return StrongestUnits(OWN, Reader(selection), selection.taps, groups, k)

@@ -11,7 +11,7 @@ from torch import Tensor
 from hardcase.criteria.criterion import Measure, Tally
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import Selection
-from hardcase.criteria.surprise import Corpus as Points
+from hardcase.criteria.surprise import ReferencePoints
 from hardcase.criteria.trace import Kept
 from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
@@ -117,7 +117,7 @@ class Outputs:
         seen = memory.all().to(frame.device)
         if not len(seen):
             return frame.logits.sum(1) * 0
-        _, place = Points.of(seen).nearest(frame.logits.detach())
+        _, place = ReferencePoints.of(seen).nearest(frame.logits.detach())
         return (frame.logits - seen[place]).square().sum(1)
 
     def tally(self, memory: Kept) -> Tally:

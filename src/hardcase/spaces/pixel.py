@@ -49,7 +49,7 @@ class Unclipped:
 
 @space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
-class Light:
+class Brightness:
     """The whole image evenly brighter or darker.
 
     By at most `most`. The code may leave [0, 1]; images are clipped.

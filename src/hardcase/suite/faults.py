@@ -485,7 +485,7 @@ POOL = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class TraitShifts:
     """What one method found on one network: how far each trait went, in units of the gap between
     the two kinds of picture and positive toward the other class; `searched` seeds.
     """
@@ -543,7 +543,7 @@ def run(bench: Bench) -> Outcome:
     return Outcome("faults", tables, _pictures(bench, faults, names[0], found))
 
 
-def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests:
+def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> TraitShifts:
     """The tests of one method from fresh seeds of both classes that the network gets right."""
     bench.say(
         f"{name} on the network {'without a fault' if one.fault is None else 'taught ' + one.fault}"
@@ -557,7 +557,9 @@ def _tests(here: Lab, one: Student, name: str, each: int, bench: Bench) -> Tests
     made = done.findings.x[rows]
     first = own.y == 0
     change = (measures(from_bytes(made)) - measures(from_bytes(own.x))) / here.gaps
-    return Tests(change * torch.where(first, 1.0, -1.0)[:, None], first, len(seeds), own, made)
+    return TraitShifts(
+        change * torch.where(first, 1.0, -1.0)[:, None], first, len(seeds), own, made
+    )
 
 
 def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
@@ -589,7 +591,7 @@ def _seeds(here: Lab, one: Student, each: int, bench: Bench) -> Images:
     )
 
 
-def _verdict(fault: str, faulty: Tests, clean: Tests) -> Verdict | None:
+def _verdict(fault: str, faulty: TraitShifts, clean: TraitShifts) -> Verdict | None:
     """None where the faulty network gave too few tests to speak of shares. Where the clean one did,
     both are compared by their seeds, those without a test as not moved: a share of few tests beside
     one of many seeds would flatter the method.
@@ -693,8 +695,8 @@ def _detected(
 def _shares(
     faults: Sequence[str],
     names: Sequence[str],
-    found: Mapping[tuple[str, str], Tests],
-    control: Mapping[str, Tests],
+    found: Mapping[tuple[str, str], TraitShifts],
+    control: Mapping[str, TraitShifts],
 ) -> Table:
     rows: list[list[Cell]] = []
     for fault in faults:
@@ -725,7 +727,7 @@ def _shares(
 
 
 def _pictures(
-    bench: Bench, faults: Sequence[str], name: str, found: Mapping[tuple[str, str], Tests]
+    bench: Bench, faults: Sequence[str], name: str, found: Mapping[tuple[str, str], TraitShifts]
 ) -> list[str]:
     """A line of seeds and a line of tests of the first method for every fault."""
     lines: dict[str, Any] = {}

@@ -31,7 +31,7 @@ Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class FailingFindings:
     """The failing findings of a run beside their seeds."""
 
     table: pa.Table
@@ -129,7 +129,9 @@ def _bisect(
     return moved, steps * len(rows)
 
 
-def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
+def _origin(
+    tests: FailingFindings, space: Space, seeds: Images | None, device: torch.device
+) -> Seeds:
     """Where the search of every finding began."""
     x = from_bytes(tests.seed_x.to(device))
     y = tests.expected.to(device)
@@ -144,7 +146,7 @@ def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.devi
 
 
 def _in_space(
-    tests: Tests,
+    tests: FailingFindings,
     x: Tensor,
     rows: Int[Tensor, " r"],
     space: Space,
@@ -178,7 +180,7 @@ def _in_space(
         return _bisect(way, x, coded[same], ask, steps) if bool(same.any()) else (x, 0)
 
 
-def _tests(run: Run) -> Tests:
+def _tests(run: Run) -> FailingFindings:
     table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(table):
         raise Problem(
@@ -187,13 +189,13 @@ def _tests(run: Run) -> Tests:
     rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
     place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
     expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
-    return Tests(
+    return FailingFindings(
         table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place
     )
 
 
 def _stored(
-    run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
+    run: Run, tests: FailingFindings, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
 ) -> Run:
     """The moved findings as a run of its own: the same seeds, a part of its own,
     nothing judged yet.
@@ -228,7 +230,7 @@ def _stored(
     return Run(out)
 
 
-def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
+def _findings(tests: FailingFindings, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
     total = len(x)
     image = to_bytes(x)
     change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
