@@ -265,7 +265,8 @@ def judge(
     calibrate: Annotated[
         Path | None,
         typer.Option(
-            metavar="STUDY|FILE.npz", help="Images rated by people, to fit and measure the judge with."
+            metavar="STUDY|FILE.npz",
+            help="Images rated by people, to fit and measure the judge with.",
         ),
     ] = None,
     which: Annotated[

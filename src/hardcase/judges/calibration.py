@@ -231,7 +231,7 @@ Folds = list[tuple[Tensor, Tensor]]
 
 
 def _folds(people: People) -> tuple[Folds, str]:
-    """Every image is scored once by rules that have seen none of its generator (nor of its seed)."""
+    """Every image is scored once by rules that have seen none of its generator (or seed)."""
     names = sorted(set(people.generator))
     if people.seed:
         from hardcase.study.calibration import folds

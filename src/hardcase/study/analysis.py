@@ -145,9 +145,12 @@ def agreement(study: Study, given: Sequence[Given], rng: np.random.Generator) ->
         over_units(lambda rows: krippendorff_alpha(rows, level), table, rng) if len(items) else None
     )
     return {
-        "level": level, "alpha": asdict(alpha) if alpha else None, "kappa": kappa,
-        "items": len(items), "raters": len(raters),
-    }  # fmt: skip
+        "level": level,
+        "alpha": asdict(alpha) if alpha else None,
+        "kappa": kappa,
+        "items": len(items),
+        "raters": len(raters),
+    }
 
 
 def labels(
@@ -191,7 +194,9 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
         words = [*names[item], *["ambiguous"] * (width + 1 - len(names[item]))]
         own = study.classes[stimulus.expected]
         said = words[best] if sure >= SURE else "open"
-        kind = {own: "confirmed", "ambiguous": "ambiguous", "open": "open", NONE: "no class"}.get(said, "another class")  # fmt: skip
+        kind = {own: "confirmed", "ambiguous": "ambiguous", "open": "open", NONE: "no class"}.get(
+            said, "another class"
+        )
         method = stimulus.method or stimulus.role
         tally.setdefault(method, Counter())[kind] += 1
         made.append({"item": item, "outcome": words[best], "certainty": sure, "kind": kind})
@@ -264,10 +269,15 @@ def compare(study: Study, given: Sequence[Given]) -> list[dict[str, Any]]:
         wins[won, left + right - won] += 1
     found = bradley_terry(wins)
     return [
-        {"method": name, "strength": float(found.log[i]), "error": float(found.error[i]),
-         "won": float(wins[i].sum()), "of": float(wins[i].sum() + wins[:, i].sum())}
+        {
+            "method": name,
+            "strength": float(found.log[i]),
+            "error": float(found.error[i]),
+            "won": float(wins[i].sum()),
+            "of": float(wins[i].sum() + wins[:, i].sum()),
+        }
         for i, name in enumerate(methods)
-    ]  # fmt: skip
+    ]
 
 
 def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
@@ -339,10 +349,14 @@ def _by_method(study: Study, given: Sequence[Given], value: Any, rng: Any) -> li
         stimulus = study.stimuli[study.items[one.item].stimuli[0]]
         groups.setdefault(stimulus.run or "real images", []).append(one)
     return [
-        {"method": name, "items": len({one.item for one in rows}), "answers": len(rows),
-         "mean": asdict(_mean(rows, [value(one) for one in rows], rng))}
+        {
+            "method": name,
+            "items": len({one.item for one in rows}),
+            "answers": len(rows),
+            "mean": asdict(_mean(rows, [value(one) for one in rows], rng)),
+        }
         for name, rows in sorted(groups.items())
-    ]  # fmt: skip
+    ]
 
 
 def _mean(rows: Sequence[Given], values: Sequence[float], rng: np.random.Generator) -> Estimate:

@@ -106,8 +106,12 @@ class Answers:
             now = time.time()
             run(
                 "INSERT INTO rater (id, slot, kind, language, started) VALUES (?, ?, ?, ?, ?)",
-                rater, free, kind, language, now,
-            )  # fmt: skip
+                rater,
+                free,
+                kind,
+                language,
+                now,
+            )
             return Rater(rater, free, kind, language, now, None)
 
         known = self.rater(rater)
@@ -140,8 +144,10 @@ class Answers:
         def work(run: Run) -> str:
             run(
                 "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                rater, position, item,
-            )  # fmt: skip
+                rater,
+                position,
+                item,
+            )
             text = "SELECT item FROM shown WHERE rater = ? AND position = ?"
             return str(run(text, rater, position)[0][0])
 
@@ -171,20 +177,39 @@ class Answers:
                 run(
                     "UPDATE answer SET value = ?, seconds = ?, hidden = ?, lost = ?, revision = ?, "
                     "send_key = ?, stored = ? WHERE rater = ? AND item = ?",
-                    value, given.seconds, given.hidden, given.lost, number, key, now,
-                    given.rater, given.item,
-                )  # fmt: skip
+                    value,
+                    given.seconds,
+                    given.hidden,
+                    given.lost,
+                    number,
+                    key,
+                    now,
+                    given.rater,
+                    given.item,
+                )
             else:
                 run(
                     f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    given.rater, given.item, given.position, value, given.seconds, given.hidden,
-                    given.lost, number, key, now,
-                )  # fmt: skip
+                    given.rater,
+                    given.item,
+                    given.position,
+                    value,
+                    given.seconds,
+                    given.hidden,
+                    given.lost,
+                    number,
+                    key,
+                    now,
+                )
             run(
                 "INSERT INTO revision (rater, item, number, value, stored) VALUES (?, ?, ?, ?, ?)",
-                given.rater, given.item, number, value, now,
-            )  # fmt: skip
+                given.rater,
+                given.item,
+                number,
+                value,
+                now,
+            )
             return "stored"
 
         return str(self._transact(work))
@@ -198,20 +223,35 @@ class Answers:
                 run(
                     "INSERT INTO rater (id, slot, kind, language, started, finished) "
                     "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    one.id, one.slot, one.kind, one.language, one.started, one.finished,
-                )  # fmt: skip
+                    one.id,
+                    one.slot,
+                    one.kind,
+                    one.language,
+                    one.started,
+                    one.finished,
+                )
             for row in given:
                 run(
                     "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) "
                     "ON CONFLICT DO NOTHING",
-                    row.rater, row.position, row.item,
-                )  # fmt: skip
+                    row.rater,
+                    row.position,
+                    row.item,
+                )
                 run(
                     f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    row.rater, row.item, row.position, json.dumps(row.value, sort_keys=True),
-                    row.seconds, row.hidden, row.lost, row.revision, f"{row.rater}{row.item}", now,
-                )  # fmt: skip
+                    row.rater,
+                    row.item,
+                    row.position,
+                    json.dumps(row.value, sort_keys=True),
+                    row.seconds,
+                    row.hidden,
+                    row.lost,
+                    row.revision,
+                    f"{row.rater}{row.item}",
+                    now,
+                )
 
         self._transact(work)
 

@@ -59,7 +59,17 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         one = study.stimuli[name]
         image = tensors.decode(study.image(name).read_bytes()).numpy()
         labels = [_majority(half, study.classes) for half in two]
-        rows.append((image, one.expected, one.predicted, one.method or "real", one.seed, one.finding, *labels))  # fmt: skip
+        rows.append(
+            (
+                image,
+                one.expected,
+                one.predicted,
+                one.method or "real",
+                one.seed,
+                one.finding,
+                *labels,
+            )
+        )
     if not rows:
         raise Problem(
             f"{study.folder} has no image that two halves of its raters have labelled.",
@@ -68,10 +78,15 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         )
     images, expected, predicted, generator, seed, finding, first, second = zip(*rows)
     return {
-        "images": np.stack(images), "expected": np.array(expected), "predicted": np.array(predicted),
-        "generator": np.array(generator), "seed": np.array(seed), "finding": np.array(finding),
-        "rater1": np.array(first), "rater2": np.array(second),
-    }  # fmt: skip
+        "images": np.stack(images),
+        "expected": np.array(expected),
+        "predicted": np.array(predicted),
+        "generator": np.array(generator),
+        "seed": np.array(seed),
+        "finding": np.array(finding),
+        "rater1": np.array(first),
+        "rater2": np.array(second),
+    }
 
 
 def _votes(study: Study, given: Sequence[Given]) -> dict[str, list[tuple[str, str]]]:
@@ -143,7 +158,11 @@ def record(folder: str | Path, *, database: str = "") -> dict[str, dict[str, int
     made: dict[str, dict[str, int]] = {}
     for name, about in study.settings["runs"].items():
         place = Path(about["folder"])
-        own = {study.stimuli[s].finding: word for s, word in said.items() if study.stimuli[s].run == name}  # fmt: skip
+        own = {
+            study.stimuli[s].finding: word
+            for s, word in said.items()
+            if study.stimuli[s].run == name
+        }
         if not own or not (place / "run.json").exists():
             continue
         known = {**rated_before(place), **own}
@@ -151,8 +170,10 @@ def record(folder: str | Path, *, database: str = "") -> dict[str, dict[str, int
         write_atomically(place / RATED, (text + "\n").encode())
         counts = Counter(known.values())
         entry: dict[str, Any] = {
-            "rated": len(known), "confirmed": counts["confirmed"], "undecided": counts["undecided"],
-        }  # fmt: skip
+            "rated": len(known),
+            "confirmed": counts["confirmed"],
+            "undecided": counts["undecided"],
+        }
         if name in found:
             entry["rate"] = found[name].to_json()
         run = Run(place)

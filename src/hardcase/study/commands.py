@@ -51,13 +51,25 @@ def new_command(
     from hardcase.study.designs import new
 
     study = new(
-        runs, design, out, raters=raters, per_rater=per_rater, checks=checks, repeats=repeats,
-        votes=votes, title=title, thing=thing, arms=tuple(filter(None, arms.split(","))), stop=stop,
-        language=language, seed=seed,
-    )  # fmt: skip
+        runs,
+        design,
+        out,
+        raters=raters,
+        per_rater=per_rater,
+        checks=checks,
+        repeats=repeats,
+        votes=votes,
+        title=title,
+        thing=thing,
+        arms=tuple(filter(None, arms.split(","))),
+        stop=stop,
+        language=language,
+        seed=seed,
+    )
     facts = study.settings
     typer.echo(
-        f"{study.folder}: design {study.design}, {len(study.main)} items, {facts['per_rater']} a rater"
+        f"{study.folder}: design {study.design}, {len(study.main)} items, "
+        f"{facts['per_rater']} per rater"
     )
     typer.echo(f"expected precision: {facts['power']['sentence']} ({facts['power']['source']})")
     for name, stratum in facts.get("strata", {}).items():
@@ -114,11 +126,13 @@ def analyse_command(
     if agreed and agreed["alpha"]:
         typer.echo(f"Krippendorff's α ({agreed['level']}): {agreed['alpha']['value']:.3f}")
     typer.echo(
-        f"{found['flagged']} of {len(found['raters'])} raters flagged; numbers with and without them in the report"
+        f"{found['flagged']} of {len(found['raters'])} raters flagged; "
+        "numbers with and without them in the report"
     )
     for place, entry in entered.items():
         typer.echo(
-            f"{place}: {entry['rated']} rated, {entry['confirmed']} confirmed, {entry['undecided']} undecided"
+            f"{place}: {entry['rated']} rated, {entry['confirmed']} confirmed, "
+            f"{entry['undecided']} undecided"
         )
     typer.echo(f"report: {folder / 'analysis' / 'index.html'}")
     if found["design"] in ("label", "same") and not found["simulated"]:

@@ -121,7 +121,10 @@ def answer(
         case "rank":
             return {"order": order}, seconds
         case "grade":
-            grades = {f"grade-{n}": GRADES[3 - int(np.clip(np.round(v + 1.5), 0, 3))] for n, v in zip(item.stimuli, liked)}  # fmt: skip
+            grades = {
+                f"grade-{n}": GRADES[3 - int(np.clip(np.round(v + 1.5), 0, 3))]
+                for n, v in zip(item.stimuli, liked)
+            }
             return {"order": order, **grades}, seconds
         case "choose":
             return {"better": order[0]}, seconds

@@ -92,9 +92,16 @@ class Making:
     def test(self, name: str, row: Mapping[str, Any], **known: Any) -> str:
         """Add a finding of the run `name`."""
         return self.show(
-            row, "test", seed=row["seed"], expected=row["expected"], predicted=row["predicted"],
-            run=name, method=row["method"], finding=row["id"], **known,
-        )  # fmt: skip
+            row,
+            "test",
+            seed=row["seed"],
+            expected=row["expected"],
+            predicted=row["predicted"],
+            run=name,
+            method=row["method"],
+            finding=row["id"],
+            **known,
+        )
 
     def real(self, row: Mapping[str, Any], role: str = "real") -> str:
         return self.show(row, role, seed=row["id"], expected=row["label"], predicted=row["label"])
@@ -115,10 +122,15 @@ class Making:
         for item in [one for one in self.items if one.use == "main"]:
             twins = {one: self._twin(one) for one in (*item.stimuli, item.reference) if one}
             self.ask(
-                item.form, tuple(twins[one] for one in item.stimuli), labels=item.labels,
-                reference=twins.get(item.reference, ""), use="repeat", repeats=item.id,
-                unit=item.unit, quota=item.quota,
-            )  # fmt: skip
+                item.form,
+                tuple(twins[one] for one in item.stimuli),
+                labels=item.labels,
+                reference=twins.get(item.reference, ""),
+                use="repeat",
+                repeats=item.id,
+                unit=item.unit,
+                quota=item.quota,
+            )
 
     def _twin(self, stimulus: str) -> str:
         old = next(one for one in self.stimuli if one.id == stimulus)
@@ -276,9 +288,13 @@ def _draw_tests(making: Making, count: int) -> list[tuple[drawing.Drawn, str]]:
     for one in _sampled(making, count):
         name = one.stratum.rpartition("/")[0]
         stimulus = making.test(
-            name, one.row, verdict=one.verdict, stratum=one.stratum,
-            probability=one.probability, arm=arms.get(name, ""),
-        )  # fmt: skip
+            name,
+            one.row,
+            verdict=one.verdict,
+            stratum=one.stratum,
+            probability=one.probability,
+            arm=arms.get(name, ""),
+        )
         made.append((one, stimulus))
     return made
 
@@ -301,9 +317,13 @@ def _alone(form: str) -> Callable[[Making], None]:
             truth = ("label", making.classes[row["label"]]) if form == "label" else ("score", "3")
             labels = making.labels(row["label"], -1)
             making.ask(
-                form, [making.real(row)], labels=labels, use="attention", truth=truth,
+                form,
+                [making.real(row)],
+                labels=labels,
+                use="attention",
+                truth=truth,
                 unit=row["id"],
-            )  # fmt: skip
+            )
 
     return make
 
@@ -332,10 +352,15 @@ def _same(making: Making) -> None:
         if i >= shams and same:
             continue
         making.ask(
-            "same", [making.real(right)], reference=making.real(left, "seed"),
-            labels=(making.classes[left["label"]],), unit=left["id"], quota="pair",
-            use="attention" if check else "main", truth=("same", "yes" if same else "no"),
-        )  # fmt: skip
+            "same",
+            [making.real(right)],
+            reference=making.real(left, "seed"),
+            labels=(making.classes[left["label"]],),
+            unit=left["id"],
+            quota="pair",
+            use="attention" if check else "main",
+            truth=("same", "yes" if same else "no"),
+        )
 
 
 def _sham_pairs(
@@ -376,9 +401,13 @@ def _fault(making: Making) -> None:
     real = drawing.real_images(list(making.runs.values()), making.rng)
     for row in real[: 2 * making.plan.sizes.checks]:
         making.ask(
-            "change", [making.real(row)], reference=making.real(row, "seed"), use="attention",
-            truth=("change", "none"), unit=row["id"],
-        )  # fmt: skip
+            "change",
+            [making.real(row)],
+            reference=making.real(row, "seed"),
+            use="attention",
+            truth=("change", "none"),
+            unit=row["id"],
+        )
 
 
 # --- Designs that set images of several methods from one seed beside each other.
@@ -395,7 +424,10 @@ def _sinvad(making: Making) -> None:
         common = sorted(set.intersection(*goals))
         if common:
             complete.append((seed, common[int(making.rng.integers(len(common)))]))
-    making.facts["lost"] = f"{len(shared)} seeds failed in every run, {len(complete)} of them with the same wrong class in all"  # fmt: skip
+    making.facts["lost"] = (
+        f"{len(shared)} seeds failed in every run, "
+        f"{len(complete)} of them with the same wrong class in all"
+    )
     making.facts["quadruples"] = len(complete)
     making.facts["drawn_from"] = "failing findings of the same seed and the same two classes"
     for seed, target in [complete[i] for i in making.rng.permutation(len(complete))[:100]]:
@@ -439,9 +471,13 @@ def _side_by_side(making: Making, form: str, *, per_class: int | None) -> None:
         shown.append(making.real(seed, "seed"))
         order = making.rng.permutation(len(shown)).tolist()
         making.ask(
-            form, [shown[i] for i in order], reference=making.real(seed, "seed"),
-            use="attention", truth=("order", shown[-1]), unit=seed["id"],
-        )  # fmt: skip
+            form,
+            [shown[i] for i in order],
+            reference=making.real(seed, "seed"),
+            use="attention",
+            truth=("order", shown[-1]),
+            unit=seed["id"],
+        )
 
 
 def _originals(
@@ -475,7 +511,9 @@ def _originals(
         if len(chosen) >= making.plan.wanted or (per_class and count >= per_class):
             continue
         taken[row["label"]] = count + 1
-        picks = {n: g[row["id"]][int(making.rng.integers(len(g[row["id"]])))] for n, g in groups.items()}  # fmt: skip
+        picks = {
+            n: g[row["id"]][int(making.rng.integers(len(g[row["id"]])))] for n, g in groups.items()
+        }
         chosen.append((row, picks))
     return chosen
 
@@ -504,9 +542,13 @@ def _compare(making: Making) -> None:
         truth = ("better", shown[0])
         shown = shown[:: 1 if making.rng.integers(2) else -1]
         making.ask(
-            "choose", shown, reference=making.real(seed, "seed"), use="attention", truth=truth,
+            "choose",
+            shown,
+            reference=making.real(seed, "seed"),
+            use="attention",
+            truth=truth,
             unit=seed["id"],
-        )  # fmt: skip
+        )
 
 
 _USUAL = {"raters": 12, "per_rater": 33, "checks": 3, "repeats": 0}

@@ -1,4 +1,4 @@
-"""Answers and studies to and from other tools: Label Studio's JSON, CSV, and files of rated images."""
+"""Answers and studies to and from other tools: Label Studio's JSON, CSV, rated images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,18 @@ from hardcase.study.forms import NONE, Item, Stimulus, checked, questions
 if TYPE_CHECKING:
     import numpy as np
 
-COLUMNS = ("rater", "kind", "item", "position", "question", "value", "seconds", "hidden", "lost", "revision")  # fmt: skip
+COLUMNS = (
+    "rater",
+    "kind",
+    "item",
+    "position",
+    "question",
+    "value",
+    "seconds",
+    "hidden",
+    "lost",
+    "revision",
+)
 FORMATS = ("csv", "label-studio", "npz")
 
 
@@ -86,7 +97,17 @@ def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
         for name, value in sorted(one.value.items()):
             text = " ".join(value) if isinstance(value, list) else value
             numbers = (f"{one.seconds:.3f}", f"{one.hidden:.3f}", one.lost, one.revision)
-            writer.writerow((one.rater, kinds.get(one.rater, "imported"), one.item, one.position, name, text, *numbers))  # fmt: skip
+            writer.writerow(
+                (
+                    one.rater,
+                    kinds.get(one.rater, "imported"),
+                    one.item,
+                    one.position,
+                    name,
+                    text,
+                    *numbers,
+                )
+            )
     return file.getvalue()
 
 
@@ -95,7 +116,9 @@ def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[
     rows = list(csv.DictReader(io.StringIO(text)))
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
     if missing:
-        raise Problem(f"{where} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}")  # fmt: skip
+        raise Problem(
+            f"{where} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}"
+        )
     kinds: dict[str, str] = {}
     parts: dict[tuple[str, str], dict[str, Any]] = {}
     about: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -107,7 +130,10 @@ def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[
             row["value"].split() if ordered else row["value"]
         )
         about.setdefault(key, row)
-    return kinds, [_answer(study, key, value, about[key], where, n) for n, (key, value) in enumerate(parts.items(), 1)]  # fmt: skip
+    return kinds, [
+        _answer(study, key, value, about[key], where, n)
+        for n, (key, value) in enumerate(parts.items(), 1)
+    ]
 
 
 def _answer(
@@ -185,9 +211,14 @@ def _annotation(item: Item, one: Given, kinds: Mapping[str, str], study: Study) 
         "completed_by": {"email": one.rater},
         "lead_time": one.seconds,
         "result": results,
-        "meta": {"kind": kinds.get(one.rater, "imported"), "position": one.position,
-                 "hidden": one.hidden, "lost": one.lost, "revision": one.revision},
-    }  # fmt: skip
+        "meta": {
+            "kind": kinds.get(one.rater, "imported"),
+            "position": one.position,
+            "hidden": one.hidden,
+            "lost": one.lost,
+            "revision": one.revision,
+        },
+    }
 
 
 def from_label_studio(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
@@ -281,15 +312,40 @@ def _over(
         method = str(arrays["generator"][i])
         expected, predicted = int(arrays["expected"][i]), int(arrays["predicted"][i])
         seed = str(arrays["seed"][i]) if "seed" in arrays else f"{path.name}/{i}"
-        stimuli.append(Stimulus(image, "test", seed, expected, predicted, run=method, method=method, finding=str(ids[i])))  # fmt: skip
+        stimuli.append(
+            Stimulus(
+                image,
+                "test",
+                seed,
+                expected,
+                predicted,
+                run=method,
+                method=method,
+                finding=str(ids[i]),
+            )
+        )
         items.append(Item(item, "label", (image,), labels=names, unit=seed))
     sizes = Sizes(raters=raters, per_rater=len(items), checks=0)
     settings = {
-        "id": opaque(path.name, len(items)), "design": "label", "title": "", "thing": "",
-        "language": "en", "classes": names, "raters": raters, "per_rater": len(items), "checks": 0,
-        "repeats": 0, "votes": raters, "stop": False, "seed": 0, "runs": {}, "imported": path.name,
-        "main_items": len(items), "spare_lists": 0, "power": precision(sizes, len(items)),
-    }  # fmt: skip
+        "id": opaque(path.name, len(items)),
+        "design": "label",
+        "title": "",
+        "thing": "",
+        "language": "en",
+        "classes": names,
+        "raters": raters,
+        "per_rater": len(items),
+        "checks": 0,
+        "repeats": 0,
+        "votes": raters,
+        "stop": False,
+        "seed": 0,
+        "runs": {},
+        "imported": path.name,
+        "main_items": len(items),
+        "spare_lists": 0,
+        "power": precision(sizes, len(items)),
+    }
     bytes_of = {one.id: data for one, data in zip(stimuli, pictures)}
     lists = [[item.id for item in items]] * raters
     return bundle.write(out, settings, items, stimuli, bytes_of, lists)

@@ -55,7 +55,8 @@ class Item:
         form: A key of `FORMS`.
         stimuli: Ids of the images that are asked about.
         labels: Class names the form needs: the choices, the two labels, or the seed's own.
-        use: ``main``, ``attention`` (the right answer is `truth`) or ``repeat`` (of item `repeats`).
+        use: ``main``, ``attention`` (the right answer is `truth`) or ``repeat`` (of item
+        `repeats`).
         unit: What one rater should see once only, usually the seed.
         quota: Items of one quota are given in equal numbers to every rater.
         fixed: In the random subset whose number of answers does not depend on the answers.

@@ -106,9 +106,12 @@ def _means(per: Sequence[Sequence[Rating]], name: str) -> dict[str, Any]:
     values = [float(np.mean([getattr(one, name) for one in some])) for some in per]
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
     return {
-        "mean": float(np.mean(values)), "low": low, "median": middle, "high": high,
+        "mean": float(np.mean(values)),
+        "low": low,
+        "median": middle,
+        "high": high,
         "values": [round(value, 3) for value in values],
-    }  # fmt: skip
+    }
 
 
 def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[str, bool]:
@@ -134,10 +137,15 @@ def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, An
             delta = statistics.cliffs_delta(values[two], values[one])
             rows.append(
                 {
-                    "measure": measure, "method": two, "minus": one, "difference": test.difference,
-                    "p": test.p, "delta": delta, "size": statistics.magnitude(delta),
+                    "measure": measure,
+                    "method": two,
+                    "minus": one,
+                    "difference": test.difference,
+                    "p": test.p,
+                    "delta": delta,
+                    "size": statistics.magnitude(delta),
                 }
-            )  # fmt: skip
+            )
     return rows
 
 
@@ -195,9 +203,13 @@ def _spread(values: np.ndarray) -> dict[str, Any] | None:
     low, high = np.quantile(drawn, (0.025, 0.975)).tolist()
     first, middle, third = np.quantile(finite, (0.25, 0.5, 0.75)).tolist()
     return {
-        "mean": float(finite.mean()), "interval": [low, high], "low": first, "median": middle,
-        "high": third, "values": [round(float(value), 3) for value in finite],
-    }  # fmt: skip
+        "mean": float(finite.mean()),
+        "interval": [low, high],
+        "low": first,
+        "median": middle,
+        "high": third,
+        "values": [round(float(value), 3) for value in finite],
+    }
 
 
 def _pairs(measure: str, table: np.ndarray, methods: Sequence[str]) -> list[dict[str, Any]]:
@@ -206,10 +218,13 @@ def _pairs(measure: str, table: np.ndarray, methods: Sequence[str]) -> list[dict
         gaps = table[:, i] - table[:, j]
         made.append(
             {
-                "measure": measure, "method": methods[i], "minus": methods[j],
-                "difference": float(gaps.mean()), "p": signed_ranks(gaps),
+                "measure": measure,
+                "method": methods[i],
+                "minus": methods[j],
+                "difference": float(gaps.mean()),
+                "p": signed_ranks(gaps),
             }
-        )  # fmt: skip
+        )
     corrected = statistics.holm([row["p"] for row in made])
     return [{**row, "p_holm": p} for row, p in zip(made, corrected)]
 

@@ -11,7 +11,8 @@ from hardcase.study.crowd import ACCURACY, KEPT, SPLIT, SPREAD
 
 REPEATS = 400
 SWING = 0.5
-"""How far raters differ in leniency, in standard deviations on the log-odds of an ambiguous image."""
+"""How far raters differ in leniency, in standard deviations on the log-odds of an ambiguous image.
+"""
 
 
 SPREADS = {
@@ -27,7 +28,8 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
     """The half-width of the 95 % interval of a study's first number.
 
     For shares ("of the answers that see the seed's class") studies of this size are simulated, and
-    images and raters vary from one to the next; for mean scores and ranks it follows from `SPREADS`.
+    images and raters vary from one to the next; for mean scores and ranks it follows from
+    `SPREADS`.
 
     >>> precision(Sizes(raters=12), 72)["sentence"].startswith("12 raters give ± ")
     True
@@ -37,7 +39,11 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
     table = []
     for count in _around(sizes.raters):
         answers = count * min(sizes.own, items)
-        half = _of_mean(unit, count, items, answers) if unit in SPREADS else _of_share(count, sizes.own, items, rng)  # fmt: skip
+        half = (
+            _of_mean(unit, count, items, answers)
+            if unit in SPREADS
+            else _of_share(count, sizes.own, items, rng)
+        )
         table.append({"raters": count, "answers": answers, "half_width": half})
     own = next(row for row in table if row["raters"] == sizes.raters)
     shown = f"{own['half_width']:.2f}" if unit in SPREADS else f"{100 * own['half_width']:.0f}"

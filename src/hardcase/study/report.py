@@ -37,12 +37,14 @@ def _who(found: dict[str, Any]) -> str:
 def lead(study: Study, found: dict[str, Any]) -> str:
     """The result in one or two sentences."""
     everyone = found["all"]
-    start = f"{everyone['raters']} {'simulated raters' if found['simulated'] else 'people'} gave {everyone['answers']} answers"  # fmt: skip
+    who = "simulated raters" if found["simulated"] else "people"
+    start = f"{everyone['raters']} {who} gave {everyone['answers']} answers"
     if found["confirmed"]:
         told = []
         for name, rate in found["confirmed"].items():
             told.append(
-                f"{name}: {_percent(rate['value'])} of {rate['attempted']} attempted seeds confirmed "
+                f"{name}: {_percent(rate['value'])} of {rate['attempted']} attempted seeds "
+                "confirmed "
                 f"({_percent(rate['low'])} to {_percent(rate['high'])}; {rate['rated']} of "
                 f"{rate['failing']} rated)"
             )
@@ -93,4 +95,6 @@ def _interval(one: dict[str, Any] | None, digits: int = 2) -> str:
     """A value with the ends of its interval."""
     if one is None or one["value"] is None or one["value"] != one["value"]:
         return "–"
-    return f"{one['value']:.{digits}f} ({_number(one['low'], digits)} to {_number(one['high'], digits)})"
+    low = _number(one["low"], digits)
+    high = _number(one["high"], digits)
+    return f"{one['value']:.{digits}f} ({low} to {high})"

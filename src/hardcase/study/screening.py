@@ -107,10 +107,18 @@ def screen(study: Study, given: Sequence[Given]) -> list[Screened]:
         hidden = sum(one.hidden for one in rows)
         made.append(
             Screened(
-                name, len(rows), checks, right, twice, same, medians[name], hidden, agreed[name],
+                name,
+                len(rows),
+                checks,
+                right,
+                twice,
+                same,
+                medians[name],
+                hidden,
+                agreed[name],
                 tuple(flags),
             )
-        )  # fmt: skip
+        )
     return made
 
 

@@ -124,9 +124,13 @@ class Site:
             return text
 
         body = self.pages.get_template(name).render(
-            say=say, language=language, study=self.study, title=self.study.settings["title"] or say("title"),
-            pilot=self.session.kind == "pilot", **values,
-        )  # fmt: skip
+            say=say,
+            language=language,
+            study=self.study,
+            title=self.study.settings["title"] or say("title"),
+            pilot=self.session.kind == "pilot",
+            **values,
+        )
         return HTMLResponse(body, status, headers={**_HEADERS, "Cache-Control": "no-store"})
 
     def message(self, key: str, language: str, status: int, **headers: str) -> Response:
@@ -190,10 +194,14 @@ def entrance(site: Site, request: Request, body: bytes) -> Response:
     count = int(site.study.settings["per_rater"])
     minutes = max(1, round(count * (1.0 if site.study.design in ("argus", "rank") else 8 / 60)))
     return site.page(
-        "entrance.html", language, count=count, minutes=minutes, token=given,
+        "entrance.html",
+        language,
+        count=count,
+        minutes=minutes,
+        token=given,
         languages={name: words["language"] for name, words in site.study.words.items()},
         csrf=site.sign("begin", given),
-    )  # fmt: skip
+    )
 
 
 def begin(site: Site, request: Request, body: bytes) -> Response:
@@ -272,11 +280,24 @@ def _item_page(
     several = len(item.stimuli) > 2
     status = 400 if more.get("missing") else 200
     return site.page(
-        "item.html", rater.language, status, item=item, token=token, position=position,
-        all=site.session.length(rater), questions=asked, letters=letters, order=order, old=old,
-        keys={question.name: shortcuts(question) for question in asked}, several=several,
-        csrf=site.sign("answer", token), missing=bool(more.get("missing")), key=secrets.token_hex(8), size=site.size,
-    )  # fmt: skip
+        "item.html",
+        rater.language,
+        status,
+        item=item,
+        token=token,
+        position=position,
+        all=site.session.length(rater),
+        questions=asked,
+        letters=letters,
+        order=order,
+        old=old,
+        keys={question.name: shortcuts(question) for question in asked},
+        several=several,
+        csrf=site.sign("answer", token),
+        missing=bool(more.get("missing")),
+        key=secrets.token_hex(8),
+        size=site.size,
+    )
 
 
 def shortcuts(question: Question) -> tuple[str, ...]:
@@ -316,9 +337,15 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
     value: dict[str, Any] = sent["value"] if scripted else _plain_value(sent, item, site.study)
     try:
         state = site.session.save(
-            rater, item.id, value, key=sent.get("key", ""), seconds=sent.get("seconds"),
-            hidden=sent.get("hidden"), lost=sent.get("lost"), revise=sent.get("revise") in (True, "yes"),
-        )  # fmt: skip
+            rater,
+            item.id,
+            value,
+            key=sent.get("key", ""),
+            seconds=sent.get("seconds"),
+            hidden=sent.get("hidden"),
+            lost=sent.get("lost"),
+            revise=sent.get("revise") in (True, "yes"),
+        )
     except Problem as problem:
         if "is no answer" not in problem.what:
             raise
@@ -424,9 +451,12 @@ def serve(
     kept = _secrets(study.folder)
     word = "" if token == "none" else (token or kept["token"])
     site = Site(
-        Session(study, Answers(database or study.folder), pilot=pilot), token=word,
-        desk=kept["desk"], secret=kept["secret"].encode(), limits=limits,
-    )  # fmt: skip
+        Session(study, Answers(database or study.folder), pilot=pilot),
+        token=word,
+        desk=kept["desk"],
+        secret=kept["secret"].encode(),
+        limits=limits,
+    )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     say(f"raters     {address}/{f'?t={quote(word)}' if word else ''}")
     say(f"dashboard  {address}/desk/{kept['desk']}")
