@@ -186,6 +186,16 @@ def resume(
 
     Raises:
         Problem: If the model or the data are not those the run began with.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> given = {"method": "pgd", "judge": False}
+        >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
+        True
     """
     start.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")

@@ -311,6 +311,24 @@ class Likelihood:
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
     one estimate for all.
+
+    Args:
+        bells: The density of each class.
+        columns: Columns with enough variance.
+        per_class: One density per class, or one for all.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["lsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Likelihood.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
     """
 
     bells: Mapping[int, Bell]
@@ -415,6 +433,25 @@ def _one_class(traces: Traces) -> Traces:
 class Distance:
     """DSA: the distance to the nearest training trace of the predicted class,
     over that trace's distance to other classes.
+
+    Args:
+        corpora: Searchable traces of each class.
+        others: Distance of each trace to the nearest of another class, by class.
+        own: Distance of each training trace to its own class.
+        other: Distance of each training trace to other classes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["dsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Distance.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
     """
 
     corpora: Mapping[int, Searchable]
@@ -457,7 +494,26 @@ class Distance:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """MDSA: the distance to the mean of the predicted class, measured in its own spread."""
+    """MDSA: the distance to the mean of the predicted class, measured in its own spread.
+
+    Args:
+        bells: Mean and spread of each class.
+        per_class: One shape per class, or one for all.
+        squared: The square of the distance, as some authors report.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["mdsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Mahalanobis.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
+    """
 
     bells: Mapping[int, Bell]
     per_class: bool = True

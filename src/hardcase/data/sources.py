@@ -25,6 +25,15 @@ from hardcase.usercode import guarded
 def describe(images: Images) -> dict[str, Any]:
     """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing
     with it.
+
+    Args:
+        images: Any labelled images.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.data.describe(toy_images(8))["name"]
+        'toy'
     """
     counts = torch.bincount(images.y, minlength=len(images.classes)).tolist()
     return {
@@ -79,6 +88,12 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 
     Raises:
         Problem: If there are no such data, or they cannot be read.
+
+    Example:
+        >>> import hardcase as hc
+        >>> images = hc.data.load("mnist5k", split="test")
+        >>> len(images.classes)
+        10
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)

@@ -114,6 +114,20 @@ class LatentGroup(nn.Module):
 class Hierarchical(nn.Module):
     """Encoder up, decoder down, groups of codes on the way; a code is all groups side by side,
     the coarsest first.
+
+    Args:
+        shape: Channels, height and width.
+        sides: Side of the features at each scale.
+        widths: Channels at each scale.
+        codes: Channels of the code groups at each scale.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> net = hc.generators.build_generator("vae", kind="hierarchical", **sizes)
+        >>> isinstance(net, hc.generators.Hierarchical)
+        True
     """
 
     labels = 0
@@ -298,6 +312,21 @@ class Vae(nn.Module):
 
     `labels` is the number of classes that both are told about; 0: none, and labels given are
     ignored.
+
+    Args:
+        encoder: Images to mean and log variance.
+        decoder: Codes to images in [0, 1].
+        shape: Channels, height and width.
+        latent: Length of the code.
+        labels: Number of classes that it is told about; 0: none.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> vae = hc.generators.build_generator("vae", kind="linear", **sizes)
+        >>> vae.latent
+        8
     """
 
     def __init__(

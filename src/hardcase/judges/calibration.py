@@ -34,7 +34,24 @@ FORMAT = (
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen."""
+    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen.
+
+    Args:
+        x: The images, 8-bit.
+        expected: Label of the seed.
+        predicted: What a classifier answered.
+        generator: What made each image.
+        rater1: Class that the first person saw; -1: none.
+        rater2: Class that the second person saw; -1: none.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> one = torch.zeros(1, dtype=torch.int64)
+        >>> x = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+        >>> hc.judges.People(x, one, one, ("vae",), one, one).generator
+        ('vae',)
+    """
 
     x: UInt8[Tensor, "m c h w"]
     expected: Int[Tensor, " m"]
@@ -79,6 +96,12 @@ def read_people(
 ) -> People:
     """Checked labels of people from the arrays of an npz file;
     images must have the judge's `shape`.
+
+    Args:
+        arrays: The arrays of an npz file.
+        where: The file, for errors.
+        shape: Channels, height and width that the judge was made for.
+        classes: Number of classes.
     """
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
@@ -146,7 +169,17 @@ Answers = tuple[bool | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
+    """The rules fitted to people, and what is known of their errors (plain values, for a card).
+
+    Args:
+        rules: The fitted rules by question.
+        measured: Their errors, for a card.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.judges.Calibration({}, {}).rules
+        {}
+    """
 
     rules: dict[str, DecisionRule]
     measured: dict[str, Any]
@@ -157,6 +190,12 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
 
     That is images of other generators; of a study also images of other seeds, and the answers of
     the other half of the raters.
+
+    Args:
+        signals: What the panel sees in the rated images.
+        people: What people said of them.
+        rules: Rules to fit, by question.
+        rng: Randomness of the folds.
     """
     final_truths, final_strict = _truths(people)
     for name, truth in final_truths.items():

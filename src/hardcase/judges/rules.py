@@ -26,6 +26,20 @@ class DecisionRule:
 
     `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
     from people.
+
+    Args:
+        signals: Names of the signals.
+        weights: Weight of each signal.
+        bias: Added to the weighted sum.
+        scale: Fitted to people.
+        offset: Fitted to people.
+        low: Below this probability the answer is no.
+        high: From this probability on the answer is yes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.judges.Rule(signals=("nearness",), weights=(1.0,), bias=0.0).answers.__name__
+        'answers'
     """
 
     signals: tuple[str, ...]
@@ -150,6 +164,16 @@ REPEATS = 2000
 def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
     """The chance that a true one scores above a false one, ties counting half;
     NaN where one kind is missing.
+
+    Args:
+        score: Higher for what is held to be true.
+        truth: What is true.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.judges.auroc(torch.tensor([0.1, 0.9]), torch.tensor([False, True])).item()
+        1.0
     """
     order = score.argsort(-1)
     ranks = _mean_ranks(score.gather(-1, order))

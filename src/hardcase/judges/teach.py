@@ -444,6 +444,14 @@ def for_data(
 ) -> PanelJudge:
     """The judge of a data set by name, trained if it is missing;
     it learns from one split and is measured on the other.
+
+    Args:
+        name: A data set, as ``--data`` names it.
+        learn_from: The split that it learns from.
+        offline: Ask nothing outside this machine.
+        seed: Everything random follows from it.
+        device: Where the networks are.
+        progress: Told how the training goes.
     """
     other = "test" if learn_from == "train" else "train"
     first, second = (load(name, split=split, offline=offline) for split in (learn_from, other))
@@ -451,7 +459,11 @@ def for_data(
 
 
 def read(folder: Path) -> PanelJudge:
-    """A judge from its folder."""
+    """A judge from its folder.
+
+    Args:
+        folder: Folder of a trained judge.
+    """
     net, card = cards.load_card(folder, build, kind=KIND)
     assert isinstance(net, Panel)
     return judge_of(net, card, folder)

@@ -99,6 +99,28 @@ def maxplore(
     spaced. Text and code disagree in `per`: the strongest of a layer, or of each of the sixteen
     filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``stride=0.05, steps=10``.
     Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks to compare with.
+        form: ``multi``: several units together; ``one``: one unit per walk.
+        per: Units are grouped per ``filter`` or per ``layer``.
+        k: Strongest units of a group that rise together.
+        convolutions: How many convolutional layers, counted from the input.
+        walks: Groups that are tried per seed.
+        differ: Weight of the main objective.
+        cover: Weight of the neurons that are pushed, beside the main objective.
+        stride: Size of one step.
+        steps: Gradient steps of one walk.
+        scale: Scale gradients by their root mean square.
+        clip: Keep every candidate in [0, 1] while it walks.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "maxplore")).needs
+        'gradients'
     """
     guide = _guide(subject, profile, form, per, k, 1 if form == "one" else convolutions, walks)
     push = (cover, Pushed(guide.read, OWN))

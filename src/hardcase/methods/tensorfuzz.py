@@ -72,6 +72,23 @@ def tensorfuzz(
     its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
     neighbours. `threshold` is compared with squared distances, as in the code (the paper says
     Euclidean).
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks to compare with.
+        threshold: Distance in logits from everything seen that counts as novel.
+        radius: Largest change of a pixel, in units of [0, 1].
+        sigma: Standard deviation of the noise.
+        children: Mutants of a parent per step.
+        capacity: Entries that the corpus of a seed holds at most.
+        queries: Query budget per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "tensorfuzz")).needs
+        'scores'
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(classes, threshold))

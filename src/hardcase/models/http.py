@@ -403,6 +403,16 @@ GARBLED = 2
 class Http:
     """A model that is asked over a network. Which form its server understands (binary or JSON) is
     found out once.
+
+    Args:
+        url: Address of the inference endpoint.
+        classes: Classes of the data.
+        image: Channels, height and width.
+        name: Name in run folders and reports.
+        pixels: How the server wants images laid out.
+        outputs: ``logits`` or ``probabilities``.
+        manners: Rate, retries and time-outs.
+        hash: What the server says of its version.
     """
 
     url: str

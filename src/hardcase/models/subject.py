@@ -26,6 +26,23 @@ class Subject(nn.Module):
     `mean` and `std` are per channel and applied here, so that everything outside works on images in
     [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
     stands for the logits.
+
+    Args:
+        net: The network; it is copied.
+        mean: Mean per channel of the training data, in units of [0, 1].
+        std: Standard deviation per channel.
+        classes: Names of its outputs, where they are not those of the data.
+        name: Name in run folders and reports.
+        outputs: ``logits``, ``probabilities`` or ``auto``.
+        device: Where it runs; by default where its weights are.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+        >>> subject = hc.Subject(net, mean=(0.5,), std=(0.25,), classes=("a", "b", "c"))
+        >>> subject(torch.rand(2, 1, 8, 8)).logits.shape
+        torch.Size([2, 3])
     """
 
     offers: Offer = "gradients"

@@ -59,7 +59,20 @@ class Finding:
 
 
 class Run:
-    """A run folder, readable also while it is unfinished."""
+    """A run folder, readable also while it is unfinished.
+
+    Args:
+        folder: The run folder.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> len(hc.Run(folder)) == len(run.findings)
+        True
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -102,7 +115,9 @@ class Run:
         return statistics.count(seeds, findings, self.verdicts)
 
     def undecided(self) -> int | None:
-        """Failing seeds of which the judge can neither confirm nor refuse a failure; None if unjudged."""
+        """Failing seeds of which the judge can neither confirm nor refuse a failure;
+        None if unjudged.
+        """
         rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
         return statistics.undecided(rows, self.verdicts)
 

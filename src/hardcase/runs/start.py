@@ -95,7 +95,9 @@ def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
 
 
 def _repeatable(campaign: Campaign) -> bool:
-    """Whether this arithmetic gives the same bits in every batch: told to on a CPU, tested on a device."""
+    """Whether this arithmetic gives the same bits in every batch: told to on a CPU,
+    tested on a device.
+    """
     if campaign.subject.device.type == "cpu":
         return strict_arithmetic()
     return campaign.tile is not None
@@ -118,12 +120,11 @@ def _versions() -> dict[str, str]:
 # Which seeds a run starts from: asked of the subject once, then read from the run folder.
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
-"""Seeds that are not searched from; those of the target's own class have no other class to reach."""
+"""Seeds that are not searched from; those of the target's own class have no other class to reach.
+"""
 
 
-def seed_rows(
-    images: Images, logits: Float[Tensor, "n k"], target: int | None = None
-) -> pa.Table:
+def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None = None) -> pa.Table:
     """The table of seeds at the beginning of a run: only correctly classified ones are searched
     from, and none of the class that the search must reach.
     """
@@ -237,9 +238,7 @@ class Watcher:
         return False
 
 
-def start(
-    plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False
-) -> Run:
+def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
     """Check the subject, select the seeds, run the campaign into a new folder `out`.
 
     Args:
@@ -366,8 +365,8 @@ def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budge
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
         raise Problem(
-            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is nothing"
-            " to search from.",
+            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
+            " nothing to search from.",
             fix="more --seeds, another --split, or a better model",
             code=NO_SEEDS,
         )

@@ -28,7 +28,19 @@ from hardcase.types import Images, Probe, Seeds, Space
 
 @dataclass(frozen=True)
 class Library:
-    """`codes` may be larger than memory; `take` copies only the rows asked for."""
+    """`codes` may be larger than memory; `take` copies only the rows asked for.
+
+    Args:
+        codes: One code per row; may be memory-mapped.
+        label: The label of each row.
+
+    Example:
+        >>> import hardcase as hc
+        >>> import torch
+        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> near.label.tolist()
+        [0, 1]
+    """
 
     codes: Float[Tensor, "l *code"]
     label: Int[Tensor, " l"]
@@ -61,6 +73,21 @@ def collect(
 ) -> Library:
     """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with
     the library; on a GPU with room for them, codes stay there.
+
+    Args:
+        images: Labelled images.
+        encode: Maps images in [0, 1] to codes.
+        device: Where images are encoded.
+        limit: Most images.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images
+        >>> cpu = torch.device("cpu")
+        >>> flat = hc.spaces.collect(toy_images(8), lambda x: x.flatten(1), device=cpu)
+        >>> flat.codes.shape
+        torch.Size([8, 64])
     """
     images = images.sample(count=min(limit, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
@@ -82,6 +109,19 @@ def partners(
 ) -> Library:
     """Codes of up to `limit` training images in `space`, to walk toward or to mix with;
     their labels are not used.
+
+    Args:
+        space: The space whose codes are wanted.
+        images: Training images.
+        device: Where images are encoded.
+        limit: Most images, classes balanced.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder, toy_images
+        >>> space = hc.spaces.latent(ToyAutoencoder())
+        >>> len(hc.spaces.partners(space, toy_images(8), device="cpu").label)
+        8
     """
 
     def encode(x: Tensor) -> Tensor:
@@ -129,6 +169,18 @@ class Latent:
     """Mean code of a variational autoencoder, with L1 distances.
 
     Distances are L1, as SINVAD measures them.
+
+    Args:
+        vae: A network with ``encode`` to (mean, log variance) and ``decode``, e.g.
+            `hc.generators.Vae`.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder
+        >>> hc.spaces.Latent(ToyAutoencoder()).name
+        'vae'
     """
 
     vae: Autoencoder
@@ -152,7 +204,16 @@ class Latent:
 
 @runtime_checkable
 class Conditional(Protocol):
-    """A generator that is told the label of what it encodes and decodes."""
+    """A generator that is told the label of what it encodes and decodes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.generators import build_generator
+        >>> options = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> net = build_generator("vae", kind="conditional", **options)
+        >>> isinstance(net, hc.spaces.Conditional)
+        True
+    """
 
     def encode(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -191,7 +252,17 @@ class Labelled:
 
 
 def latent(vae: Any) -> Latent | Labelled:
-    """The space of this VAE, by whether it is told labels."""
+    """The space of this VAE, by whether it is told labels.
+
+    Args:
+        vae: A trained autoencoder, with or without labels.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder
+        >>> type(hc.spaces.latent(ToyAutoencoder())).__name__
+        'Latent'
+    """
     return Labelled(vae) if getattr(vae, "labels", 0) else Latent(vae)
 
 
@@ -263,7 +334,19 @@ class Quantiser(Protocol):
 )
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances."""
+    """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances.
+
+    Args:
+        vqvae: A network with ``encode`` to a grid and ``decode``, e.g. `hc.generators.VqVae`.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyQuantiser
+        >>> hc.spaces.Grid(ToyQuantiser()).name
+        'vqvae'
+    """
 
     vqvae: Quantiser
     name: str = "vqvae"

@@ -237,6 +237,22 @@ class Comparison:
 def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
     """Compare runs (or their folders) with statistics; what must be equal and is not is said
     first.
+
+    Args:
+        given: Runs or their folders, two or more.
+        seed: Seed of the resampling.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> other = hc.run(
+        ...     toy_subject(), toy_images(8), method="fgsm", out=tempfile.mkdtemp(), judge=False
+        ... )
+        >>> type(hc.compare(run, other)).__name__
+        'Comparison'
     """
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:

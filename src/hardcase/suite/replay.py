@@ -83,7 +83,22 @@ class Replay:
 
 
 def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
-    """Query `model` with the stored findings of `run` that left their label, and with its seeds."""
+    """Query `model` with the stored findings of `run` that left their label, and with its seeds.
+
+    Args:
+        run: The run whose findings are queried again.
+        model: The model to query, e.g. one that was repaired.
+        batch: Images that the network is given in one call; changes no result.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> bool(hc.replay(run, toy_subject()).after.all())
+        True
+    """
     tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(tests):
         raise Problem(

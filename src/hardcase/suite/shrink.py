@@ -57,6 +57,26 @@ def shrink(
     Failing is not monotone along the way; what is kept at every halving is an image that does fail.
     `space` is used for tests that store their code, where the code still gives the stored image;
     `seeds` are the images that the run began with, if more is known of them than their pixels.
+
+    Args:
+        run: The run whose findings are moved back.
+        subject: The network under test.
+        out: The new run folder.
+        space: Where the first bisection happens; pixels alone without it.
+        seeds: The seeds, where the run cannot load them.
+        steps: Bisection steps.
+        batch: Images that the network is given in one call; changes no result.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> from pathlib import Path
+        >>> small = hc.shrink(run, toy_subject(), Path(tempfile.mkdtemp()) / "small")
+        >>> len(small.findings) == len(run.findings)
+        True
     """
     refuse_used(out)
     tests = _tests(run)
