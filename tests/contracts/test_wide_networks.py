@@ -46,6 +46,7 @@ WORLD = ("--model", "wide.py:make", "--data", "npz:bars.npz")
 VAE = ("--data", "npz:bars.npz", "--model", "wide.py:make", "--latent", 4, "--epochs", 1)
 OWN = {
     "demo": "trains its own network, which is as wide as its data",
+    "fetch model": "fetches networks of its own list",
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",

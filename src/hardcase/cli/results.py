@@ -279,12 +279,29 @@ class To(StrEnum):
 
 
 @o.takes("out", "show", *o.SAYS)
-def report(folders: o.Runs, flags: o.Flags) -> None:
+def report(
+    folders: o.Runs,
+    flags: o.Flags,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE.toml",
+            help="Its [limits]; by default those of hardcase.toml here, else those of each run.",
+        ),
+    ] = None,
+) -> None:
     """Write the report of one run or several: one HTML page and the same numbers as JSON."""
+    from hardcase.config import read
     from hardcase.report.page import write
     from hardcase.runs.results import Run
+    from hardcase.suite.gate import Limits
 
-    page = write([Run(folder) for folder in folders], flags.out or _home(folders))
+    path = config or o.PROJECT
+    values = read(path) if config is not None or path.is_file() else {}
+    limits = Limits.of(values) if "limits" in values else None
+    runs = [Run(folder) for folder in folders]
+    page = write(runs, flags.out or _home(folders), limits=limits)
     if flags.json:
         as_json({"page": str(page), "json": str(page.with_name("report.json"))})
     else:

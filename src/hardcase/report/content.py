@@ -18,6 +18,7 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
+from hardcase.report.decision import decision
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
@@ -25,6 +26,7 @@ from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
 from hardcase.statistics import kinds_in_words
+from hardcase.suite.gate import Limits
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -207,9 +209,14 @@ _WHOLE = {"usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
-def report_content(runs: Sequence[Run]) -> dict[str, Any]:
-    """The numbers and words of a report on `runs`."""
-    sections = [_section(run, max(TRIPLES, GALLERY // len(runs))) for run in runs]
+def report_content(runs: Sequence[Run], limits: Limits | None = None) -> dict[str, Any]:
+    """The numbers and words of a report on `runs`.
+
+    Args:
+        runs: Stored runs.
+        limits: What the model may at most show; None: those that each run was started with.
+    """
+    sections = [_section(run, max(TRIPLES, GALLERY // len(runs)), limits) for run in runs]
     return {
         "schema": SCHEMA,
         "runs": sections,
@@ -217,7 +224,7 @@ def report_content(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _section(run: Run, gallery: int) -> dict[str, Any]:
+def _section(run: Run, gallery: int, limits: Limits | None) -> dict[str, Any]:
     sheet = Sheet.of(run)
     counts = run.counts()
     record = run.record
@@ -226,6 +233,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
     images = accuracy.get("images")
     value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
+    triples = _triples(run, sheet)
     return {
         "name": run.folder.resolve().name,
         **{
@@ -239,7 +247,8 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
-        "triples": _triples(run, sheet),
+        "decision": decision(run, limits, triples),
+        "triples": triples,
         "weakness": {
             **weakness(sheet, run.classes),
             "differences": differences(run, sheet, run.classes),
