@@ -9,7 +9,7 @@ from drawn import drawn_run, judge
 from hardcase.report.content import report_content
 from hardcase.report.page import write
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Limits, gate, outcome
+from hardcase.suite.gate import GateLimits, gate, outcome
 
 SOUND = {"calibrated": True, "accuracy": 0.97, "standing": "calibrated"}
 
@@ -25,7 +25,7 @@ def decided(run, limits=None):
 
 @pytest.mark.parametrize("rate", [0.2, 0.4, 0.9])
 def test_the_page_says_what_the_gate_says(run, rate, tmp_path):
-    limits = Limits(confirmed_rate=rate)
+    limits = GateLimits(confirmed_rate=rate)
     said = decided(run, limits)
     assert said["verdict"] == outcome(gate(run, limits))
     assert said["undecided"] == run.undecided() > 0
@@ -40,7 +40,7 @@ def test_the_page_says_what_the_gate_says(run, rate, tmp_path):
 
 
 def test_three_limits_give_three_verdicts(run):
-    found = {decided(run, Limits(confirmed_rate=rate))["verdict"] for rate in (0.2, 0.4, 0.9)}
+    found = {decided(run, GateLimits(confirmed_rate=rate))["verdict"] for rate in (0.2, 0.4, 0.9)}
     assert found == {"fail", "cannot tell", "pass"}
 
 
@@ -56,18 +56,18 @@ def test_limits_that_the_run_was_started_with_are_shown(run, tmp_path):
 
 def test_a_judge_nobody_calibrated_passes_nothing(run, tmp_path):
     weak = judge(drawn_run(tmp_path / "weak"), card={"calibrated": False, "standing": "no"})
-    said = decided(weak, Limits(confirmed_rate=1.0))
+    said = decided(weak, GateLimits(confirmed_rate=1.0))
     assert said["verdict"] == "cannot tell"
     assert "not calibrated" in said["weak_judge"]
     assert any("--calibrate" in step["text"] for step in said["next"])
 
 
 def test_unjudged_and_empty_runs_say_so(tmp_path):
-    said = decided(drawn_run(tmp_path / "plain"), Limits(confirmed_rate=0.05))
+    said = decided(drawn_run(tmp_path / "plain"), GateLimits(confirmed_rate=0.05))
     assert said["verdict"] == "cannot tell"
     assert "nobody has judged" in said["sentence"]
     assert said["next"][0]["command"].startswith("hardcase judge")
-    none = decided(drawn_run(tmp_path / "none", failing=-1.0), Limits(confirmed_rate=0.05))
+    none = decided(drawn_run(tmp_path / "none", failing=-1.0), GateLimits(confirmed_rate=0.05))
     assert none["verdict"] == "pass"
     assert "no proof" in none["sentence"]
     assert none["pictures"] == []
@@ -75,7 +75,7 @@ def test_unjudged_and_empty_runs_say_so(tmp_path):
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)")
 def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
-    page = write([run], tmp_path, limits=Limits(confirmed_rate=0.4, class_rate=0.95))
+    page = write([run], tmp_path, limits=GateLimits(confirmed_rate=0.4, class_rate=0.95))
     browser = Browser()
     try:
         for width, height in ((1280, 900), (400, 1400)):

@@ -295,11 +295,11 @@ def report(
     from hardcase.config import read
     from hardcase.report.page import write
     from hardcase.runs.results import Run
-    from hardcase.suite.gate import Limits
+    from hardcase.suite.gate import GateLimits
 
     path = config or o.PROJECT
     values = read(path) if config is not None or path.is_file() else {}
-    limits = Limits.of(values) if "limits" in values else None
+    limits = GateLimits.of(values) if "limits" in values else None
     runs = [Run(folder) for folder in folders]
     page = write(runs, flags.out or _home(folders), limits=limits)
     if flags.json:

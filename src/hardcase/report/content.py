@@ -26,7 +26,7 @@ from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
 from hardcase.statistics import kinds_in_words
-from hardcase.suite.gate import Limits
+from hardcase.suite.gate import GateLimits
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -209,7 +209,7 @@ _WHOLE = {"usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
-def report_content(runs: Sequence[Run], limits: Limits | None = None) -> dict[str, Any]:
+def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dict[str, Any]:
     """The numbers and words of a report on `runs`.
 
     Args:
@@ -224,7 +224,7 @@ def report_content(runs: Sequence[Run], limits: Limits | None = None) -> dict[st
     }
 
 
-def _section(run: Run, gallery: int, limits: Limits | None) -> dict[str, Any]:
+def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any]:
     sheet = Sheet.of(run)
     counts = run.counts()
     record = run.record

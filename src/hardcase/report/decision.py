@@ -1,4 +1,4 @@
-"""The first screen: can this model ship? Limits, a verdict with its uncertainty, what next."""
+"""The first screen: can this model ship? GateLimits, a verdict with its uncertainty, what next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hardcase.config import read
 from hardcase.errors import Problem
 from hardcase.report.words import number, percent, plural, rate
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Check, Limits, Tally, checks, outcome, weakness_of
+from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 
 PICTURES = 3
 """Findings on the first screen."""
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 def decision(
-    run: Run, limits: Limits | None, triples: Sequence[Mapping[str, Any]]
+    run: Run, limits: GateLimits | None, triples: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What the first screen says of a run.
 
@@ -39,7 +39,7 @@ def decision(
         triples: The findings that are shown large; the first of them are shown here.
     """
     declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
-    tally = Tally(run, declared.accepted)
+    tally = GateTally(run, declared.accepted)
     found = checks(run, declared) if declared.any else []
     said = outcome(found) if found else "no limits"
     if said == "pass" and not run.record.get("complete"):
@@ -65,13 +65,13 @@ def decision(
     }
 
 
-def _recorded(run: Run) -> Limits:
+def _recorded(run: Run) -> GateLimits:
     """The limits that the run was started with; none if they cannot be read."""
     path = run.folder / "config.toml"
     try:
-        return Limits.of(read(path)) if path.is_file() else Limits()
+        return GateLimits.of(read(path)) if path.is_file() else GateLimits()
     except Problem:
-        return Limits()
+        return GateLimits()
 
 
 def _limit(check: Check) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _limit(check: Check) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sentence(run: Run, tally: Tally, judged: bool) -> str:
+def _sentence(run: Run, tally: GateTally, judged: bool) -> str:
     """The number that decides, with what is open."""
     of = tally.attempted()
     failing = len({row["seed"] for row in tally.rows})
@@ -121,7 +121,7 @@ def _sentence(run: Run, tally: Tally, judged: bool) -> str:
 
 
 def _next(
-    run: Run, said: str, found: Sequence[Check], tally: Tally, judged: bool
+    run: Run, said: str, found: Sequence[Check], tally: GateTally, judged: bool
 ) -> list[dict[str, str | None]]:
     """What to do, each with a command where there is one."""
     name = run.folder.resolve().name

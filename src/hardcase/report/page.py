@@ -12,13 +12,13 @@ from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
 from hardcase.runs.results import Run
-from hardcase.suite.gate import Limits
+from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames
 
 HERE = Path(__file__).parent
 
 
-def write(runs: Sequence[Run], folder: Path, *, limits: Limits | None = None) -> Path:
+def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None) -> Path:
     """Write ``index.html`` and ``report.json`` about one run or several into `folder`;
     returns the page.
     """
