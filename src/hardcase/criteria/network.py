@@ -523,7 +523,7 @@ def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
 
 
 def _after_activation(anatomy: Anatomy, layer: Layer) -> Layer:
-    """The activation of `layer`, norms between them passed over; the layer itself if it has none."""
+    """The activation of `layer`, passing over norms; the layer itself if it has none."""
     for after in anatomy.layers[anatomy.layers.index(layer) + 1 :]:
         if after.kind == "activation" and after.shape == layer.shape:
             return after
