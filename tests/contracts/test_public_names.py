@@ -8,7 +8,20 @@ import pytest
 
 import hardcase as hc
 
-ROOMS = ["criteria", "data", "generators", "guides", "judges", "methods", "models", "objectives", "oracles", "searches", "spaces", "testing"]
+ROOMS = [
+    "criteria",
+    "data",
+    "generators",
+    "guides",
+    "judges",
+    "methods",
+    "models",
+    "objectives",
+    "oracles",
+    "searches",
+    "spaces",
+    "testing",
+]
 NO_EXAMPLE = {
     "assert_confirmed_rate": "skips without a calibrated judge",
     "models.Http": "needs a server",

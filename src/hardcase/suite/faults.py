@@ -685,7 +685,9 @@ def _moved(here: Lab, seeds: Images, made: Tensor) -> Float[Tensor, "s f"]:
     return change / here.gaps * toward
 
 
-def _pairs(here: Lab, fault: str, faulty: Sequence[TraitShifts], clean: Sequence[TraitShifts]) -> paired.Pairs:
+def _pairs(
+    here: Lab, fault: str, faulty: Sequence[TraitShifts], clean: Sequence[TraitShifts]
+) -> paired.Pairs:
     column = here.column(fault)
     one, two = (torch.stack([some.moved[:, column] for some in side]) for side in (faulty, clean))
     unit = float(here.gaps[column]) * here.traits[column].scale
