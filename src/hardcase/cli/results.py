@@ -75,6 +75,12 @@ def _tell(table: dict[str, Any]) -> None:
         tests = [(test["what"], test["test"], test["p"], test["p_holm"]) for test in pair["tests"]]
         title = f"{pair['first']} against {pair['second']}"
         console().print(grid(title, ("question", "test", "p", "p, corrected"), tests))
+        if pair["changed"] is not None:
+            told = {name: rate(pair["changed"][name]) for name in _CHANGES}
+            tell(facts({name.replace("_", " "): value for name, value in told.items()}))
+
+
+_CHANGES = ("fixed", "still_failing", "newly_failing")
 
 
 @o.takes("format", "quiet")
@@ -259,6 +265,7 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
+        "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
     if said["confirmed"] is not None:
         lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
@@ -266,6 +273,10 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
         "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
+        "seeds, equal pictures once": "{better} better, {worse} worse, {neither} neither".format(
+            **seeds["groups"]
+        )
+        + f"; p = {seeds['groups_p']:.3g}",
         "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
     tell(facts(lines))

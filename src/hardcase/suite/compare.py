@@ -19,6 +19,7 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.inference import newcombe_paired
 from hardcase.randomness import stream
+from hardcase.regression import changed
 from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
@@ -126,7 +127,26 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
                 rng,
             )
         )
-    return {"first": a.name, "second": b.name, "shared_seeds": len(shared), "tests": tests}
+    return {
+        "first": a.name,
+        "second": b.name,
+        "shared_seeds": len(shared),
+        "tests": tests,
+        "changed": _versions(a, b, shared),
+    }
+
+
+def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | None:
+    """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
+
+    Searches of two trainings of one recipe differ too: this is no regression without its null
+    (`hardcase.regression.excess`).
+    """
+    known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
+    if not shared or known[0] == known[1]:
+        return None
+    before, after = (torch.tensor([sheet.failing[seed] for seed in shared]) for sheet in (a, b))
+    return changed(before, after).record()
 
 
 def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
