@@ -51,7 +51,7 @@ class CampaignConfig(_Section):
     shard: int | None = Field(None, ge=1)
     round: int | None = Field(None, ge=1)
     tile: int | None = Field(None, ge=1)
-    margin: float = 2.0
+    margin: float = Field(2.0, ge=0)
 
 
 class LimitsConfig(_Section):
@@ -88,6 +88,7 @@ class Config(_Section):
     campaign: CampaignConfig = CampaignConfig()
     limits: LimitsConfig = LimitsConfig()
     peers: tuple[str, ...] = ()
+    witnesses: tuple[str, ...] | None = None
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
@@ -107,7 +108,7 @@ class Config(_Section):
     allow_low_accuracy: bool = False
     trust_pickle: bool = False
 
-    @field_validator("peers", mode="before")
+    @field_validator("peers", "witnesses", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -147,6 +148,22 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
             known = [f"limits.{name}" for name in LimitsConfig.model_fields]
             raise choice("setting", place, known) from error
         raise wrong_value(place, error) from error
+
+
+def chosen_method(values: Mapping[str, Any]) -> tuple[str, str]:
+    """The method of a run that names none, by what its model offers, and why in one line.
+
+    Example:
+        >>> chosen_method({"model": "zoo:lenet5"})[0], chosen_method({"model": "onnx:net.onnx"})[0]
+        ('natural', 'natural-blackbox')
+    """
+    model = str(values["model"])
+    subject = values.get("subject")
+    told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else False
+    if model.startswith(("onnx:", "http:", "https:")) or told:
+        what = "labels only" if told else "answers, not gradients"
+        return "natural-blackbox", f"method natural-blackbox: {model} gives {what}"
+    return "natural", f"method natural: {model} gives gradients"
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -6,13 +6,13 @@ Each is a value, so recipes and configurations can name it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.oracles import Witnessed, witness_margin
+from hardcase.oracles import LeavesLabel, Witnessed, witness_margin
 from hardcase.tensors import flat, margin
 from hardcase.types import Objective, Oracle, Probe
 
@@ -177,14 +177,15 @@ class NearestFailing:
 class KeptByWitnesses:
     """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
 
-    Where the subject fails by `enough` logits already, the other objective's gradient ends, so
-    that it cannot drown the witnesses.
+    Where the subject fails already, and leaves its label by `enough` logits, the other objective's
+    gradient ends, so that it cannot drown the witnesses.
 
     Args:
-        objective: The objective it is built on.
-        margin: Logits by which every witness must keep the label.
-        weight: Weight of what the witnesses lack.
-        enough: Logit margin of the failure beyond which its gradient ends.
+        objective: What the method climbs without witnesses.
+        oracle: What the method calls a failure.
+        margin: By how many logits every witness must keep the label.
+        weight: Of what the worst witness lacks.
+        enough: By how many logits the subject must leave the label before it counts as done.
 
     Example:
         >>> import hardcase as hc
@@ -193,32 +194,37 @@ class KeptByWitnesses:
     """
 
     objective: Objective
+    oracle: Oracle = field(default_factory=LeavesLabel)
     margin: float = 2.0
     weight: float = 1.0
     enough: float = 0.5
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         score = self.objective(probe)
-        done = margin(probe.logits, probe.origin.y) >= self.enough
+        done = self.oracle(probe)
+        if self.oracle.kind == "label":
+            done = done & (margin(probe.logits, probe.origin.y) >= self.enough)
         lacking = torch.relu(self.margin - witness_margin(probe))
         return torch.where(done, score.detach(), score) - self.weight * lacking
 
 
-def joint(objective: Objective, least: float) -> Objective:
-    """`objective` for a campaign with witnesses that must keep the label by `least` logits.
+def joint(objective: Objective, oracle: Oracle, least: float) -> Objective:
+    """`objective` of a method that fails by `oracle`, with witnesses that must keep the label.
 
     Args:
-        objective: The objective it is built on.
-        least: Logits by which every witness must keep the label.
+        objective: What the method climbs without witnesses.
+        oracle: What the method calls a failure.
+        least: By how many logits every witness must keep the label.
 
     Example:
         >>> import hardcase as hc
-        >>> type(hc.objectives.joint(hc.objectives.Margin(), 2.0)).__name__
+        >>> from hardcase.oracles import LeavesLabel
+        >>> type(hc.objectives.joint(hc.objectives.Margin(), LeavesLabel(), 2.0)).__name__
         'KeptByWitnesses'
     """
     if isinstance(objective, NearestFailing):
         return replace(objective, oracle=Witnessed(objective.oracle, least))
-    return KeptByWitnesses(objective, least)
+    return KeptByWitnesses(objective, oracle, least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,8 @@ class Witnessed:
 def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
     """The least logit margin by which a witness keeps the seed's label; infinite without any.
 
+    A witness whose answer is not a number keeps nothing.
+
     Args:
         probe: What one query revealed.
 
@@ -245,7 +247,7 @@ def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
         >>> witness_margin(probe).item()
         2.0
     """
-    kept = [-margin(logits, probe.origin.y) for logits in probe.witnesses]
+    kept = [(-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses]
     if not kept:
         return torch.full_like(probe.logits[:, 0], torch.inf)
     return torch.stack(kept).amin(0)

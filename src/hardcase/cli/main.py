@@ -120,6 +120,7 @@ VERBS = (
     Verb("train vqvae", "train:vqvae", _PREPARE),
     Verb("train gan", "train:gan", _PREPARE),
     Verb("train judge", "train:judging", _PREPARE),
+    Verb("train witness", "train:witness", _PREPARE),
     Verb("layers", "inspect:layers", _PREPARE),
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),

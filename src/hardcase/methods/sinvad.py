@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.objectives import NearestFailing, NearestSplit, Surprise
+from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches, Splits, Surprising
 from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Codes, Crossing, Exits
+from hardcase.searches.evolution import Evolution
 from hardcase.searches.genetic import Genetic
+from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.hill_climbing import HillClimbing
-from hardcase.spaces.latent import ReEncoded
+from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
 
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
@@ -49,6 +52,8 @@ TEXT = {
 """SINVAD's Figure 3 and Equation 1 where the authors' code does otherwise."""
 DRAWS = 24
 """Codes drawn from the prior where there are no partners."""
+RETREAT = 8
+"""Halvings of the way back to the seed from the first witnessed failure."""
 
 
 @method(
@@ -166,7 +171,14 @@ def sinvad(
     space: Space,
     partners: Codes | None = None,
     target: int | None = None,
+    subject: Model | None = None,
+    witnesses: Sequence[Model] = (),
     *,
+    search: Literal["auto", "boundary", "adam", "evolution"] = "auto",
+    residual: bool = False,
+    stride: float = 0.05,
+    gradients: int = 150,
+    queries: int = 400,
     classes: int = 4,
     neighbours: int = 50,
     cuts: tuple[float, ...] = (0.05, 0.25),
@@ -193,10 +205,22 @@ def sinvad(
     steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
     nearest code that reaches it is kept.
 
+    With witnesses there is no boundary to walk to, but a region in which the subject errs and they
+    do not: it is searched for from the seed's own code, by Adam where the subject gives gradients
+    and by an evolution strategy where it does not, and the way back to the seed is halved.
+
     Args:
         space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         target: Targeted search: only this predicted class counts as a failure.
+        subject: The network under test, which decides what ``auto`` is; a campaign fills it in.
+        witnesses: Networks that must keep the label; a campaign fills them in.
+        search: ``boundary`` walks to the subject's boundary, ``adam`` and ``evolution`` climb the
+            joint score; ``auto`` is ``boundary`` without witnesses.
+        residual: Add to every image what the generator's reconstruction of the seed lacks.
+        stride: Step of Adam in the code.
+        gradients: Gradient budget per seed of Adam.
+        queries: Query budget per seed of the evolution strategy.
         classes: How many of the nearest other classes are tried.
         neighbours: Codes of each class whose mean is walked toward.
         cuts: Shares of coordinates that a shortened step keeps.
@@ -214,7 +238,27 @@ def sinvad(
         >>> len(hc.search(toy_subject(), toy_images(4), method=method))
         4
     """
+    if residual:
+        space = WithResidual(space)
     oracle = LeavesLabel() if target is None else Reaches(target)
+    if search == "auto" and witnesses:
+        search = "adam" if subject is not None and subject.offers == "gradients" else "evolution"
+    if search in ("adam", "evolution"):
+        objective = Margin() if target is None else TargetMargin(target)
+        climbing = search == "adam"
+        return Method(
+            space=space,
+            search=AdamAscent(stride=stride, retreat=RETREAT)
+            if climbing
+            else Evolution(retreat=RETREAT),
+            objective=objective,
+            oracle=oracle,
+            until="budget",
+            needs="gradients" if climbing else "label",
+            budget=Budget(queries=1 + gradients + RETREAT, gradients=gradients)
+            if climbing
+            else Budget(queries=queries),
+        )
     if every and (target is not None or partners is None):
         raise Problem(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"

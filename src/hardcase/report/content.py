@@ -200,9 +200,10 @@ _MEANINGS = {
     "usable": "correctly classified",
     "attempted": "searched from",
     "failing": "a finding leaves the seed’s label",
+    "witnessed": "a failing input on which every witness keeps the label",
     "valid": "a failing input looks like the data",
     "label_kept": "a failing input still is what the seed was",
-    "confirmed": "one finding is all three",
+    "confirmed": "one finding is failing, valid and keeps its label",
     "distinct": "groups of confirmed findings",
 }
 _WHOLE = {"usable": "seeds", "attempted": "usable"}
@@ -322,6 +323,8 @@ def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int |
 def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
     rows = []
     for step, meaning in _MEANINGS.items():
+        if step == "witnessed" and steps.get(step) is None:
+            continue
         whole = None if step in ("seeds", "distinct") else _WHOLE.get(step, "attempted")
         share = rate(steps[step], steps[whole]) if whole else None
         rows.append(

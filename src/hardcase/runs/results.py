@@ -112,7 +112,8 @@ class Run:
         """`funnel`, `skipped` and `findings` as they stand now."""
         seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
-        return statistics.count(seeds, findings, self.verdicts)
+        witnesses = bool(self.record.get("witnesses"))
+        return statistics.count(seeds, findings, self.verdicts, witnesses=witnesses)
 
     def undecided(self) -> int | None:
         """Failing seeds of which the judge can neither confirm nor refuse a failure;
@@ -132,8 +133,10 @@ class Run:
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
-        for step in ("failing", "valid", "label_kept", "confirmed"):
+        for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
             hits = counts[step]
+            if step == "witnessed" and hits is None:
+                continue
             said = "not judged" if hits is None else str(Rate(hits, attempted))
             lines.append(f"{step.replace('_', ' '):>11}: {said}")
         undecided = self.undecided()

@@ -25,6 +25,7 @@ from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
+from hardcase.models.witnesses import witness_record
 from hardcase.registry import citation_key
 from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
 from hardcase.runs.progress import Logbook, diary, logged
@@ -76,7 +77,8 @@ def first_record(
             "guides": {},
             "data": images.hash,
         },
-        "witnesses": _witnesses(campaign),
+        "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None),
+        "space": method.details.get("space"),
         "generator": card,
         "places": method.details.get("places"),
         "accuracy": {"value": health.accuracy, "images": health.images},
@@ -85,13 +87,6 @@ def first_record(
         "citations": list(map(citation_key, method.details.get("cite", ()))),
         **about,
     }
-
-
-def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
-    """Who must keep the label, and by how many logits; None in a run without witnesses."""
-    if not campaign.witnesses:
-        return None
-    return {"models": [one.name for one in campaign.witnesses], "margin": campaign.margin}
 
 
 def _repeatable(campaign: Campaign) -> bool:
@@ -343,11 +338,16 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
 
 
 def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -> None:
-    for what, now in {"subject": campaign.subject.hash, "data": images.hash}.items():
-        if record["hashes"][what] != now:
+    present = {
+        "subject": campaign.subject.hash,
+        "witnesses": [witness.hash for witness in campaign.witnesses],
+        "data": images.hash,
+    }
+    for what, now in present.items():
+        if record["hashes"].get(what, []) != now:
             raise Problem(
                 f"the {what} is not the one this run began with (hash {now}, then"
-                f" {record['hashes'][what]}).",
+                f" {record['hashes'].get(what)}).",
                 "Findings of two different campaigns would be mixed.",
                 fix="a new --out",
             )

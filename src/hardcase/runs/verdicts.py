@@ -20,6 +20,7 @@ from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.subject import Subject
+from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
@@ -129,7 +130,10 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
     }
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
-    _write(run, columns, {**entry, "groups": _described(found, table), "silence": facts})
+    entry = {**entry, "groups": _described(found, table), "silence": facts}
+    if isinstance(judge, PanelJudge):
+        entry["independence"] = _independence(run, judge)
+    _write(run, columns, entry)
     return Run(run.folder)
 
 
@@ -352,6 +356,13 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
             " them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
         )
+
+
+def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
+    """What the judge shares with the run's witnesses, and what it was taught of the searched space."""
+    space = (run.record.get("space") or {}).get("text")
+    learned = judge.panel.learned.cpu()
+    return apart(run.record.get("witnesses"), learned, judge.card["data"], space)
 
 
 def _hashes(record: Mapping[str, Any]) -> dict[str, str]:

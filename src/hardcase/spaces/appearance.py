@@ -201,6 +201,21 @@ class Appearance:
         ]
         return [", ".join(texts) or "unchanged" for texts in said]
 
+    def to_record(self) -> dict[str, Any]:
+        """What run.json keeps of this space; `from_record` makes it again."""
+        return {"text": "*".join(map(_text, self.parts)), "shape": list(self.shape)}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Appearance:
+        """The space that `to_record` wrote.
+
+        Example:
+            >>> space = appearance("warp(points=4)*light", shape=(1, 28, 28))
+            >>> Appearance.from_record(space.to_record()) == space
+            True
+        """
+        return appearance(str(record["text"]), shape=tuple(map(int, record["shape"])))
+
     def _moved(self, seed: Tensor, values: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
         moving = [
             part
@@ -275,6 +290,18 @@ def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
             f"{text!r} is not a product of parts.", f"known: {', '.join(PARTS)}", fix="camera*light"
         )
     return Appearance(tuple(_part(factor) for factor in factors), (shape[0], shape[1], shape[2]))
+
+
+def _text(part: ChangeFamily) -> str:
+    """A part as `appearance` reads it, with the options that differ from its defaults."""
+    usual: Any = PARTS[part.name]()
+    own = [field.name for field in fields(usual)]
+    options = [
+        f"{name}={getattr(part, name)!r}"
+        for name in own
+        if getattr(part, name) != getattr(usual, name)
+    ]
+    return f"{part.name}({', '.join(options)})" if options else part.name
 
 
 def _part(text: str) -> ChangeFamily:

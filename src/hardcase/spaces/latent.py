@@ -313,6 +313,44 @@ class ReEncoded:
         return self.space.encode(x, origin.y, rng)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class WithResidual:
+    """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).
+
+    The seed's own code gives the seed back, to the bit once rounded: a change is then what the code
+    changed, not the blur of the generator.
+
+    Args:
+        space: A space whose reconstructions are not exact.
+    """
+
+    space: Space
+
+    @property
+    def name(self) -> str:
+        return f"{self.space.name} + residual"
+
+    @property
+    def keeps_code(self) -> bool:
+        return self.space.keeps_code
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        z, context = self.space.encode(x, y, rng)
+        here = Seeds(z, x, y, torch.arange(len(y), device=y.device), context)
+        return z, {**context, "residual": x - self.space.decode(z, here)}
+
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return self.space.decode(z, origin) + origin.context["residual"]
+
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
+        return self.space.project(z, origin)
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
+        return self.space.distance(z, origin)
+
+
 # The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.
 
 
