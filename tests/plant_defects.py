@@ -173,14 +173,14 @@ DEFECTS = (
         "models/subject.py",
         "self._counted and self.value._version != self._version",
         "False",
-        "tests/test_subject.py",
+        "tests/models/test_subject.py",
     ),
     Defect(
         "hooks left behind after an exception",
         "models/subject.py",
         "            for handle in handles:\n                handle.remove()",
         "            pass",
-        "tests/test_subject.py",
+        "tests/models/test_subject.py",
     ),
     Defect(
         "a part that is visible before it is whole",

@@ -12,7 +12,7 @@ import pytest
 from hardcase.cli.main import VERBS, main
 from hardcase.errors import CANNOT_TELL, USAGE
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from judged import QUICK
 
 from tiny import bars
