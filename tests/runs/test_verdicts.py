@@ -226,7 +226,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
 
     said = []
     monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
-    monkeypatch.setattr(verdicts, "is_ready", lambda run: False)
+    monkeypatch.setattr(verdicts, "is_ready", lambda run, **given: False)
     run = test_run(tmp_path / "run")
     assert verdicts.finish(run, say=said.append).verdicts is None
     assert "hardcase judge" in said[0]

@@ -9,7 +9,7 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.spaces.latent import Latent
 from hardcase.suite import escape
 from hardcase.testing.toys import CLASSES, ToyAutoencoder, toy_images, toy_subject
-from hardcase.types import Images
+from hardcase.types import ClassNames, Images
 
 SPACE = Latent(ToyAutoencoder())
 
@@ -59,7 +59,7 @@ def test_floor_is_the_median_and_confusion_the_count():
 
 def told(floor, measured):
     escapes, walks, seeds = measured
-    return escape.Escaped(CLASSES, escapes, walks, seeds, torch.eye(4).long() * 6, floor)
+    return escape.Escaped(ClassNames(CLASSES), escapes, walks, seeds, torch.eye(4).long() * 6, floor)
 
 
 def test_a_mixed_pair_is_named_and_only_that(measured):

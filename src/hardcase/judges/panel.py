@@ -417,7 +417,8 @@ class Panel(nn.Module):
     @torch.no_grad()
     def features(self, x: Float[Tensor, "m c h w"], *, batch: int = 256) -> Float[Tensor, "m f"]:
         """Unit features of all members, side by side."""
-        return torch.cat([self.opinions(x[rows])[1] for rows in chunks(len(x), batch)])
+        parts = [self.opinions(x[rows])[1] for rows in chunks(len(x), batch)]
+        return torch.cat(parts) if parts else self.opinions(x)[1]
 
     @torch.no_grad()
     def remember(
