@@ -133,11 +133,24 @@ def faults(
     only: Annotated[
         str | None, typer.Option("--faults", metavar="A,B", help="Which faults; all by default.")
     ] = None,
-    data: Annotated[str, typer.Option(help="Grey digits to plant them into.")] = "mnist5k",
+    data: Annotated[
+        str, typer.Option(help="What to plant them into; other than grey 28x28 needs --measure.")
+    ] = "mnist5k",
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A trait of your own: from images (m, c, h, w) in [0, 1] one number each.",
+        ),
+    ] = None,
+    trainings: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Trainings of each network (2; 5 with --full)."),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="100 seeds per direction.")] = False,
 ) -> None:
-    """Plant eight faults into small networks and measure which methods detect them;
-    networks are trained if missing.
+    """Plant faults into small networks and measure which methods detect them, on the same seeds as
+    networks without them; networks are trained if missing.
     """
     from hardcase.config import assign
     from hardcase.suite.faults import run
@@ -146,6 +159,8 @@ def faults(
     chosen: dict[str, object] = {"methods": methods.split(",")}
     chosen |= {"tests": tests} if tests else {}
     chosen |= {"faults": only.split(",")} if only else {}
+    chosen |= {"measure": measure} if measure else {}
+    chosen |= {"trainings": trainings} if trainings else {}
     bench = Bench(
         out=flags.out or o.free(Path("runs") / "faults"),
         data=data,

@@ -498,10 +498,10 @@ def _counted(selection: Selection) -> dict[str, Any]:
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """What only training data could tell: bounds, and classes whose covariance needed a ridge."""
+    """What only training data could tell: bounds, and classes whose covariance is singular."""
     found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
-    ridged = getattr(getattr(rule, "model", None), "ridged", None)
-    return found if ridged is None else {**found, "classes with a ridge": ridged}
+    projected = getattr(getattr(rule, "model", None), "projected", None)
+    return found if projected is None else {**found, "classes projected on their span": projected}
 
 
 # The gradient of each criterion: a score that pulls every candidate toward something its criterion

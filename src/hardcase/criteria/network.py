@@ -512,7 +512,21 @@ def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
 
 
 def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
-    """The last dense layer before the output, or else the last convolution."""
+    """The last dense layer before the output, or else the last convolution, after its activation.
+
+    As the authors of surprise adequacy take it; without an activation behind it, the layer itself.
+    """
     dense = anatomy.of_kind("linear")
     conv = anatomy.of_kind("conv")
-    return dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]
+    chosen = dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]
+    return tuple(_after_activation(anatomy, layer) for layer in chosen)
+
+
+def _after_activation(anatomy: Anatomy, layer: Layer) -> Layer:
+    """The activation of `layer`, passing over norms; the layer itself if it has none."""
+    for after in anatomy.layers[anatomy.layers.index(layer) + 1 :]:
+        if after.kind == "activation" and after.shape == layer.shape:
+            return after
+        if after.kind not in ("norm", "plumbing"):
+            break
+    return layer
