@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.criteria.surprise import Bell, Likelihood, Mahalanobis, Traces
+from hardcase.criteria.surprise import Bell, Likelihood, Mahalanobis, Traces, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 
@@ -45,4 +45,4 @@ def test_fewer_traces_than_units_are_refused():
     traces = Traces(values, torch.arange(20) % 2, torch.arange(20) % 2)
     for fit in (Likelihood.fit, Mahalanobis.fit):
         with pytest.raises(Problem, match="no density can be estimated from so few"):
-            fit(traces)
+            refuse_few(fit(traces))

@@ -82,9 +82,9 @@ def _whitening(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "r d"], 
     return directions.t()[some] / kept.sqrt()[:, None], float(kept.log().sum() / 2)
 
 
-def _check_counts(bells: Mapping[int, Bell]) -> None:
+def refuse_few(model: Likelihood | Mahalanobis) -> None:
     """Refuse classes whose traces do not even outnumber the directions they span: all are alike."""
-    for label, bell in bells.items():
+    for label, bell in model.bells.items():
         if len(bell.traces) <= bell.rank + 1 and bell.projected:
             raise Problem(
                 f"class {label} has {len(bell.traces)} training traces of {len(bell.centre)} units;"
@@ -395,7 +395,6 @@ class Likelihood:
             )
         scott = -1 / (len(columns) + 4)
         bells = {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}
-        _check_counts(bells)
         return Likelihood(bells, columns, per_class)
 
     @property
@@ -556,7 +555,6 @@ class Mahalanobis:
                 " are none."
             )
         bells = {c: Bell.of(v, unbiased=False) for c, v in groups.items()}
-        _check_counts(bells)
         return Mahalanobis(bells, per_class, squared)
 
     @property

@@ -25,6 +25,7 @@ from hardcase.criteria.surprise import (
     ReferencePoints,
     SurpriseModel,
     Traces,
+    refuse_few,
 )
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
@@ -855,7 +856,9 @@ class SurpriseFit:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, traces: Traces) -> SurpriseModel:
-        model: SurpriseModel = self.model.fit(traces, **dict(self.options))
+        model = self.model.fit(traces, **dict(self.options))
+        if isinstance(model, Likelihood | Mahalanobis):
+            refuse_few(model)
         return model
 
 
