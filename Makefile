@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench catalogue docs torture plant clean
+.PHONY: venv demo test lint bench catalogue docs torture plant clean browser
 
 venv: $(READY)
 
@@ -26,6 +26,9 @@ demo: $(RUNS)  ## the main job on real digits; ends with a report
 test: venv lint  ## laws, references, golden runs, end to end
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); each says what it lacks
+	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs tests/report/test_page_browser.py tests/study
+
 lint: venv
 	$(BIN)/ruff check --no-cache src studies tests benchmarks examples
 	$(BIN)/ruff format --check src studies tests benchmarks
@@ -39,7 +42,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
 	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
-	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/end_to_end/test_beyond.py
+	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/study/test_study_kills.py tests/end_to_end/test_beyond.py
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
 	$(BIN)/python -m hardcase.registry

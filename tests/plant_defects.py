@@ -122,8 +122,8 @@ DEFECTS = (
     Defect(
         "a candidate judged against the wrong seed",
         "campaign/look.py",
-        "origin = self.seeds.take(rows)",
-        "origin = self.seeds.take(rows.sort().values)",
+        "origin = self.seeds.take(rows[part])",
+        "origin = self.seeds.take(rows[part].sort().values)",
         "tests/campaign",
     ),
     Defect(
@@ -143,8 +143,8 @@ DEFECTS = (
     Defect(
         "rounding left out of look",
         "campaign/look.py",
-        "x = to_grid(self.campaign.method.space.decode(z, origin))",
-        "x = self.campaign.method.space.decode(z, origin).clamp(0, 1)",
+        "x = to_grid(space.decode(code, origin))",
+        "x = space.decode(code, origin).clamp(0, 1)",
         "tests/contracts tests/campaign",
     ),
     Defect(
@@ -173,14 +173,14 @@ DEFECTS = (
         "models/subject.py",
         "self._counted and self.value._version != self._version",
         "False",
-        "tests/test_subject.py",
+        "tests/models/test_subject.py",
     ),
     Defect(
         "hooks left behind after an exception",
         "models/subject.py",
         "            for handle in handles:\n                handle.remove()",
         "            pass",
-        "tests/test_subject.py",
+        "tests/models/test_subject.py",
     ),
     Defect(
         "a part that is visible before it is whole",

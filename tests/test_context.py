@@ -82,11 +82,12 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
     from hardcase.runs import verdicts
 
     photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
-    monkeypatch.setattr(verdicts, "is_fetched", lambda name: True)
+    here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
+    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here)
     assert features_of(run) == ()
     assert features_of(edited(run, **photographs)) == ("zoo:resnet50-imagenet",)
     assert features_of(run, ["timm:resnet18"]) == ("timm:resnet18",)
-    monkeypatch.setattr(verdicts, "is_fetched", lambda name: "lite" in name)
+    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here[1:])
     with pytest.raises(Problem, match="no network is on this machine") as error:
         features_of(edited(run, **photographs))
     assert "hardcase fetch model" in error.value.fix

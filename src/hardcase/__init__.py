@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         oracles,
         searches,
         spaces,
+        study,
         testing,
     )
     from hardcase.api import check, resume, run, search

@@ -34,6 +34,8 @@ def search(
     budget: Budget | None = None,
     seed: int = 0,
     peers: Sequence[Model] = (),
+    witnesses: str | Sequence[str | Model] | None = None,
+    margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -53,6 +55,10 @@ def search(
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
         peers: Networks to compare with, for methods that do.
+        witnesses: Networks that must keep the label where the subject leaves it, as objects or
+            names; ``"default"``: three small networks trained on half of the training images;
+            empty: nobody; None: the default ones if the method has witnesses (``natural``).
+        margin: By how many logits each witness must keep it.
         target: Targeted search: only this predicted class counts as a failure.
         generator: The generator of a latent method, as ``--generator`` names it.
         options: Options of a method that is given by name.
@@ -103,6 +109,8 @@ def run(
     budget: Budget | None = None,
     seed: int = 0,
     peers: Sequence[Model] = (),
+    witnesses: str | Sequence[str | Model] | None = None,
+    margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -127,6 +135,10 @@ def run(
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
         peers: Networks to compare with, for methods that do.
+        witnesses: Networks that must keep the label where the subject leaves it, as objects or
+            names; ``"default"``: three small networks trained on half of the training images;
+            empty: nobody; None: the default ones if the method has witnesses (``natural``).
+        margin: By how many logits each witness must keep it.
         target: Targeted search: only this predicted class counts as a failure.
         generator: The generator of a latent method, as ``--generator`` names it.
         options: Options of a method that is given by name.
@@ -186,6 +198,16 @@ def resume(
 
     Raises:
         Problem: If the model or the data are not those the run began with.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> given = {"method": "pgd", "judge": False}
+        >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
+        True
     """
     start.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")
@@ -231,6 +253,8 @@ def _context_of(
     budget: Budget | None = None,
     seed: int = 0,
     peers: Sequence[Model] = (),
+    witnesses: str | Sequence[str | Model] | None = None,
+    margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -255,9 +279,10 @@ def _context_of(
         method,
         options=options,
         peers=peers,
+        witnesses=witnesses,
         train=train,
         budget=asdict(budget or Budget()),
-        campaign={"shard": shard, "round": rounds},
+        campaign={"shard": shard, "round": rounds, "margin": margin},
         generator=generator,
         target=target,
         keep=keep,

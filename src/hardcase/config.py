@@ -51,7 +51,7 @@ class CampaignConfig(_Section):
     shard: int | None = Field(None, ge=1)
     round: int | None = Field(None, ge=1)
     tile: int | None = Field(None, ge=1)
-    margin: float = 2.0
+    margin: float = Field(2.0, ge=0)
 
 
 class LimitsConfig(_Section):
@@ -89,11 +89,12 @@ class Config(_Section):
     limits: LimitsConfig = LimitsConfig()
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
+    witnesses: tuple[str, ...] | None = None
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
     criteria: str | None = None
-    oracle: Literal["label", "disagreement", "non-finite", "surprise"] | None = None
+    oracle: Literal["label", "disagreement", "non-finite", "surprise", "any"] | None = None
     keep: str | None = None
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"
@@ -108,7 +109,7 @@ class Config(_Section):
     allow_low_accuracy: bool = False
     trust_pickle: bool = False
 
-    @field_validator("peers", "judge_features", mode="before")
+    @field_validator("peers", "witnesses", "judge_features", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -148,6 +149,22 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
             known = [f"limits.{name}" for name in LimitsConfig.model_fields]
             raise choice("setting", place, known) from error
         raise wrong_value(place, error) from error
+
+
+def chosen_method(values: Mapping[str, Any]) -> tuple[str, str]:
+    """The method of a run that names none, by what its model offers, and why in one line.
+
+    Example:
+        >>> chosen_method({"model": "zoo:lenet5"})[0], chosen_method({"model": "onnx:net.onnx"})[0]
+        ('natural', 'natural-blackbox')
+    """
+    model = str(values["model"])
+    subject = values.get("subject")
+    told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else False
+    if model.startswith(("onnx:", "http:", "https:")) or told:
+        what = "labels only" if told else "answers, not gradients"
+        return "natural-blackbox", f"method natural-blackbox: {model} gives {what}"
+    return "natural", f"method natural: {model} gives gradients"
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -28,11 +28,15 @@ from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
+from hardcase.models.pretrained.fetching import fetched_classifiers
+from hardcase.models.pretrained.roles import is_photographic, roles
+from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import settle
-from hardcase.oracles import Disagree, LeavesLabel, NonFinite
+from hardcase.models.witnesses import default_witnesses, witness_record
+from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
 from hardcase.runs.start import Plan
@@ -44,9 +48,9 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
 
 TellTraining = Callable[[TrainingProgress], None] | None
-GIVEN = ("space", "partners", "subject", "peers", "profile", "target", "shape")
+GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
-GUIDED = 256
+GUIDED = 1024
 """Seeds of a shard for methods with guides: they learn from each other while they are searched."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
@@ -58,6 +62,7 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
     "label": LeavesLabel,
     "disagreement": Disagree,
     "non-finite": NonFinite,
+    "any": Anything,
 }
 _SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": latent, "vqvae": Grid}
 """The latent space that each family of generators opens."""
@@ -83,6 +88,7 @@ class Context:
         seeds: The images to start from, where they are objects.
         train: Training images, where the data set has no name to load them by.
         peers: Networks to compare with, where they are objects.
+        witnesses: Networks that must keep the label, objects or names.
         method: A recipe that is built already.
         progress: Told how the training of missing networks goes.
 
@@ -102,6 +108,7 @@ class Context:
         seeds: Images | None = None,
         train: Images | None = None,
         peers: tuple[Model, ...] | None = None,
+        witnesses: tuple[Model | str, ...] | None = None,
         method: Method | None = None,
         progress: TellTraining = None,
     ) -> None:
@@ -111,7 +118,9 @@ class Context:
         self._splits: dict[str, Images] = {}
         given = {"subject": subject, "seeds": seeds, "peers": peers, "method": method}
         live = {name: value for name, value in given.items() if value is not None}
-        self._named = not live and train is None
+        self._wanted = config.witnesses if witnesses is None else witnesses
+        objects = witnesses is not None and not all(isinstance(one, str) for one in witnesses)
+        self._named = not live and train is None and not objects
         self.__dict__.update(live)  # these take the place of the cached properties
         if seeds is not None and subject is not None:
             self.__dict__["seeds"] = self.under_model_classes(seeds)
@@ -125,6 +134,7 @@ class Context:
         *,
         options: Mapping[str, Any] | None = None,
         peers: Sequence[Model] = (),
+        witnesses: str | Sequence[str | Model] | None = None,
         train: Images | None = None,
         progress: TellTraining = None,
         **values: Any,
@@ -137,6 +147,8 @@ class Context:
             method: The name of a method, or a built recipe.
             options: Options of a method that is given by name.
             peers: Networks to compare with.
+            witnesses: Networks that must keep the label, as objects or names; ``"default"``;
+                nobody if empty; None for the method's own.
             train: Training images, where the data set cannot be loaded by its name.
             progress: Told how the training of missing networks goes.
             values: Any other keys of a configuration.
@@ -155,6 +167,7 @@ class Context:
             seeds=seeds,
             train=train,
             peers=tuple(peers) or None,
+            witnesses=_several(witnesses),
             method=built,
             progress=progress,
         )
@@ -244,9 +257,65 @@ class Context:
             return (self._quantised_copy(),)
         return ()
 
-    def model(self, spec: str) -> Model:
-        """The model that `spec` names, loaded as this campaign loads models."""
+    @cached_property
+    def witnesses(self) -> tuple[Model, ...]:
+        """The networks that must keep the label where the subject leaves it.
+
+        Those that were named or given; without any, the default ones if the method has witnesses.
+        """
+        if self._wanted is None:
+            return self._own_witnesses()
+        if tuple(self._wanted) == ("none",):
+            return ()
+        found = list[Model]()
+        for one in self._wanted:
+            if one == "default":
+                found += self._default_witnesses()
+            elif isinstance(one, str):
+                found.append(self.model(one, label_only=False))
+            else:
+                found.append(one)
+        return tuple(found)
+
+    def _own_witnesses(self) -> tuple[Model, ...]:
+        """The method's own witnesses, if it has any and they can be had."""
+        if self.part is None or self.part.facts.get("witnesses") != "default":
+            return ()
+        try:
+            return self._default_witnesses()
+        except Problem as problem:
+            _log.warning("this run has no witness: %s", problem.what)
+            return ()
+
+    def _default_witnesses(self) -> tuple[Model, ...]:
+        """Networks trained on the data; for photographs those that others have trained."""
+        if is_photographic(self.shape):
+            return self._pretrained_witnesses()
+        return default_witnesses(
+            self.train, self.test, device=self.subject.device, progress=self.progress
+        )
+
+    def _pretrained_witnesses(self) -> tuple[Model, ...]:
+        """The fetched networks, except the one that is reserved to judge the run."""
+        chosen = roles(self.subject.name, fetched_classifiers())
+        if not chosen.witnesses or len(self._some.classes) != OUTPUTS:
+            raise Problem(
+                chosen.note or "networks of ImageNet's classes do not know these classes.",
+                fix="hardcase fetch model NAME, or --witness MODEL",
+            )
+        return tuple(self.model(f"zoo:{name}", label_only=False) for name in chosen.witnesses)
+
+    def model(self, spec: str, *, label_only: bool | None = None) -> Model:
+        """The model that `spec` names, loaded as this campaign loads models.
+
+        Args:
+            spec: A name as ``--model`` takes it.
+            label_only: Forget all but the label; by default as configured for the subject.
+        """
         config = self.config
+        asking = _asking(config)
+        if label_only is not None:
+            asking = replace(asking, label_only=label_only)
         how = Loading(
             train=self._read("train"),
             test=self._read("test"),
@@ -257,7 +326,7 @@ class Context:
             trust_pickle=config.trust_pickle,
             progress=self.progress,
             offline=config.offline,
-            asking=_asking(config),
+            asking=asking,
         )
         return load_model(spec, how)
 
@@ -399,6 +468,8 @@ class Context:
             subject=self.subject,
             method=self.method,
             peers=self.peers,
+            witnesses=self.witnesses,
+            margin=config.campaign.margin,
             keep=parse_keep(config.keep or self.method.keep),
             batch=self._rows_per_call() if config.batch_size == "auto" else config.batch_size,
             seed=config.seed,
@@ -419,7 +490,7 @@ class Context:
         example = from_bytes(self._some.x[:64]).to(device)
         networks = [
             (_logits_of(model), example)
-            for model in (self.subject, *self.peers)
+            for model in (self.subject, *self.peers, *self.witnesses)
             if isinstance(model, Subject)
         ]
         networks += _decoder(self.method.space, example)
@@ -462,15 +533,6 @@ class Context:
             about=self._about,
         )
 
-    @property
-    def _about(self) -> dict[str, Any]:
-        """What run.json says beside the campaign itself."""
-        config = self.config
-        about: dict[str, Any] = {"model": config.model, "data": config.data, "keep": config.keep}
-        if config.judge_features:
-            about["judge_features"] = list(config.judge_features)
-        return about
-
     def _shard(self) -> int:
         """Seeds that are searched at once.
 
@@ -493,6 +555,19 @@ class Context:
         return self.config.model_copy(update={"campaign": campaign, "device": self.device})
 
     # the steps of the above
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What run.json says beyond the campaign itself."""
+        config = self.config
+        about: dict[str, Any] = {"model": config.model, "data": config.data, "keep": config.keep}
+        witnesses = self.witnesses
+        if any(one.name.startswith("witness:") for one in witnesses):
+            margin = config.campaign.margin
+            about["witnesses"] = witness_record(self.subject, witnesses, margin, self.train)
+        if config.judge_features:
+            about["judge_features"] = list(config.judge_features)
+        return about
 
     @property
     def _perturbs(self) -> bool:
@@ -601,6 +676,7 @@ def _logits_of(model: Model) -> Callable[[Tensor], Tensor]:
 
 def _decoder(space: Space, example: Tensor) -> list[tuple[Callable[[Tensor], Tensor], Tensor]]:
     """The decoder of a latent space with a few codes, for the test of its tile."""
+    space = getattr(space, "space", space)  # inside what only adds to it
     for name in ("vae", "vqvae"):
         net: Any = getattr(space, name, None)
         if net is not None and not isinstance(space, Labelled):
@@ -676,6 +752,15 @@ def _warn_of_lost_labels(card: Mapping[str, Any]) -> None:
             100 * before,
             100 * after,
         )
+
+
+def _several(
+    witnesses: str | Sequence[str | Model] | None,
+) -> tuple[str | Model, ...] | None:
+    """Witnesses as a tuple, where one name was given too."""
+    if witnesses is None:
+        return None
+    return (witnesses,) if isinstance(witnesses, str) else tuple(witnesses)
 
 
 def _campaign_of(config: Config) -> Campaign:

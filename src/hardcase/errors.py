@@ -11,7 +11,20 @@ INTERRUPTED = 130
 
 
 class Problem(Exception):  # noqa: N818 - the word users read
-    """A failure with a remedy. `str()` gives the form every front end prints after ``error: ``."""
+    """A failure with a remedy. `str()` gives the form every front end prints after ``error: ``.
+
+    Args:
+        what: What happened.
+        why: Why it matters, or what is known; one sentence each.
+        fix: What to do about it.
+        code: Exit status of the command line.
+
+    Example:
+        >>> import hardcase as hc
+        >>> print(hc.Problem("there is no model.", fix="--model zoo:lenet5"))
+        there is no model.
+          try: --model zoo:lenet5
+    """
 
     def __init__(self, what: str, *why: str, fix: str = "", code: int = USAGE) -> None:
         super().__init__(what, *why)

@@ -83,7 +83,8 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
     neither = int((~first & ~second).sum())
     one = int((first & ~second).sum())
     other = total - both - neither - one
-    p, q = (both + one) / total, (both + other) / total
+    p = (both + one) / total
+    q = (both + other) / total
     low_p, high_p = interval(both + one, total)
     low_q, high_q = interval(both + other, total)
     spread = (both + one) * (other + neither) * (both + other) * (one + neither)

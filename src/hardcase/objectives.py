@@ -6,20 +6,36 @@ Each is a value, so recipes and configurations can name it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.oracles import Witnessed, witness_margin
+from hardcase.oracles import LeavesLabel, Witnessed, witness_margin
 from hardcase.tensors import flat, margin
 from hardcase.types import Objective, Oracle, Probe
 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Best wrong logit minus the seed's own label: positive where the subject fails."""
+    """Best wrong logit minus the seed's own label: positive where the subject fails.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.Margin(),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
+    """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return margin(probe.logits, probe.origin.y)
@@ -31,6 +47,21 @@ class ConfidenceFalls:
 
     While the seed's label leads this is `LabelFalls` on probabilities; once another class leads,
     that one is made to fall.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.ConfidenceFalls(),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -39,7 +70,26 @@ class ConfidenceFalls:
 
 @dataclass(frozen=True, slots=True)
 class TargetMargin:
-    """The target's logit minus the best other one."""
+    """The target's logit minus the best other one.
+
+    Args:
+        target: The class to reach.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.TargetMargin(3),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
+    """
 
     target: int
 
@@ -49,7 +99,23 @@ class TargetMargin:
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The loss of the seed's own label; raising it leads away from the label."""
+    """The loss of the seed's own label; raising it leads away from the label.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.CrossEntropy(),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
+    """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.nn.functional.cross_entropy(probe.logits, probe.origin.y, reduction="none")
@@ -65,8 +131,16 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
     """Minus the distance where `fit`, and less than any of these elsewhere, however many
     coordinates a code has.
 
-    >>> nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0])).tolist() == [-2e4, -UNFIT]
-    True
+    Args:
+        fit: Which candidates count.
+        distance: Distance of each from its seed.
+
+    Example:
+        >>> import torch
+        >>> from hardcase.objectives import UNFIT, nearest
+        >>> found = nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0]))
+        >>> found.tolist() == [-2e4, -UNFIT]
+        True
     """
     return torch.where(fit, -distance.clamp(max=UNFIT / 2), -UNFIT)
 
@@ -78,6 +152,16 @@ class NearestFailing:
 
     `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what
     the search holds is measured, as in the authors' code.
+
+    Args:
+        oracle: Says which candidates fail.
+        encode: Gives the code of a candidate's image, as Equation 1 measures it; by default the
+            search's own.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.NearestFailing(hc.oracles.LeavesLabel()).encode is None
+        True
     """
 
     oracle: Oracle
@@ -93,32 +177,78 @@ class NearestFailing:
 class KeptByWitnesses:
     """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
 
-    Where the subject fails by `enough` logits already, the other objective's gradient ends, so
-    that it cannot drown the witnesses.
+    Where the subject fails already, and leaves its label by `enough` logits, the other objective's
+    gradient ends, so that it cannot drown the witnesses.
+
+    Args:
+        objective: What the method climbs without witnesses.
+        oracle: What the method calls a failure.
+        margin: By how many logits every witness must keep the label.
+        weight: Of what the worst witness lacks.
+        enough: By how many logits the subject must leave the label before it counts as done.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.KeptByWitnesses(hc.objectives.Margin(), margin=1.0).weight
+        1.0
     """
 
     objective: Objective
+    oracle: Oracle = field(default_factory=LeavesLabel)
     margin: float = 2.0
     weight: float = 1.0
     enough: float = 0.5
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         score = self.objective(probe)
-        done = margin(probe.logits, probe.origin.y) >= self.enough
+        done = self.oracle(probe)
+        if self.oracle.kind == "label":
+            done = done & (margin(probe.logits, probe.origin.y) >= self.enough)
         lacking = torch.relu(self.margin - witness_margin(probe))
         return torch.where(done, score.detach(), score) - self.weight * lacking
 
 
-def joint(objective: Objective, least: float) -> Objective:
-    """`objective` for a campaign with witnesses that must keep the label by `least` logits."""
+def joint(objective: Objective, oracle: Oracle, least: float) -> Objective:
+    """`objective` of a method that fails by `oracle`, with witnesses that must keep the label.
+
+    Args:
+        objective: What the method climbs without witnesses.
+        oracle: What the method calls a failure.
+        least: By how many logits every witness must keep the label.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.oracles import LeavesLabel
+        >>> type(hc.objectives.joint(hc.objectives.Margin(), LeavesLabel(), 2.0)).__name__
+        'KeptByWitnesses'
+    """
     if isinstance(objective, NearestFailing):
         return replace(objective, oracle=Witnessed(objective.oracle, least))
-    return KeptByWitnesses(objective, least)
+    return KeptByWitnesses(objective, oracle, least)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelFalls:
-    """Minus the answer for the seed's own label: its logit, or its probability."""
+    """Minus the answer for the seed's own label: its logit, or its probability.
+
+    Args:
+        probabilities: Use softmax probabilities in place of logits.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.LabelFalls(probabilities=True),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
+    """
 
     probabilities: bool = False
 
@@ -134,6 +264,25 @@ class Differential:
 
     Which one deviates is the row's aim ``deviating`` (0 the subject, then the peers); without it,
     the subject. Without peers the subject alone remains, and its label falls.
+
+    Args:
+        weight: Weight of the deviating network's fall.
+        probabilities: Use softmax probabilities in place of logits.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.Differential(weight=2.0),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
     """
 
     weight: float = 1.0
@@ -152,6 +301,26 @@ class Differential:
 class Competitors:
     """`weight` times the answers for the `k` best other classes,
     minus the one for the seed's label (DLFuzz).
+
+    Args:
+        k: Number of rival classes.
+        weight: Weight of the rivals.
+        probabilities: Use softmax probabilities in place of logits.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.Competitors(k=2),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
     """
 
     k: int = 4
@@ -175,6 +344,15 @@ class Pushed:
     gives none).
 
     A look without an aim scores 0.
+
+    Args:
+        read: Gives the units of a probe, a row per candidate.
+        name: The aim that names the units.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.Pushed(lambda probe: probe.logits, "units").name
+        'units'
     """
 
     read: Callable[[Probe], Tensor]
@@ -191,7 +369,27 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Several objectives, each with its weight."""
+    """Several objectives, each with its weight.
+
+    Args:
+        terms: Pairs of a weight and an objective.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> terms = ((1.0, hc.objectives.Margin()), (0.1, hc.objectives.CrossEntropy()))
+        >>> method = hc.Method(
+        ...     space=hc.spaces.Pixels(),
+        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     objective=hc.objectives.Sum(terms),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     needs="gradients",
+        ... )
+        >>> budget = hc.Budget(gradients=30)
+        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
+        >>> len(found)
+        2
+    """
 
     terms: tuple[tuple[float, Objective], ...]
 
@@ -204,6 +402,11 @@ class NearestSplit:
     """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
     the less the first peer keeps the label; elsewhere less than any of these (SINVAD's search
     between two networks).
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.NearestSplit()
+        NearestSplit()
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -222,6 +425,16 @@ class Surprise:
     better.
 
     `surprise` takes traces and predicted classes; what has no surprise (not a number) scores -inf.
+
+    Args:
+        surprise: Surprise of traces, given the predicted classes.
+        layer: The layer whose outputs are the traces.
+        goal: Surprise to come near to; by default the more the better.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.Surprise(lambda traces, label: traces.norm(dim=1), "relu").goal is None
+        True
     """
 
     surprise: Callable[[Tensor, Tensor], Tensor]

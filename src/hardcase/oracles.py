@@ -21,6 +21,18 @@ they are in.
 class LeavesLabel:
     """The subject no longer answers the seed's label, and leads by at least `lead` in
     probability.
+
+    Args:
+        lead: Least lead in probability of the wrong class.
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> from dataclasses import replace
+        >>> strict = replace(hc.methods.pgd(), oracle=hc.oracles.LeavesLabel(lead=0.1))
+        >>> len(hc.search(toy_subject(), toy_images(3), method=strict)) > 0
+        True
     """
 
     lead: float = LEAD
@@ -32,7 +44,21 @@ class LeavesLabel:
 
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The subject answers one given class instead of the seed's."""
+    """The subject answers one given class instead of the seed's.
+
+    Args:
+        target: The class to reach.
+        lead: Least lead in probability of the wrong class.
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> from dataclasses import replace
+        >>> strict = replace(hc.methods.pgd(), oracle=hc.oracles.Reaches(3))
+        >>> len(hc.search(toy_subject(), toy_images(3), method=strict)) > 0
+        True
+    """
 
     target: int
     lead: float = LEAD
@@ -49,6 +75,19 @@ class Reaches:
 class Confident:
     """The subject answers a wrong class (or `target`) and its logit leads by at least
     `confidence`.
+
+    Args:
+        confidence: Logit margin by which the wrong class must lead.
+        target: The class to reach; by default any wrong one.
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> from dataclasses import replace
+        >>> strict = replace(hc.methods.pgd(), oracle=hc.oracles.Confident(confidence=0.5))
+        >>> len(hc.search(toy_subject(), toy_images(3), method=strict)) > 0
+        True
     """
 
     confidence: float = 0.0
@@ -66,7 +105,16 @@ class Confident:
 
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """The subject and at least one peer answer differently."""
+    """The subject and at least one peer answer differently.
+
+    Args:
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.Disagree().kind
+        'disagreement'
+    """
 
     kind: Kind = "disagreement"
 
@@ -78,7 +126,16 @@ class Disagree:
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """The subject answers NaN or infinity."""
+    """The subject answers NaN or infinity.
+
+    Args:
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.NonFinite().kind
+        'non_finite'
+    """
 
     kind: Kind = "non_finite"
 
@@ -87,8 +144,31 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True)
+class Anything:
+    """Every image counts: a run then stores all it generates, as a study of people may need.
+
+    Those on which the subject leaves the label are findings of the kind ``label`` as ever.
+    """
+
+    kind: Kind = "surprise"
+
+    def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
+        return torch.ones(len(probe.x), dtype=torch.bool, device=probe.x.device)
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
-    """The subject leaves the seed's label, and every peer keeps it."""
+    """The subject leaves the seed's label, and every peer keeps it.
+
+    Args:
+        lead: Least lead in probability of the wrong class.
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.Splits().kind
+        'disagreement'
+    """
 
     lead: float = LEAD
     kind: Kind = "disagreement"
@@ -101,7 +181,18 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Surprising:
-    """An objective about surprise scores `least` or more."""
+    """An objective about surprise scores `least` or more.
+
+    Args:
+        objective: An objective about surprise.
+        least: Score from which a candidate counts.
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.Surprising(hc.objectives.Margin(), least=2.0).kind
+        'surprise'
+    """
 
     objective: Objective
     least: float
@@ -115,6 +206,15 @@ class Surprising:
 class Witnessed:
     """A failure by another oracle on which every witness keeps the seed's label by `margin`
     logits.
+
+    Args:
+        oracle: Says which candidates fail.
+        margin: Logits by which every witness must keep the label.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.Witnessed(hc.oracles.LeavesLabel()).margin
+        2.0
     """
 
     oracle: Oracle
@@ -129,8 +229,25 @@ class Witnessed:
 
 
 def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
-    """The least logit margin by which a witness keeps the seed's label; infinite without any."""
-    kept = [-margin(logits, probe.origin.y) for logits in probe.witnesses]
+    """The least logit margin by which a witness keeps the seed's label; infinite without any.
+
+    A witness whose answer is not a number keeps nothing.
+
+    Args:
+        probe: What one query revealed.
+
+    Example:
+        >>> import torch
+        >>> from hardcase.oracles import witness_margin
+        >>> from hardcase.types import Probe, Seeds
+        >>> zero = torch.zeros(1, 1)
+        >>> seeds = Seeds(zero, zero[None, None], torch.tensor([0]), torch.tensor([0]))
+        >>> witness = torch.tensor([[3.0, 1.0]])
+        >>> probe = Probe(zero, zero[None, None], witness, seeds, witnesses=(witness,))
+        >>> witness_margin(probe).item()
+        2.0
+    """
+    kept = [(-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses]
     if not kept:
         return torch.full_like(probe.logits[:, 0], torch.inf)
     return torch.stack(kept).amin(0)

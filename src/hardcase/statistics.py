@@ -61,6 +61,12 @@ METRICS = (
         paper=_WILSON,
     ),
     Metric(
+        name="witnessed",
+        summary="seeds with a failing finding on which every witness keeps the label",
+        needs="witnesses",
+        paper=_WILSON,
+    ),
+    Metric(
         name="valid",
         summary="seeds with a failing finding that looks like the data",
         needs="a judge",
@@ -110,6 +116,11 @@ METRICS = (
     ),
     Metric(
         name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"
+    ),
+    Metric(
+        name="witness_queries",
+        summary="images given to witnesses, never charged to a budget",
+        needs="witnesses",
     ),
 )
 """What runs count and measure."""
@@ -212,12 +223,15 @@ def count(
     seeds: Sequence[Mapping[str, Any]],
     findings: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, Verdict] | None,
+    *,
+    witnesses: bool = False,
 ) -> dict[str, dict[str, int | None]]:
     """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
     images).
 
     A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
     finding.
+    Without `witnesses` nobody is counted as witnessed: the step is None.
     """
     usable = [
         row
@@ -236,7 +250,7 @@ def count(
             "usable": len(usable),
             "attempted": len(attempted),
             "failing": len({row["seed"] for row in failing}),
-            "witnessed": _witnessed(failing),
+            "witnessed": _witnessed(failing) if witnesses else None,
             **{
                 name: None if rows is None else len({row["seed"] for row in rows})
                 for name, rows in judged.items()
@@ -253,12 +267,9 @@ def count(
     }
 
 
-def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int | None:
-    """Seeds with a failing finding on which all witnesses keep the label;
-    None without witnesses.
-    """
-    told = [row for row in failing if row.get("witnessed") is not None]
-    return len({row["seed"] for row in told if row["witnessed"]}) if told else None
+def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int:
+    """Seeds with a failing finding on which all witnesses keep the label."""
+    return len({row["seed"] for row in failing if row["witnessed"]})
 
 
 def _judged(

@@ -41,7 +41,8 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
         images.permute(0, 2, 3, 1).reshape(count, height, width * channels).cpu().numpy()
     )
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
-    head, tail = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
+    head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
+    tail = _chunk(b"IEND", b"")
 
     def whole(line: UInt8[np.ndarray, "h w"]) -> bytes:
         return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))

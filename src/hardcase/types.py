@@ -84,6 +84,23 @@ class Images:
 
     `context` holds what else is known of each image, row by row (the latent code of one that a
     generator made).
+
+    Args:
+        x: Images, 8-bit, batch first.
+        y: Labels: positions in `classes`.
+        id: A name for every image.
+        classes: Names of the classes.
+        name: What loads the set again, or any name.
+        split: ``train`` or ``test``.
+        context: Further tensors, a row per image.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> x = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+        >>> images = hc.Images(x, torch.tensor([0, 1]), ("a", "b"), ("cat", "dog"))
+        >>> images.sample(per_class=1, seed=0).y.tolist()
+        [0, 1]
     """
 
     x: UInt8[Tensor, "n c h w"]
@@ -215,6 +232,28 @@ class Findings:
     """What a campaign keeps. `seed` is the seed's position in the campaign, `kind` the position in
     `KINDS`, `distance` is measured in the method's own space, `code` is the candidate's code (no
     columns where the space does not keep it).
+
+    Args:
+        seed: Position of each finding's seed in the campaign.
+        x: The images, 8-bit.
+        kind: Position in `KINDS`.
+        expected: The seed's label.
+        predicted: What the subject answers.
+        peer_predicted: What each peer answers.
+        confidence: The subject's probability of its answer.
+        score: The objective's value.
+        distance: Distance from the seed in the method's space.
+        queries: Queries of the seed when it was found.
+        code: The candidate's code; no columns where the space keeps none.
+        witnessed: Whether every witness keeps the label; empty without witnesses.
+        witness_margin: Least logit margin of a witness; empty without witnesses.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> found = hc.search(toy_subject(), toy_images(4), method="pgd")
+        >>> found.x.dtype, len(found) == len(found.seed)
+        (torch.uint8, True)
     """
 
     seed: Int[Tensor, " t"]
@@ -270,6 +309,11 @@ class Verdicts:
         label_kept: Does it still show what its seed showed?
         columns: Further columns for the verdicts of a run, e.g. ``p_valid`` and ``p_label_kept``.
         features: What findings are compared by when likely duplicates are grouped.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.Verdicts([True, None], [True, True]).valid
+        [True, None]
     """
 
     valid: Sequence[bool | None]
@@ -284,6 +328,13 @@ class Judge(Protocol):
 
     Any callable will do. It never takes part in a search. Where it has a method ``check(run)``,
     that may refuse a run; ``about()`` is what run.json and the report say of it.
+
+    Example:
+        >>> import hardcase as hc
+        >>> def trusting(findings):
+        ...     return hc.Verdicts([True] * len(findings), [True] * len(findings))
+        >>> isinstance(trusting, hc.Judge)
+        True
     """
 
     def __call__(self, findings: Findings) -> Verdicts: ...
@@ -293,6 +344,19 @@ class Judge(Protocol):
 class Budget:
     """Limits of a campaign. Queries and gradients are per seed;
     totals are divided over the seeds before the start.
+
+    Args:
+        queries: Query budget per seed.
+        gradients: Gradient budget per seed.
+        total_queries: Queries of the whole campaign, divided over the seeds.
+        total_gradients: Gradients of the whole campaign, divided over the seeds.
+        findings: Stop at the end of the round that reaches so many findings.
+        time: Stop after so many seconds, or after ``30m``, ``2h``.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.Budget(queries=100).queries
+        100
     """
 
     queries: int | None = None
@@ -445,6 +509,33 @@ class Method:
     """What a paper contributes: the parts, and when a seed is finished.
 
     A recipe leaves `name` out: the registry writes there what it is registered as.
+
+    Args:
+        name: What it is registered as.
+        space: Where candidates live.
+        search: How candidates move.
+        objective: Which way is better.
+        oracle: What counts as a failure.
+        guides: Memories that steer, e.g. coverage or a corpus.
+        until: A seed is finished at its ``first`` failure, or when its ``budget`` is spent.
+        needs: What the subject must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
+        keep: Which findings per seed are kept.
+        budget: The method's own limits.
+        taps: Layers whose activations are read.
+        details: What run.json says of it besides.
+
+    Example:
+        >>> import hardcase as hc
+        >>> mine = hc.Method(
+        ...     space=hc.spaces.Pixels(hc.spaces.Linf(0.2)),
+        ...     search=hc.searches.GradientAscent(stride=0.02),
+        ...     objective=hc.objectives.Margin(),
+        ...     oracle=hc.oracles.LeavesLabel(),
+        ...     budget=hc.Budget(gradients=10),
+        ...     needs="gradients",
+        ... )
+        >>> mine.until
+        'first'
     """
 
     name: str = "unnamed"

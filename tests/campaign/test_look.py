@@ -237,3 +237,17 @@ def test_the_subject_is_a_copy():
     before = subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits
     net[1].weight.data.zero_()
     assert torch.equal(subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits, before)
+
+
+def test_an_oracle_that_counts_everything_keeps_all_images_and_failing_ones_as_failing():
+    from hardcase.oracles import Anything
+    from hardcase.types import KINDS
+
+    look = door(oracle=Anything())
+    look(look.seeds.z, torch.arange(5))
+    look(swapped(look), torch.arange(5))
+    found = look.recorder.findings()
+    kinds = [KINDS[kind] for kind in found.kind.tolist()]
+    assert kinds.count("label") == 5
+    assert kinds.count("surprise") == 5
+    assert (found.predicted[found.kind == KINDS.index("surprise")] == look.seeds.y).all()

@@ -3,18 +3,16 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
-    "oracles statistics campaign",
+    "oracles statistics inference campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics corruptions tags slices ranking regression curves",
     "run": "config context runs",
-    "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",
+    "faces": "__init__ __main__ api report suite study testing cli evidence insight pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
@@ -22,6 +20,7 @@ UPWARD = {
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
+    "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
 }
 
 
@@ -66,5 +65,11 @@ def test_parts_never_import_a_method():
     assert not wrong, wrong
 
 
-def test_class_names_exist_once():
-    pytest.skip("names are being sorted out")
+def test_a_class_name_exists_once():
+    places = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert not twice, twice

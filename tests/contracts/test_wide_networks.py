@@ -12,7 +12,7 @@ import pytest
 from hardcase.cli.main import VERBS, main
 from hardcase.errors import CANNOT_TELL, USAGE
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from judged import QUICK
 
 from tiny import bars
@@ -46,6 +46,7 @@ WORLD = ("--model", "wide.py:make", "--data", "npz:bars.npz")
 VAE = ("--data", "npz:bars.npz", "--model", "wide.py:make", "--latent", 4, "--epochs", 1)
 OWN = {
     "demo": "trains its own network, which is as wide as its data",
+    "fetch model": "fetches networks of its own list",
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",

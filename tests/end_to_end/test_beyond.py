@@ -18,7 +18,7 @@ SECTION = (
 BLOCK = re.search(r"```\n(.*?)```", SECTION, re.S)
 LINES = [] if BLOCK is None else BLOCK[1].splitlines()
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
-BESIDE = str(Path(__file__).parents[1] / "blackbox")
+BESIDE = str(Path(__file__).parents[1] / "models")
 
 
 def has(name):

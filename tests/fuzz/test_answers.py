@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hardcase.models import http
-from hardcase.models.http import LENGTH, Client, Garbled, Http, Manners, Refused, Spec
+from hardcase.models.http import LENGTH, Client, Garbled, Http, Manners, Refused, TensorSpec
 from hardcase.models.wrappers import Unanswered
 
-WANTED = Spec("scores", "FP32", (None, 3))
+WANTED = TensorSpec("scores", "FP32", (None, 3))
 JSON = {
     "model_name": "m",
     "outputs": [
@@ -173,4 +173,4 @@ def test_an_answer_in_order_is_understood():
         [0, 1, 2],
         [3, 4, 5],
     ]
-    assert http.specs(text(METADATA))[0] == Spec("x", "FP32", (None, 1, 4, 4))
+    assert http.specs(text(METADATA))[0] == TensorSpec("x", "FP32", (None, 1, 4, 4))

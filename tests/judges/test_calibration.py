@@ -6,11 +6,11 @@ import torch
 from hardcase.errors import Problem
 from hardcase.judges.calibration import People, calibrate
 from hardcase.judges.panel import Signals
-from hardcase.judges.rules import Rule, auroc
+from hardcase.judges.rules import DecisionRule, auroc
 
 RULES = {
-    "label_kept": Rule(signals=("classifiers",), weights=(1.0,), bias=0.0),
-    "valid": Rule(signals=("something",), weights=(1.0,), bias=0.0),
+    "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
+    "valid": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0),
 }
 
 
@@ -65,12 +65,12 @@ def test_a_generator_is_scored_by_rules_that_have_not_seen_it():
     from hardcase.judges.calibration import _folds, _pooled
 
     signals, people = rated()
-    fold, _ = _folds(people)
+    folds, _ = _folds(people)
     truth = people.label_kept
-    inside = fold == 2
+    inside = folds[2][1]
     lied = torch.where(inside & (truth >= 0), 1 - truth, truth)
     before, after = (
-        _pooled(RULES["label_kept"], signals, each, each == 1, fold) for each in (truth, lied)
+        _pooled(RULES["label_kept"], signals, each, each == 1, folds) for each in (truth, lied)
     )
     assert torch.equal(before[0][inside], after[0][inside])
     assert [said for said, own in zip(before[1], inside) if own] == [

@@ -7,7 +7,7 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, encoder
 from hardcase.judges.photographs import photo_panel
-from hardcase.judges.rules import Rule, auroc
+from hardcase.judges.rules import DecisionRule, auroc
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from tiny import bars
@@ -62,7 +62,7 @@ def test_its_rules_tell_kept_from_lost(made):
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
     right, wrong = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
-    rule = Rule.from_card(card["rules"]["label_kept"])
+    rule = DecisionRule.from_card(card["rules"]["label_kept"])
     evidence = torch.cat([rule.evidence(right), rule.evidence(wrong)])
     assert float(auroc(evidence, torch.arange(90) < 45)) > 0.95
     assert float(rule.probability(right).median()) > 0.5 > float(rule.probability(wrong).median())
@@ -82,7 +82,7 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     _, _, test, (panel, card, _) = made
     exam = photo_examination(test, torch.Generator().manual_seed(3))
     known = exam.label_kept >= 0
-    rule = Rule.from_card(card["rules"]["label_kept"])
+    rule = DecisionRule.from_card(card["rules"]["label_kept"])
     assert 0 <= rule.low <= rule.high <= 1
     said = rule.answers(rule.probability(panel.ask(exam.x[known], exam.expected[known])))
     yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]
@@ -96,7 +96,7 @@ def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
     signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
-    rule = Rule.from_card(card["rules"]["label_kept"])
+    rule = DecisionRule.from_card(card["rules"]["label_kept"])
     truth = torch.arange(90) < 45
     often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
     first, second = answering(rule, signals, truth), answering(rule, signals[often], truth[often])

@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from hardcase.judges.panel import Signals
-from hardcase.judges.rules import Rule, agreeing, learned, logistic
+from hardcase.judges.rules import DecisionRule, agreeing, learned, logistic
 
 
 def signals(count=300, seed=0):
@@ -68,7 +68,7 @@ def test_votes_are_in_units_of_spread_and_are_not_fitted():
 
 
 def test_three_answers():
-    rule = Rule(signals=("classifiers",), weights=(1.0,), bias=0.0, low=0.2, high=0.9)
+    rule = DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0, low=0.2, high=0.9)
     assert rule.answers(torch.tensor([0.1, 0.2, 0.5, 0.9, 0.95], dtype=torch.float64)) == (
         False,
         None,
@@ -79,7 +79,7 @@ def test_three_answers():
 
 
 def test_a_rule_survives_its_card():
-    rule = Rule(
+    rule = DecisionRule(
         signals=("classifiers", "contrast"),
         weights=(1.0, 0.5),
         bias=-0.3,
@@ -88,12 +88,12 @@ def test_a_rule_survives_its_card():
         low=0.1,
         high=0.7,
     )
-    assert Rule.from_card(rule.to_card()) == rule
+    assert DecisionRule.from_card(rule.to_card()) == rule
 
 
 def test_people_correct_scale_and_offset_only():
     given, truth = signals()
-    rule = Rule(signals=("classifiers",), weights=(10.0,), bias=3.0)
+    rule = DecisionRule(signals=("classifiers",), weights=(10.0,), bias=3.0)
     fitted = agreeing(rule, rule.evidence(given), truth)
     assert (fitted.weights, fitted.bias) == (rule.weights, rule.bias)
     middle = float(

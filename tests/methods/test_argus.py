@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hardcase import api, context, tensors
+from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.report.pictures import ways

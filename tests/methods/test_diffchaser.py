@@ -12,7 +12,7 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.cli.run import shown_run
 from hardcase.errors import Problem
-from hardcase.methods.diffchaser import Toward, Uncertainty, diffchaser
+from hardcase.methods.diffchaser import TowardClass, Uncertainty, diffchaser
 from hardcase.models.quantised import int8
 from hardcase.randomness import Rng, stream
 from hardcase.searches.genetic import PixelGenetic
@@ -44,7 +44,7 @@ def test_fitness_is_the_gap_between_probabilities_in_the_model_that_hesitates_mo
         max(p[3] - max(p) for p in pair)
         for pair in zip(one.softmax(1).tolist(), two.softmax(1).tolist())
     ]
-    torch.testing.assert_close(Toward(3)(probe(one, two)), torch.tensor(expected))
+    torch.testing.assert_close(TowardClass(3)(probe(one, two)), torch.tensor(expected))
 
 
 def searched(**options):

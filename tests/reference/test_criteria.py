@@ -9,7 +9,7 @@ import torch
 
 from hardcase.criteria.criterion import Measure
 from hardcase.criteria.frame import Frame
-from hardcase.criteria.mcdc import Independence, Split
+from hardcase.criteria.mcdc import Independence, LayerPair
 from hardcase.criteria.memory import Bits
 from hardcase.criteria.network import Layer, Scaling, Selection, Whole
 from hardcase.criteria.neuron import (
@@ -238,7 +238,7 @@ def test_pairs_of_a_test_set(kind, rows):
     values = grid(rows, (4, 5, 3), seed=rows, steps=4)
     starts = (0, 4, 9)
     splits = tuple(
-        Split(slice(s, s + a), slice(s + a, s + a + b), torch.ones(a, b, dtype=torch.bool))
+        LayerPair(slice(s, s + a), slice(s + a, s + a + b), torch.ones(a, b, dtype=torch.bool))
         for s, a, b in ((0, 4, 5), (4, 5, 3))
     )
     measure = shown(Independence(layers((4, 5, 3)), splits, kind, factors=(2.0, 2.0)), values)
@@ -261,7 +261,7 @@ def test_pairs_of_a_test_set(kind, rows):
 @pytest.mark.parametrize("flips", [1, 2, 3])
 def test_relaxed_sign_sign(flips, pairs):
     values = grid(40, (9, 4), seed=flips, steps=4)
-    split = Split(slice(0, 9), slice(9, 13), torch.ones(9, 4, dtype=torch.bool))
+    split = LayerPair(slice(0, 9), slice(9, 13), torch.ones(9, 4, dtype=torch.bool))
     ids, seeds = torch.arange(40) % 8, torch.arange(40) < 8
     rule = Independence(layers((9, 4)), (split,), "sign-sign", pairs, relax=flips / 9 + 1e-9)
     measure = shown(rule, values, ids=ids, are_seeds=seeds)
@@ -276,7 +276,7 @@ def test_relaxed_sign_sign(flips, pairs):
 @pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
 def test_pairs_of_seed_and_test_in_any_order(kind):
     values = grid(48, (3, 4), seed=3, steps=4)
-    split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
+    split = LayerPair(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
     ids, order = (
         torch.arange(48) % 6,
         torch.randperm(48, generator=torch.Generator().manual_seed(0)),
@@ -295,7 +295,7 @@ def test_pairs_of_seed_and_test_in_any_order(kind):
 @pytest.mark.parametrize("pairs", ["all", "seed-test"])
 def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
     values = grid(30, (3, 4), seed=3, steps=4)
-    split = Split(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
+    split = LayerPair(slice(0, 3), slice(3, 7), torch.ones(3, 4, dtype=torch.bool))
     rule = Independence(layers((3, 4)), (split,), kind, pairs)
     measure = shown(
         rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5

@@ -1,6 +1,6 @@
 import pytest
 
-from hardcase.spaces.coordinates import Coordinate, Group, alone
+from hardcase.spaces.coordinates import Coordinate, CoordinateGroup, alone
 
 TURN = Coordinate(name="turn", unit="°", reach=10.0, plus="turned {} right", minus="turned {} left")
 QUALITY = Coordinate(
@@ -28,7 +28,7 @@ def test_a_coordinate_that_falls_from_its_rest_is_told_by_its_value():
 def test_a_group_names_its_other_coordinates():
     length = Coordinate(name="length", unit="px", reach=5.0, plus="{} at {angle}")
     angle = Coordinate(name="angle", unit="°", reach=90.0, counts=False)
-    motion = Group(name="motion", coordinates=(length, angle))
+    motion = CoordinateGroup(name="motion", coordinates=(length, angle))
     assert motion.words([4.0, 30.0]) == ["4 px at 30°"]
     assert motion.words([0.0, 30.0]) == []
     assert motion.summary([4.0, 30.0]) == {"length": (4.0, "px"), "angle": (30.0, "°")}
@@ -36,7 +36,7 @@ def test_a_group_names_its_other_coordinates():
 
 def test_a_field_is_told_by_its_greatest_length_within_the_range():
     point = Coordinate(name="bend", unit="%", reach=5.0, plus="bent by {}")
-    field = Group(name="bend", coordinates=(point,) * 4, axes=2)
+    field = CoordinateGroup(name="bend", coordinates=(point,) * 4, axes=2)
     assert field.summary([3.0, 0.0, 4.0, 1.0]) == {"bend": (5.0, "%")}
     assert field.summary([3.0, 1.0, 0.0, 1.0])["bend"][0] == pytest.approx(3.0)
     assert field.summary([5.0, 1.0, 5.0, 1.0])["bend"][0] == 5.0
@@ -44,4 +44,4 @@ def test_a_field_is_told_by_its_greatest_length_within_the_range():
 
 
 def test_a_lone_coordinate_is_a_group_under_its_name():
-    assert alone(TURN) == Group(name="turn", coordinates=(TURN,))
+    assert alone(TURN) == CoordinateGroup(name="turn", coordinates=(TURN,))

@@ -105,3 +105,16 @@ def test_the_page_says_everything_and_asks_for_nothing(tmp_path):
     assert "McNemar" in text
     assert not re.search(r'(src|href)="(?!data:|#)', text)
     assert json.loads((tmp_path / "out/compare.json").read_text())["pairs"][0]["first"] == "a"
+
+
+def test_runs_of_two_versions_tell_fixed_still_and_newly_failing(tmp_path):
+    levels = [10] * 6
+    old = write_run(tmp_path / "old", levels=levels, found={0: [200], 1: [200], 2: [200]})
+    hashes = {"subject": "another", "peers": [], "generator": None, "guides": {}, "data": "d"}
+    found = {2: [200], 3: [200]}
+    new = write_run(tmp_path / "new", levels=levels, found=found, hashes=hashes)
+    (pair,) = compare(old, new).table["pairs"]
+    told = {name: pair["changed"][name]["hits"] for name in ("fixed", "still_failing", "newly_failing")}  # fmt: skip
+    assert told == {"fixed": 2, "still_failing": 1, "newly_failing": 1}
+    (same,) = compare(old, old).table["pairs"]
+    assert same["changed"] is None

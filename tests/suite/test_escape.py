@@ -9,7 +9,7 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.spaces.latent import Latent
 from hardcase.suite import escape
 from hardcase.testing.toys import CLASSES, ToyAutoencoder, toy_images, toy_subject
-from hardcase.types import Images
+from hardcase.types import ClassNames, Images
 
 SPACE = Latent(ToyAutoencoder())
 
@@ -59,7 +59,9 @@ def test_floor_is_the_median_and_confusion_the_count():
 
 def told(floor, measured):
     escapes, walks, seeds = measured
-    return escape.Escaped(CLASSES, escapes, walks, seeds, torch.eye(4).long() * 6, floor)
+    return escape.Escaped(
+        ClassNames(CLASSES), escapes, walks, seeds, torch.eye(4).long() * 6, floor
+    )
 
 
 def test_a_mixed_pair_is_named_and_only_that(measured):
@@ -84,10 +86,38 @@ def test_a_clean_and_an_unsure_network_are_not_accused_of_a_pair(measured):
         assert words in escape.answer(told(floor, measured), ranked)
 
 
-def test_a_subject_without_scores_has_no_floor(measured):
-    ranked = escape.pairs(told(torch.full((4, 4), torch.nan), measured))
-    assert not any(p.suspicious for p in ranked)
+def test_a_subject_without_scores_is_not_given_an_all_clear(measured):
+    record = told(torch.full((4, 4), torch.nan), measured)
+    ranked = escape.pairs(record)
+    assert {p.suspicious for p in ranked} == {None}
     assert ranked[0].rate >= ranked[-1].rate
+    said = escape.answer(record, ranked)
+    assert said.startswith("Not measured")
+    assert "No class pair" not in said
+
+
+def clean_rates(count, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    rates = torch.rand(count, 4, 4, generator=rng)
+    rates.diagonal(dim1=1, dim2=2).fill_(0)
+    return list(rates / rates.sum(2, keepdim=True))
+
+
+def test_labels_alone_suffice_beside_clean_retrainings():
+    """A pair that takes all ways out is found; networks like the clean ones are seldom accused."""
+    null = clean_rates(12)
+    mixed = clean_rates(1, seed=5)[0]
+    mixed[0] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    assert float(escape.unusual(mixed, null)[0, 1]) == pytest.approx(1 / 13)
+    low = [float(escape.unusual(rate, null).min()) <= escape.LEVEL for rate in clean_rates(80, 9)]
+    assert sum(low) / 80 < 0.3
+
+
+def test_without_clean_retrainings_the_answer_says_what_was_not_measured(measured):
+    floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
+    said = escape.answer(told(floor, measured), escape.pairs(told(floor, measured)))
+    assert "not from the search" in said
+    assert "was not measured" in said
 
 
 def test_pictures_tables_and_numbers_are_written(measured, tmp_path):
@@ -112,7 +142,7 @@ def test_a_class_without_seeds_is_left_out():
     escapes, walks, seeds = escape.measure(
         toy_subject(), escape.ways_out(SPACE, None, walks=3), images
     )
-    record = escape.Escaped(CLASSES, escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
+    record = escape.Escaped(ClassNames(CLASSES), escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
     assert {p.source for p in escape.pairs(record)} <= {0, 1}
 
 

@@ -133,8 +133,10 @@ def test_perturbing_features_detects_what_pixels_do_not(room, capsys):
         "feature-perturbation,pgd",
         "--tests",
         "12",
+        "--trainings",
+        "2",
         "--faults",
-        "tint,position",
+        "tint",
         "--format",
         "json",
     ]
@@ -147,34 +149,49 @@ def test_perturbing_features_detects_what_pixels_do_not(room, capsys):
     assert main([*words, *quick, "--set", "pgd.gradients=10", "--out", "found", "-q"]) == 0
     told = json.loads(capsys.readouterr().out)
     acquired, detected, shares = told["tables"]
-    assert [row[-1] for row in acquired["rows"]] == ["yes", "yes"]
-    for _, features, pixels in detected["rows"][:2]:
+    assert [row[-1] for row in acquired["rows"]] == ["2 of 2"]
+    for _, seeds, features, pixels, placebo in detected["rows"][:1]:
+        assert 10 <= seeds <= 24
         assert features.startswith("**detected** +")
         assert not pixels.startswith("**detected**")
-    assert detected["rows"][2] == ["faults detected", "2 of 2", "0 of 2"]
-    assert len(shares["rows"]) == 4
+        assert int(placebo.split()[0]) <= 11, "100 draws at 5 %"
+    assert "levels of blue over red" in detected["rows"][0][2]
+    assert detected["rows"][1][2:4] == ["1 of 1", "0 of 1"]
+    assert len(shares["rows"]) == 2
 
 
-def test_a_share_is_compared_with_that_of_the_clean_network():
-    def tests(share, count=100):
-        moved = torch.zeros(count, len(NAMES))
-        moved[: round(share * count)] = 1.0
-        return faults.Tests(
-            moved, torch.ones(count, dtype=torch.bool), count, drawn(2), torch.zeros(0)
-        )
+def test_both_networks_are_searched_from_the_same_seeds_which_both_get_right(room):
+    networks = [faults.student(room, "tint"), faults.student(room, None)]
+    bench = faults.Bench(out=Path("out"))
+    painted = faults._painted(room, 10, bench)
+    seeds = faults._seeds(room, networks, painted, 10)
+    assert 10 <= len(seeds) <= 20
+    for one in networks:
+        assert bool((one.subject(from_bytes(seeds.x)).logits.argmax(1) == seeds.y).all())
 
-    clear, same = (
-        faults._verdict("tint", tests(0.8), tests(0.1)),
-        faults._verdict("tint", tests(0.5), tests(0.5)),
+
+def test_a_fault_in_own_data_by_an_own_measure(tmp_path):
+    """Colour pictures of another size: nothing is drawn, pictures are selected."""
+    file = tmp_path / "mine.py"
+    file.write_text("def redness(x):\n    return x[:, 0].mean((1, 2)) - x[:, 1].mean((1, 2))\n")
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (200, 3, 20, 20), generator=rng, dtype=torch.uint8)
+    x[:, 0] = (x[:, 0] * torch.rand(200, 1, 1, generator=rng)).to(torch.uint8)
+    names = tuple(f"own/{i}" for i in range(200))
+    images = Images(x, torch.arange(200) % 2, names, ("a", "b"), "own", "train")
+    trait = faults.own_trait(f"{file}:redness")
+    tied, swapped = (
+        faults.selected(images, (0, 1), trait, tied=True, swapped=way) for way in (False, True)
     )
-    assert clear.detected
-    assert clear.difference == pytest.approx(0.7)
-    assert 0.55 < clear.low < 0.7 < clear.high < 0.85
-    assert not same.detected
-    assert faults._verdict("tint", tests(1.0, 5), tests(0.0)) is None
-    few = replace(tests(1.0, 3), searched=60)
-    by_seeds = faults._verdict("tint", replace(tests(0.8, 50), searched=60), few)
-    assert (by_seeds.faulty, by_seeds.clean) == pytest.approx((40 / 60, 3 / 60))
+    for some, high in ((tied, 1), (swapped, 0)):
+        value = trait.measure(from_bytes(some.x))
+        assert value[some.y == high].min() > value[some.y != high].max()
+    assert float(faults._own_gap(images, trait)) > 0
+    free = faults.selected(images, (0, 1), trait, tied=False)
+    assert len(free) == 200
+    file.write_text("def redness(x):\n    return x\n")
+    with pytest.raises(Problem, match="one finite number for each"):
+        faults.own_trait(f"{file}:redness").measure(from_bytes(x))
 
 
 def test_wrong_names_are_told(room):

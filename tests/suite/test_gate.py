@@ -8,8 +8,8 @@ from aftermath import verdict, write_run
 
 from hardcase.errors import Problem
 from hardcase.suite.gate import (
-    Limits,
-    Tally,
+    GateLimits,
+    GateTally,
     assert_confirmed_rate,
     gate,
     github,
@@ -34,24 +34,24 @@ def judged(folder, confirmed=3, **given):
 
 def test_only_confirmed_failures_count(tmp_path):
     run = judged(tmp_path / "run")
-    assert passed(gate(run, Limits(confirmed_rate=0.1)))
-    assert not passed(gate(run, Limits(confirmed_rate=0.09)))
-    (_, check) = gate(run, Limits(confirmed_rate=0.09))
+    assert passed(gate(run, GateLimits(confirmed_rate=0.1)))
+    assert not passed(gate(run, GateLimits(confirmed_rate=0.09)))
+    (_, check) = gate(run, GateLimits(confirmed_rate=0.09))
     assert "3 of 30 attempted seeds = 10.0 %" in check.text
 
 
 def test_the_upper_end_is_stricter(tmp_path):
     run = judged(tmp_path / "run")
-    assert not passed(gate(run, Limits(confirmed_rate=0.2, upper=True)))
-    assert passed(gate(run, Limits(confirmed_rate=0.3, upper=True)))
+    assert not passed(gate(run, GateLimits(confirmed_rate=0.2, upper=True)))
+    assert passed(gate(run, GateLimits(confirmed_rate=0.3, upper=True)))
 
 
 def test_silent_distinct_and_class_limits(tmp_path):
     run = judged(tmp_path / "run")
-    assert passed(gate(run, Limits(silent_rate=1 / 30, distinct=1, class_rate=0.1)))
+    assert passed(gate(run, GateLimits(silent_rate=1 / 30, distinct=1, class_rate=0.1)))
     wrong = [
         check.name
-        for check in gate(run, Limits(silent_rate=0.03, distinct=0, class_rate=0.05))
+        for check in gate(run, GateLimits(silent_rate=0.03, distinct=0, class_rate=0.05))
         if not check.passed
     ]
     assert wrong == ["confirmed, class dark", "confirmed and confident", "distinct"]
@@ -59,21 +59,21 @@ def test_silent_distinct_and_class_limits(tmp_path):
 
 def test_too_few_usable_seeds_never_pass(tmp_path):
     run = judged(tmp_path / "run", confirmed=0)
-    assert not passed(gate(run, Limits(confirmed_rate=1.0, usable=31)))
-    assert passed(gate(run, Limits(confirmed_rate=1.0, usable=30)))
+    assert not passed(gate(run, GateLimits(confirmed_rate=1.0, usable=31)))
+    assert passed(gate(run, GateLimits(confirmed_rate=1.0, usable=30)))
 
 
 def test_what_cannot_be_decided_is_a_problem(tmp_path):
     run = judged(tmp_path / "run")
     with pytest.raises(Problem, match="no limit"):
-        gate(run, Limits())
+        gate(run, GateLimits())
     with pytest.raises(Problem, match="between 0 and 1"):
-        Limits(confirmed_rate=5)
+        GateLimits(confirmed_rate=5)
     plain = write_run(tmp_path / "plain", levels=DARK, found={0: [200]})
     with pytest.raises(Problem, match="hardcase judge"):
-        gate(plain, Limits(confirmed_rate=0.1))
+        gate(plain, GateLimits(confirmed_rate=0.1))
     with pytest.raises(Problem, match="not complete"):
-        gate(judged(tmp_path / "half", complete=False), Limits(confirmed_rate=0.1))
+        gate(judged(tmp_path / "half", complete=False), GateLimits(confirmed_rate=0.1))
 
 
 def test_an_assertion_for_tests_of_ones_own(tmp_path):
@@ -84,7 +84,7 @@ def test_an_assertion_for_tests_of_ones_own(tmp_path):
 
 
 def test_junit_and_annotations(tmp_path):
-    checks = gate(judged(tmp_path / "run"), Limits(confirmed_rate=0.05))
+    checks = gate(judged(tmp_path / "run"), GateLimits(confirmed_rate=0.05))
     root = ElementTree.parse(junit(checks, tmp_path / "out/gate.xml", name="run")).getroot()
     (suite,) = root
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
@@ -117,7 +117,7 @@ def open_run(folder, confirmed, undecided, refused=0, **given):
 )
 def test_the_undecided_count_both_ways(tmp_path, confirmed, undecided, limit, expected):
     run = open_run(tmp_path / "run", confirmed, undecided, refused=confirmed + undecided < 40)
-    found = gate(run, Limits(confirmed_rate=limit))
+    found = gate(run, GateLimits(confirmed_rate=limit))
     assert outcome(found) == expected
     assert run.undecided() == undecided
     assert (found[1].least, found[1].most, found[1].of) == (confirmed, confirmed + undecided, 40)
@@ -131,7 +131,7 @@ def test_a_seed_with_one_confirmed_finding_is_decided(tmp_path):
     found = {0: [200, 210], 1: [200, 210]}
     run = write_run(tmp_path / "run", levels=DARK, found=found, verdicts=said, judge=SOUND)
     assert run.undecided() == 1
-    (check,) = gate(run, Limits(confirmed_rate=0.5))[1:]
+    (check,) = gate(run, GateLimits(confirmed_rate=0.5))[1:]
     assert (check.least, check.most) == (1, 2)
 
 
@@ -140,34 +140,34 @@ def test_a_seed_with_one_confirmed_finding_is_decided(tmp_path):
 )
 def test_a_weak_or_uncalibrated_judge_never_passes(tmp_path, judge):
     run = open_run(tmp_path / "run", 1, 0, refused=20, judge=judge)
-    found = gate(run, Limits(confirmed_rate=1.0))
+    found = gate(run, GateLimits(confirmed_rate=1.0))
     assert outcome(found) == "cannot tell"
     assert "calibrate" in found[1].decide
-    assert outcome(gate(run, Limits(confirmed_rate=0.01))) == "fail"
+    assert outcome(gate(run, GateLimits(confirmed_rate=0.01))) == "fail"
 
 
 def test_where_nothing_failed_no_judge_is_needed(tmp_path):
     run = write_run(tmp_path / "run", levels=DARK, found={})
-    assert outcome(gate(run, Limits(confirmed_rate=0.0))) == "pass"
+    assert outcome(gate(run, GateLimits(confirmed_rate=0.0))) == "pass"
 
 
 def test_limits_of_single_classes_go_before_that_of_all(tmp_path):
     run = judged(tmp_path / "run")
-    assert passed(gate(run, Limits(class_rate=0.01, classes={"dark": 0.1})))
-    assert not passed(gate(run, Limits(class_rate=0.1, classes={"dark": 0.01})))
+    assert passed(gate(run, GateLimits(class_rate=0.01, classes={"dark": 0.1})))
+    assert not passed(gate(run, GateLimits(class_rate=0.1, classes={"dark": 0.01})))
     with pytest.raises(Problem, match="no class 'drak'"):
-        gate(run, Limits(classes={"drak": 0.1}))
+        gate(run, GateLimits(classes={"drak": 0.1}))
     with pytest.raises(Problem, match=r"limits\.classes\.dark is 3"):
-        Limits(classes={"dark": 3})
+        GateLimits(classes={"dark": 3})
 
 
 def test_witnessed_failures_need_no_judge(tmp_path):
     run = write_run(tmp_path / "plain", levels=DARK, found={0: [200]})
     with pytest.raises(Problem, match="without witnesses"):
-        gate(run, Limits(witnessed_rate=0.1))
+        gate(run, GateLimits(witnessed_rate=0.1))
     run = write_run(tmp_path / "run", levels=DARK, found={0: [200]}, witnesses={"models": ["b"]})
-    assert outcome(gate(run, Limits(witnessed_rate=0.0))) == "pass"
-    tally = Tally(run)
+    assert outcome(gate(run, GateLimits(witnessed_rate=0.0))) == "pass"
+    tally = GateTally(run)
     tally.rows = [{**row, "witnessed": True} for row in tally.rows]
     assert tally.witnessed == {"s0"}
 
@@ -179,9 +179,9 @@ def test_accepted_failures_do_not_count_and_are_listed(tmp_path):
     listed.write_text(f"# known\n{names[0]}  # ticket 7\n\ns1\nnowhere\n")
     accepted = read_accepted(listed)
     assert accepted == {names[0], "s1", "nowhere"}
-    (check,) = gate(run, Limits(confirmed_rate=0.05, accepted=accepted))[1:]
+    (check,) = gate(run, GateLimits(confirmed_rate=0.05, accepted=accepted))[1:]
     assert (check.least, check.of, check.outcome) == (1, 30, "pass")
-    tally = Tally(run, accepted)
+    tally = GateTally(run, accepted)
     assert [row["id"] for row in tally.accepted] == names[:2]
     assert tally.unused == ["nowhere"]
     with pytest.raises(Problem, match="cannot be read"):
@@ -190,13 +190,13 @@ def test_accepted_failures_do_not_count_and_are_listed(tmp_path):
 
 def test_limits_come_from_a_file_with_flags_above(tmp_path):
     values = {"model": "unknown", "limits": {"confirmed_rate": 0.1, "classes": {"dark": 0.2}}}
-    assert Limits.of(values, confirmed_rate=0.3) == Limits(
+    assert GateLimits.of(values, confirmed_rate=0.3) == GateLimits(
         confirmed_rate=0.3, classes={"dark": 0.2}
     )
     with pytest.raises(Problem, match=r"limits\.confirmed_rate"):
-        Limits.of({"limits": {"confirmed_rates": 0.1}})
+        GateLimits.of({"limits": {"confirmed_rates": 0.1}})
     with pytest.raises(Problem, match=r"limits\.classes\.dark is 7"):
-        Limits.of({"limits": {"classes": {"dark": 7}}})
+        GateLimits.of({"limits": {"classes": {"dark": 7}}})
 
 
 def test_what_cannot_be_told_is_skipped_in_a_test_of_ones_own(tmp_path):
@@ -205,7 +205,7 @@ def test_what_cannot_be_told_is_skipped_in_a_test_of_ones_own(tmp_path):
         assert_confirmed_rate(tmp_path / "run", 0.05)
     with pytest.raises(AssertionError, match="9 undecided"):
         assert_confirmed_rate(tmp_path / "run", 0.05, strict=True)
-    found = gate(open_run(tmp_path / "other", 1, 9), Limits(confirmed_rate=0.05))
+    found = gate(open_run(tmp_path / "other", 1, 9), GateLimits(confirmed_rate=0.05))
     root = ElementTree.parse(junit(found, tmp_path / "gate.xml", name="run")).getroot()
     assert (root[0].get("failures"), root[0].get("skipped")) == ("0", "1")
     assert "what would decide it" in root[0][1].find("skipped").get("message")

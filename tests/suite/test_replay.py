@@ -60,3 +60,13 @@ def test_other_kinds_are_not_replayed_and_nothing_is_a_problem(tmp_path):
     assert replay(run, subject()).summary()["tests"] == 1
     with pytest.raises(Problem, match="no failing findings"):
         replay(write_run(tmp_path / "empty", levels=LEVELS, found={}), subject())
+
+
+def test_groups_are_seeds_and_equal_pictures_count_once(tmp_path):
+    run = write_run(tmp_path / "run", levels=[100, 100, 100, 10], found={0: [140, 180], 3: [220]})
+    said = replay(run, subject(0.65)).summary()
+    assert said["by_seed"] == {"some_fixed": 1, "none_fixed": 1, "total": 2}
+    worse = replay(run, subject(0.3)).summary()["seeds"]
+    assert worse["newly_failing"]["hits"] == 3
+    assert worse["groups"] == {"better": 0, "worse": 1, "neither": 1}
+    assert worse["groups_p"] > worse["mcnemar_p"]

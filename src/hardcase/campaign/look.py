@@ -66,7 +66,10 @@ class Asking:
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
-                        witnesses = [witness(x).logits for witness in self.campaign.witnesses]
+                        witnesses = [
+                            one(x if one.offers == "gradients" else x.detach()).logits
+                            for one in self.campaign.witnesses
+                        ]
                         probe = Probe(
                             z=code,
                             x=x,
@@ -397,7 +400,8 @@ class Door:
         self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))
         if graded:
             self.counts.gradients.add_(spent)
-            self.counts.witness_gradients.add_(spent * len(self.campaign.witnesses))
+            open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
+            self.counts.witness_gradients.add_(spent * open_boxes)
 
     def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
         zero = torch.zeros(len(rows), device=z.device)

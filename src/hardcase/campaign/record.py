@@ -220,6 +220,12 @@ class Campaign:
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
                 f" {offered} only."
             )
+        if self.subject.hash in [witness.hash for witness in self.witnesses]:
+            raise Problem(
+                f'"{self.subject.name}" is the subject and a witness: '
+                "it cannot leave the label and keep it.",
+                fix="another network as --witness",
+            )
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
@@ -235,7 +241,7 @@ class Campaign:
         """The method's objective; with witnesses, it also asks them to keep the label."""
         if not self.witnesses:
             return self.method.objective
-        return joint(self.method.objective, self.margin)
+        return joint(self.method.objective, self.method.oracle, self.margin)
 
     @property
     def target(self) -> int | None:
@@ -252,7 +258,9 @@ class Campaign:
 
     def __repr__(self) -> str:
         peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
-        return f"Campaign({self.method.name!r} on {self.subject.name!r}{peers}, seed={self.seed})"
+        names = [witness.name for witness in self.witnesses]
+        others = f"{peers}, witnesses={names}" if names else peers
+        return f"Campaign({self.method.name!r} on {self.subject.name!r}{others}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""

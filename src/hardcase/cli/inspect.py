@@ -188,7 +188,7 @@ OPTIONAL = {
 }
 
 
-class Diagnosis(NamedTuple):
+class DoctorLine(NamedTuple):
     """One line of the doctor."""
 
     what: str
@@ -197,33 +197,33 @@ class Diagnosis(NamedTuple):
     remedy: str = ""
 
 
-def environment() -> Iterator[Diagnosis]:
+def environment() -> Iterator[DoctorLine]:
     """Versions, arithmetic, threads, devices, cache, optional libraries."""
     import torch
 
     from hardcase import __version__
     from hardcase.runs.start import strict_arithmetic
 
-    yield Diagnosis(
+    yield DoctorLine(
         "versions",
         "ok",
         f"hardcase {__version__}, Python {platform.python_version()}, torch {torch.__version__}",
     )
     if strict_arithmetic():
-        yield Diagnosis(
+        yield DoctorLine(
             "arithmetic", "ok", f"MKL_CBWR={os.environ['MKL_CBWR']}: the same bits in every batch"
         )
     else:
         remedy = "unset MKL_CBWR, or set it to AUTO,STRICT before Python starts"
-        yield Diagnosis(
+        yield DoctorLine(
             "arithmetic",
             "warning",
             "MKL_CBWR is not strict: findings may differ in their last bits",
             remedy,
         )
-    yield Diagnosis("threads", "ok", f"{torch.get_num_threads()} of {os.cpu_count()} cores")
+    yield DoctorLine("threads", "ok", f"{torch.get_num_threads()} of {os.cpu_count()} cores")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    yield Diagnosis(
+    yield DoctorLine(
         "devices", "ok", ", ".join(["cpu", *(f"cuda:{i} {name}" for i, name in enumerate(gpus))])
     )
     yield _cache()
@@ -231,7 +231,7 @@ def environment() -> Iterator[Diagnosis]:
         yield _optional(name, extra, purpose)
 
 
-def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[Diagnosis]:
+def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[DoctorLine]:
     """The data, the model, their fit, and a short run; the first problem ends it,
     for the rest depends on it.
     """
@@ -239,10 +239,10 @@ def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterato
         yield from _job(config, progress)
     except Problem as problem:
         detail = " ".join([problem.what, *problem.why])
-        yield Diagnosis("stopped here", "problem", detail, problem.fix)
+        yield DoctorLine("stopped here", "problem", detail, problem.fix)
 
 
-def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[Diagnosis]:
+def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[DoctorLine]:
     from hardcase.context import Context
     from hardcase.data.sources import describe
     from hardcase.models.health import check
@@ -251,18 +251,18 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
     images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
-    yield Diagnosis(
+    yield DoctorLine(
         "data",
         "ok",
         f"{config.data}: {about['images']:,} {images.split} images of {shape},"
         f" {len(images.classes)} classes",
     )
     for text in about["notes"]:
-        yield Diagnosis("data", "warning", text)
+        yield DoctorLine("data", "warning", text)
     model = context.subject
-    yield Diagnosis("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
     health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
-    yield Diagnosis(
+    yield DoctorLine(
         "accuracy",
         "ok",
         f"{100 * health.accuracy:.1f} % of {health.images} images, mean confidence"
@@ -274,9 +274,9 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         if health.bitwise
         else "answers depend on the batch in their last bits"
     )
-    yield Diagnosis("repeatable", "ok" if health.bitwise else "warning", batch)
+    yield DoctorLine("repeatable", "ok" if health.bitwise else "warning", batch)
     for text in health.notes:
-        yield Diagnosis("model", "warning", text)
+        yield DoctorLine("model", "warning", text)
     yield _smoke(config, progress)
 
 
@@ -289,7 +289,7 @@ def _kind(model: Model) -> str:
     return f"{weights:,} weights, returns {model.outputs}"
 
 
-def _normalisation(config: Config, model: Model) -> Diagnosis:
+def _normalisation(config: Config, model: Model) -> DoctorLine:
     """Images are in 0..1; whether the model expects that shows in its accuracy,
     what was set shows here.
     """
@@ -304,12 +304,12 @@ def _normalisation(config: Config, model: Model) -> Diagnosis:
         inside = (
             "" if config.model.startswith("zoo:") else "; right if the model was trained on 0..1"
         )
-        return Diagnosis("normalisation", "ok", f"none: the model sees 0..1{inside}")
+        return DoctorLine("normalisation", "ok", f"none: the model sees 0..1{inside}")
     shown = ", ".join(f"({m:.3g}, {s:.3g})" for m, s in zip(mean, std))
-    return Diagnosis("normalisation", "ok", f"(mean, std) by channel: {shown}")
+    return DoctorLine("normalisation", "ok", f"(mean, std) by channel: {shown}")
 
 
-def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Diagnosis:
+def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> DoctorLine:
     """A few seeds for at most ten seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
@@ -329,11 +329,11 @@ def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Diag
         f" {record['elapsed']:.1f} s"
     )
     if not counts["attempted"]:
-        return Diagnosis("smoke run", "warning", detail, "a longer run: hardcase run --seeds 16")
-    return Diagnosis("smoke run", "ok", detail)
+        return DoctorLine("smoke run", "warning", detail, "a longer run: hardcase run --seeds 16")
+    return DoctorLine("smoke run", "ok", detail)
 
 
-def _cache() -> Diagnosis:
+def _cache() -> DoctorLine:
     from hardcase.cache import cache_folder
 
     folder = cache_folder()
@@ -341,24 +341,24 @@ def _cache() -> Diagnosis:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        return Diagnosis(
+        return DoctorLine(
             "cache",
             "problem",
             f"{folder} cannot be written: {error.strerror}",
             "HARDCASE_CACHE=/another/folder",
         )
-    return Diagnosis("cache", "ok", str(folder))
+    return DoctorLine("cache", "ok", str(folder))
 
 
-def _optional(name: str, extra: str, purpose: str) -> Diagnosis:
+def _optional(name: str, extra: str, purpose: str) -> DoctorLine:
     if find_spec(name) is None:
-        return Diagnosis(
+        return DoctorLine(
             "optional",
             "ok",
             f"{name} is not installed; it is only needed for {purpose} (pip install"
             f" 'hardcase[{extra}]')",
         )
-    return Diagnosis("optional", "ok", f"{name} {metadata.version(name)} for {purpose}")
+    return DoctorLine("optional", "ok", f"{name} {metadata.version(name)} for {purpose}")
 
 
 @o.takes(
@@ -386,7 +386,7 @@ def doctor(flags: o.Flags) -> None:
         raise typer.Exit(USAGE)
 
 
-def _told(findings: Iterator[Diagnosis], *, show: bool) -> Iterator[Diagnosis]:
+def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]:
     for one in findings:
         if show:
             remedy = f"\n{'':24}try: {one.remedy}" if one.remedy else ""

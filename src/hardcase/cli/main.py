@@ -120,6 +120,7 @@ VERBS = (
     Verb("train vqvae", "train:vqvae", _PREPARE),
     Verb("train gan", "train:gan", _PREPARE),
     Verb("train judge", "train:judging", _PREPARE),
+    Verb("train witness", "train:witness", _PREPARE),
     Verb("layers", "inspect:layers", _PREPARE),
     Verb("run", "run:run", _SEARCH),
     Verb("resume", "run:resume", _SEARCH),
@@ -210,7 +211,11 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     app.callback(help=_HELP)(_top)
     groups: dict[str, typer.Typer] = {}
     named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
-    for verb in named or VERBS:
+    if not named:
+        from hardcase.study.commands import app as study
+
+        app.add_typer(study, name="study", rich_help_panel=_RESULTS)
+    for verb in named or (() if words and words[0] == "study" else VERBS):
         group, _, name = verb.name.rpartition(" ")
         if group and group not in groups:
             groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])

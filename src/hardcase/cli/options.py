@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hardcase.config import Config
 
 
-class Progress(StrEnum):
+class ProgressStyle(StrEnum):
     auto = "auto"
     live = "live"
     plain = "plain"
@@ -81,7 +81,10 @@ class Flags:
         str | None,
         _option("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
     ] = None
-    method: Annotated[str | None, _option("See: hardcase list methods.")] = None
+    method: Annotated[
+        str | None,
+        _option("See: hardcase list methods. Without it: natural, or natural-blackbox."),
+    ] = None
 
     seeds: Annotated[
         int | None,
@@ -101,6 +104,14 @@ class Flags:
             "Network whose features judge the findings, as zoo:resnet50-imagenet; repeatable.",
             "--judge-features",
             metavar="MODEL",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    witness: Annotated[
+        list[str] | None,
+        _option(
+            "A network that must keep the label; repeatable. natural* have default ones.",
+            metavar="MODEL|default|none",
             panel=_CAMPAIGN,
         ),
     ] = None
@@ -230,9 +241,9 @@ class Flags:
     ] = None
     show: Annotated[bool, _option("Open the page in the browser.", "--open", panel=_OUTPUT)] = False
     progress: Annotated[
-        Progress,
+        ProgressStyle,
         _option("live needs a terminal; plain is a line every 30 s.", "--progress", panel=_OUTPUT),
-    ] = Progress.auto
+    ] = ProgressStyle.auto
     format: AsFormat = Format.text
     quiet: Annotated[bool, _option("Print only the result.", "-q", "--quiet", panel=_OUTPUT)] = (
         False
@@ -264,7 +275,18 @@ SAYS = ("format", "quiet", "verbose")
 WATCHED = ("progress", *SAYS)
 BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 CAMPAIGN = (
-    *("config", "model", "data", "method", "seeds", "split", "seed", "peer", "generator"),
+    *(
+        "config",
+        "model",
+        "data",
+        "method",
+        "seeds",
+        "split",
+        "seed",
+        "peer",
+        "witness",
+        "generator",
+    ),
     *("judge_features", "target", "criterion", "criteria", "oracle", "keep", "settings"),
     "allow_low_accuracy",
     *(
@@ -341,11 +363,18 @@ _EITHER = ("target", "batch_size")
 _SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
 
 
-def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that these flags (a command's parameters by name) ask for,
-    above `defaults` and the named file.
+def resolve(
+    flags: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    choose: Callable[[str], None] | None = None,
+) -> Config:
+    """The configuration that these flags (a command's parameters by name) ask for.
+
+    They stand above `defaults` and the named file. Where nobody names a method and `choose` is
+    given, one is chosen by what the model offers, and `choose` is told which and why.
     """
-    from hardcase.config import assign, parse
+    from hardcase.config import assign, chosen_method, parse
 
     values = {**(defaults or {}), **_file(flags.get("config"))}
     values |= {key: flags[key] for key in _PLAIN if flags.get(key) is not None}
@@ -354,13 +383,20 @@ def resolve(flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None)
         values["peers"] = list(flags["peer"])
     if flags.get("judge_features"):
         values["judge_features"] = list(flags["judge_features"])
+    if flags.get("witness"):
+        values["witnesses"] = list(flags["witness"])
     if flags.get("method") is not None and _method(values) != flags["method"]:
         values["method"] = {"name": flags["method"]}
     limits = {key: flags[key] for key in BUDGET if flags.get(key) is not None}
     if limits:
         values["budget"] = {**values.get("budget", {}), **limits}
     pairs = [f"{key}={flags[key]}" for key in _EITHER if flags.get(key) is not None]
-    return parse(assign(values, [*pairs, *(flags.get("settings") or [])]))
+    values = assign(values, [*pairs, *(flags.get("settings") or [])])
+    if choose is not None and _method(values) is None and isinstance(values.get("model"), str):
+        name, why = chosen_method(values)
+        values["method"] = {**(values.get("method") or {}), "name": name}
+        choose(why)
+    return parse(values)
 
 
 def folder_for(config: Config, given: Path | None) -> Path:

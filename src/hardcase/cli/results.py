@@ -20,7 +20,7 @@ from hardcase.errors import CANNOT_TELL, FAILED, Problem
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.runs.results import Run
-    from hardcase.suite.gate import Check, Tally
+    from hardcase.suite.gate import Check, GateTally
 
 
 def config_of(run: Run, **flags: Any) -> Config:
@@ -75,6 +75,12 @@ def _tell(table: dict[str, Any]) -> None:
         tests = [(test["what"], test["test"], test["p"], test["p_holm"]) for test in pair["tests"]]
         title = f"{pair['first']} against {pair['second']}"
         console().print(grid(title, ("question", "test", "p", "p, corrected"), tests))
+        if pair["changed"] is not None:
+            told = {name: rate(pair["changed"][name]) for name in _CHANGES}
+            tell(facts({name.replace("_", " "): value for name, value in told.items()}))
+
+
+_CHANGES = ("fixed", "still_failing", "newly_failing")
 
 
 @o.takes("format", "quiet")
@@ -138,7 +144,7 @@ def gate(
     from hardcase.runs.results import Run
     from hardcase.suite import gate as gates
 
-    limits = gates.Limits.of(
+    limits = gates.GateLimits.of(
         _limits(config, folder),
         confirmed_rate=max_confirmed_rate,
         class_rate=max_class_rate,
@@ -152,7 +158,7 @@ def gate(
     run = Run(folder)
     checks = gates.gate(run, limits)
     said = gates.outcome(checks)
-    tally = gates.Tally(run, limits.accepted)
+    tally = gates.GateTally(run, limits.accepted)
     if junit is not None:
         gates.junit(checks, junit, name=folder.resolve().name)
     if flags.json:
@@ -186,7 +192,7 @@ def _tell_open(checks: Sequence[Check]) -> None:
         tell(f"cannot tell; what would decide it: {wanted}")
 
 
-def _tell_accepted(tally: Tally) -> None:
+def _tell_accepted(tally: GateTally) -> None:
     """The failures that were not counted, and ids that stand for none."""
     for row in tally.accepted:
         tell(f"accepted  {row['id']} of seed {row['seed']}")
@@ -259,6 +265,7 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
+        "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
     if said["confirmed"] is not None:
         lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
@@ -266,6 +273,10 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
         "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
+        "seeds, equal pictures once": "{better} better, {worse} worse, {neither} neither".format(
+            **seeds["groups"]
+        )
+        + f"; p = {seeds['groups_p']:.3g}",
         "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
     tell(facts(lines))
@@ -279,12 +290,29 @@ class To(StrEnum):
 
 
 @o.takes("out", "show", *o.SAYS)
-def report(folders: o.Runs, flags: o.Flags) -> None:
+def report(
+    folders: o.Runs,
+    flags: o.Flags,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE.toml",
+            help="Its [limits]; by default those of hardcase.toml here, else those of each run.",
+        ),
+    ] = None,
+) -> None:
     """Write the report of one run or several: one HTML page and the same numbers as JSON."""
+    from hardcase.config import read
     from hardcase.report.page import write
     from hardcase.runs.results import Run
+    from hardcase.suite.gate import GateLimits
 
-    page = write([Run(folder) for folder in folders], flags.out or _home(folders))
+    path = config or o.PROJECT
+    values = read(path) if config is not None or path.is_file() else {}
+    limits = GateLimits.of(values) if "limits" in values else None
+    runs = [Run(folder) for folder in folders]
+    page = write(runs, flags.out or _home(folders), limits=limits)
     if flags.json:
         as_json({"page": str(page), "json": str(page.with_name("report.json"))})
     else:

@@ -55,8 +55,16 @@ def closing(run: Run) -> str:
     lines = ["", head, run.summary()]
     if run.verdicts is None:
         lines.append("nothing is confirmed: no judge has seen these findings yet")
+    lines += independence(record)
     lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
     return "\n".join(lines)
+
+
+def independence(record: dict[str, Any]) -> list[str]:
+    """What witnesses and judge share, in lines; none in a run without both."""
+    from hardcase.models.witnesses import said
+
+    return said((record.get("judge") or {}).get("independence"))
 
 
 def cost(record: dict[str, Any]) -> str:
@@ -156,7 +164,7 @@ def run(flags: o.Flags) -> None:
     from hardcase.report.paths import paint_paths
     from hardcase.runs.start import start
 
-    wanted = o.resolve(vars(flags))
+    wanted = o.resolve(vars(flags), choose=flags.say)
     folder = o.folder_for(wanted, flags.out)
     with watched(wanted, folder, flags) as (context, screen):
         paint_paths(start(context.plan, folder, screen), context.campaign, context.seeds)

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 def escape(
     flags: o.Flags,
     walks: Annotated[int, typer.Option(metavar="N", min=1, help="Random walks per seed.")] = 10,
+    clean: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clean", metavar="MODEL", help="Retrained on clean labels; ten make a verdict."
+        ),
+    ] = None,
 ) -> None:
     """Which classes border on which, as the model sees them; names pairs that look mislabelled or
     under-trained.
@@ -35,7 +41,7 @@ def escape(
         update={"method": MethodConfig(name="sinvad")}
     )
     folder = flags.out or o.free(Path("runs") / "escape")
-    told, space = _measured(wanted, walks, flags)
+    told, space = _measured(wanted, walks, clean or [], flags)
     outcome = escape.outcome(told, lambda codes: _paint(space, codes, wanted.device), folder)
     page = outcome.write(folder)
     if flags.json:
@@ -45,7 +51,9 @@ def escape(
     tell(f"written to {shown(page)}")
 
 
-def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Space]:
+def _measured(
+    config: Config, walks: int, clean: list[str], flags: o.Flags
+) -> tuple[Escaped, Space]:
     from hardcase.context import Context
     from hardcase.models.health import check
     from hardcase.searches.boundary import Crossing
@@ -63,7 +71,12 @@ def _measured(config: Config, walks: int, flags: o.Flags) -> tuple[Escaped, Spac
     method = escape.ways_out(ready.method.space, codes, walks=walks)
     measured = escape.measure(ready.subject, method, images, seed=config.seed)
     confused = escape.confusion(ready.subject, context.test)
-    told = Escaped.of(measured, confused, escape.floor(ready.subject, context.test))
+    null = []
+    for spec in clean:
+        flags.say(f"walking out of the same images on {spec}")
+        other = context.model(spec)
+        null.append(escape.measure(other, method, images, seed=config.seed)[0])
+    told = Escaped.of(measured, confused, escape.floor(ready.subject, context.test), null)
     return told, ready.method.space
 
 
@@ -85,15 +98,22 @@ def _paint(space: Space, codes: Any, device: str) -> Any:
 
 
 def _show(told: Escaped) -> None:
-    from hardcase.suite.escape import answer, pairs
+    from hardcase.suite.escape import answer, pairs, word
 
     ranked = pairs(told)
     rows = []
     for pair in ranked[:10]:
         names = told.classes.pair(pair.source, pair.goal)
         confused = f"{pair.confused} of {pair.images}"
-        rows.append([names, pair.rate, pair.floor, confused, "yes" if pair.suspicious else ""])
-    columns = ["from → to", "ways out", "floor", "confused in the test set", "suspicious"]
+        middle = pair.floor if pair.floor == pair.floor else "not measured"
+        rows.append([names, pair.rate, middle, confused, word(pair.suspicious)])
+    columns = [
+        "from → to",
+        "ways out",
+        "median probability",
+        "confused in the test set",
+        "suspicious",
+    ]
     console().print(grid("class pairs, suspicious ones first", columns, rows))
     tell(answer(told, ranked))
 
@@ -113,11 +133,24 @@ def faults(
     only: Annotated[
         str | None, typer.Option("--faults", metavar="A,B", help="Which faults; all by default.")
     ] = None,
-    data: Annotated[str, typer.Option(help="Grey digits to plant them into.")] = "mnist5k",
+    data: Annotated[
+        str, typer.Option(help="What to plant them into; other than grey 28x28 needs --measure.")
+    ] = "mnist5k",
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A trait of your own: from images (m, c, h, w) in [0, 1] one number each.",
+        ),
+    ] = None,
+    trainings: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Trainings of each network (2; 5 with --full)."),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="100 seeds per direction.")] = False,
 ) -> None:
-    """Plant eight faults into small networks and measure which methods detect them;
-    networks are trained if missing.
+    """Plant faults into small networks and measure which methods detect them, on the same seeds as
+    networks without them; networks are trained if missing.
     """
     from hardcase.config import assign
     from hardcase.suite.faults import run
@@ -126,6 +159,8 @@ def faults(
     chosen: dict[str, object] = {"methods": methods.split(",")}
     chosen |= {"tests": tests} if tests else {}
     chosen |= {"faults": only.split(",")} if only else {}
+    chosen |= {"measure": measure} if measure else {}
+    chosen |= {"trainings": trainings} if trainings else {}
     bench = Bench(
         out=flags.out or o.free(Path("runs") / "faults"),
         data=data,

@@ -173,6 +173,23 @@ def judging(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
     present(learn(train, data, flags), flags)
 
 
+@o.takes("device", "offline", *o.WATCHED)
+def witness(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
+    """Train the default witnesses: three LeNet-5 on the training images of even content hash."""
+    from hardcase.cli.progress import front
+    from hardcase.data.sources import load
+    from hardcase.models.witnesses import trained_witnesses
+
+    train, test = (load(data, split=split, offline=flags.offline) for split in ("train", "test"))
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        trained = trained_witnesses(train, test, device=flags.place, progress=screen.train)
+    if flags.json:
+        as_json([{"folder": str(home(card)), **card} for _, card in trained])
+        return
+    for _, card in trained:
+        present(card, flags)
+
+
 def _generator(
     family: str,
     checker: str,
@@ -265,7 +282,8 @@ def judge(
     calibrate: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.npz", help="Images rated by people, to fit and measure the judge with."
+            metavar="STUDY|FILE.npz",
+            help="Images rated by people, to fit and measure the judge with.",
         ),
     ] = None,
     which: Annotated[
@@ -387,11 +405,14 @@ def _closing(run: Run, quiet: bool) -> str:
     if quiet:
         return str(run.folder)
     said = run.record["judge"]
+    from hardcase.cli.run import independence
+
     silent = rate(said["silence"]["silent"])
     lines = [
         f"{run.record['method']} on {run.record['model']}, {run.record['data']}",
         run.summary(),
         f"judge: {said['standing']}",
+        *independence(run.record),
         (
             f"of the confirmed findings {silent} are silent: predicted with the confidence of"
             " correct predictions"

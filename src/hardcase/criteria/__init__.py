@@ -8,8 +8,8 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.criteria.criterion import (
+        CriterionPlan,
         Measure,
-        Plan,
         Rule,
         Spec,
         Tally,

@@ -47,6 +47,17 @@ criterion = partial(registry.criterion, laws=RATIO, needs="activations")
 class Tally:
     """What a criterion says so far. `covered` of `total` where it is a ratio or a count;
     `detail` is worth printing.
+
+    Args:
+        value: The criterion's value.
+        covered: How many are covered, where it is a count or a ratio.
+        total: Of how many.
+        detail: Further facts worth printing.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.criteria.Tally(0.5, covered=2, total=4).total
+        4
     """
 
     value: float
@@ -61,6 +72,15 @@ class Rule(Protocol):
     `gain` and `pull`.
 
     A rule may also have `patience`: the number of rows that are better observed together.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> isinstance(hc.criteria.build_criteria("nc", anatomy).rule, hc.criteria.Rule)
+        True
     """
 
     @property
@@ -83,6 +103,24 @@ class Measure:
     """Implements `types.Criterion`: a guide that is also a measure.
 
     `profiled`: it compares with training data.
+
+    Args:
+        name: Name in a campaign.
+        rule: The mathematics.
+        laws: The laws that it obeys.
+        convention: How ambiguities were settled, for reports.
+        profiled: Whether it compares with training data.
+        memory: What it remembers so far.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> measure = hc.criteria.build_criteria("nc", anatomy)
+        >>> measure.value()
+        0.0
     """
 
     def __init__(
@@ -194,7 +232,17 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A criterion by name, and the options that were given."""
+    """A criterion by name, and the options that were given.
+
+    Args:
+        name: The criterion's name.
+        options: The options that were given.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.criteria.parse("nc:threshold=0.5").name
+        'nc'
+    """
 
     name: str
     options: Options = field(default_factory=dict)
@@ -313,7 +361,7 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CriterionPlan:
     """A criterion for a known network, still without training data: what its factory returns.
 
     Args:
@@ -324,6 +372,16 @@ class Plan:
         distances: Selections whose traces it compares with one another.
         without: Laws that these options break.
         details: What else a report should print of its convention.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> units = hc.criteria.select(anatomy, "dense", "channel")
+        >>> hc.criteria.Plan(units, make=lambda profile: None).ranges
+        ()
     """
 
     selection: Selection
@@ -335,7 +393,7 @@ class Plan:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> Plan:
+def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> CriterionPlan:
     """The plan of a criterion: its factory called with the network's anatomy and its options.
 
     A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
@@ -344,10 +402,10 @@ def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> 
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
         made = registry.resolve("criterion", spec.name)(anatomy, **settings(spec, convention))
-    if isinstance(made, Plan):
+    if isinstance(made, CriterionPlan):
         return made
     if isinstance(made, Rule):
-        return Plan(made.selections[0], lambda _: made)
+        return CriterionPlan(made.selections[0], lambda _: made)
     raise Problem(
         f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
     )
@@ -356,7 +414,23 @@ def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> 
 def requirements(
     specs: Iterable[Spec | str], anatomy: Anatomy, *, convention: str = "default"
 ) -> Needs:
-    """What a profile must hold for these criteria."""
+    """What a profile must hold for these criteria.
+
+    Args:
+        specs: Criteria as ``--criteria`` names them.
+        anatomy: The network's layers, see `survey`.
+        convention: How published ambiguities are settled, see ``hardcase list criteria``.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
+        >>> hc.criteria.fit_profile(subject, toy_images(20), needs).count
+        20
+    """
     plans = [plan(spec, anatomy, convention=convention) for spec in specs]
     ranges, traces, distances = (
         dict.fromkeys(s for p in plans for s in getattr(p, what)) for what in Needs.__slots__
@@ -375,6 +449,22 @@ def build_criteria(
     """The criterion, ready to be updated.
 
     `name` (by default the spec's text) is its name in a campaign.
+
+    Args:
+        spec: A criterion as ``--criteria`` names it.
+        anatomy: The network's layers, see `survey`.
+        profile: What training data did to the network, for criteria that compare with it.
+        convention: How published ambiguities are settled, see ``hardcase list criteria``.
+        name: Name in a campaign; by default the text of `spec`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> hc.criteria.build_criteria("nc:threshold=0.5", anatomy).value()
+        0.0
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     planned = plan(spec, anatomy, convention=convention)
@@ -408,10 +498,10 @@ def _counted(selection: Selection) -> dict[str, Any]:
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """What only training data could tell: bounds, and classes whose covariance needed a ridge."""
+    """What only training data could tell: bounds, and classes whose covariance is singular."""
     found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
-    ridged = getattr(getattr(rule, "model", None), "ridged", None)
-    return found if ridged is None else {**found, "classes with a ridge": ridged}
+    projected = getattr(getattr(rule, "model", None), "projected", None)
+    return found if projected is None else {**found, "classes projected on their span": projected}
 
 
 # The gradient of each criterion: a score that pulls every candidate toward something its criterion
@@ -444,6 +534,20 @@ class Toward:
 
 
 def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:
+    """The objective that raises what `criterion` has not covered yet.
+
+    Args:
+        criterion: A criterion that guides the same search.
+        weight: Weight of the pull.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> anatomy = hc.criteria.survey(toy_subject(), from_bytes(toy_images(1).x))
+        >>> hc.criteria.toward(hc.criteria.build_criteria("nc", anatomy), weight=0.5).weight
+        0.5
+    """
     return Toward(criterion, weight)
 
 

@@ -99,7 +99,7 @@ CHUNK = 2**18
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class UnitBlock:
     """Consecutive units of a selection as one matrix; `start` is the number of the first."""
 
     start: int
@@ -211,9 +211,9 @@ class Frame:
         )
         return values
 
-    def blocks(self, selection: Selection) -> list[Block]:
+    def blocks(self, selection: Selection) -> list[UnitBlock]:
         """The units in blocks: wide layers alone, neighbouring narrow ones together."""
-        blocks: list[Block] = self.once(
+        blocks: list[UnitBlock] = self.once(
             ("blocks", selection), lambda: _blocks(selection, self.layers(selection))
         )
         return blocks
@@ -254,12 +254,12 @@ class Frame:
         return torch.cat(parts, 1)
 
 
-def _blocks(selection: Selection, layers: list[Tensor]) -> list[Block]:
-    blocks = list[Block]()
+def _blocks(selection: Selection, layers: list[Tensor]) -> list[UnitBlock]:
+    blocks = list[UnitBlock]()
     pending = list[Tensor]()
     for start, values in zip(selection.starts, layers, strict=True):
         if values.shape[1] > WIDE:
-            blocks += [_joined(pending, start), Block(start, values)]
+            blocks += [_joined(pending, start), UnitBlock(start, values)]
             pending = []
         else:
             pending.append(values)
@@ -267,15 +267,15 @@ def _blocks(selection: Selection, layers: list[Tensor]) -> list[Block]:
     return [block for block in blocks if block.values.shape[1]]
 
 
-def _joined(parts: list[Tensor], stop: int) -> Block:
+def _joined(parts: list[Tensor], stop: int) -> UnitBlock:
     if not parts:
-        return Block(stop, torch.empty(0, 0))
+        return UnitBlock(stop, torch.empty(0, 0))
     width = sum(part.shape[1] for part in parts)
     values = torch.cat(parts, 1) if len(parts) > 1 else parts[0]  # one part is not copied
-    return Block(stop - width, values)
+    return UnitBlock(stop - width, values)
 
 
-def _extremes(blocks: list[Block]) -> Extremes:
+def _extremes(blocks: list[UnitBlock]) -> Extremes:
     pairs = [
         (part.amin(0), part.amax(0)) for block in blocks for part in _pieces(block.values.detach())
     ]

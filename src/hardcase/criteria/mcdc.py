@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import Plan, Tally, criterion
+from hardcase.criteria.criterion import CriterionPlan, Tally, criterion
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import Anatomy, Selection, select
@@ -173,7 +173,7 @@ Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 
 @dataclass(frozen=True)
-class Split:
+class LayerPair:
     """Two neighbouring layers as columns of one matrix, and which (condition,
     decision) pairs count.
     """
@@ -257,12 +257,12 @@ def changed(a: Tensor, b: Tensor, factor: float) -> Bool[Tensor, " *shape"]:
     return (high >= factor * low) & (high > low)
 
 
-def flips_of(split: Split, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
+def flips_of(split: LayerPair, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
     return ((split.conditions(a) > 0) != (split.conditions(b) > 0)).sum(1)
 
 
 def cover_set(
-    kind: Kind, factors: tuple[float, float], split: Split, values: Tensor
+    kind: Kind, factors: tuple[float, float], split: LayerPair, values: Tensor
 ) -> tuple[Bool[Tensor, "s t"], int]:
     """What all pairs of inputs cover together, and how many pairs qualify (the condition layer
     changes as it must).
@@ -290,7 +290,7 @@ def cover_set(
 
 
 def relaxed(
-    split: Split, values: Bool[Tensor, "n u"], flips: int, chosen: tuple[Tensor, Tensor] | None
+    split: LayerPair, values: Bool[Tensor, "n u"], flips: int, chosen: tuple[Tensor, Tensor] | None
 ) -> tuple[Bool[Tensor, "s t"], int]:
     """Sign-sign coverage if up to `flips` conditions may change together: each of them counts."""
     conditions = split.conditions(values)
@@ -426,7 +426,7 @@ class Independence:
     """Which (condition, decision) pairs some two inputs show to be connected, and how."""
 
     selection: Selection
-    splits: tuple[Split, ...]
+    splits: tuple[LayerPair, ...]
     kind: Kind = "sign-sign"
     pairs: Literal["all", "seed-test"] = "all"
     factors: tuple[float, float] = (2.0, 2.0)
@@ -539,7 +539,7 @@ class Independence:
             count += int((flips == (1 if self.kind.startswith("sign") else 0)).sum())
         return covered, count
 
-    def _show(self, split: Split, a: Tensor, b: Tensor) -> Bool[Tensor, "e s t"]:
+    def _show(self, split: LayerPair, a: Tensor, b: Tensor) -> Bool[Tensor, "e s t"]:
         return covers(
             self.kind,
             self.factors,
@@ -589,7 +589,7 @@ class Independence:
         }
 
     def _partners(
-        self, rows: State, known: State, split: Split
+        self, rows: State, known: State, split: LayerPair
     ) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
         """Rows and known rows that may form a qualifying pair."""
         if self.pairs == "seed-test":
@@ -654,7 +654,7 @@ def ssc(
     pairs: Literal["all", "seed-test"] = "all",
     factor: float = 2.0,
     relax: float = 0.01,
-) -> Plan:
+) -> CriterionPlan:
     """Sign-sign coverage: units shown to drive units of the next layer.
 
     Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
@@ -672,7 +672,7 @@ def ssc(
     neighbours = _neighbours(anatomy, layers, channels, "sign-sign")
     splits = _splits(anatomy, neighbours, top)
     rule = Independence(neighbours, splits, "sign-sign", pairs, (factor, factor), relax)
-    return Plan(neighbours, lambda _: rule)
+    return CriterionPlan(neighbours, lambda _: rule)
 
 
 @_pairs("vsc")
@@ -685,7 +685,7 @@ def vsc(
     pairs: Literal["all", "seed-test"] = "all",
     factor: float = 2.0,
     relax: float = 0.01,
-) -> Plan:
+) -> CriterionPlan:
     """Value-sign coverage: units shown to drive units of the next layer.
 
     Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
@@ -703,7 +703,7 @@ def vsc(
     neighbours = _neighbours(anatomy, layers, channels, "value-sign")
     splits = _splits(anatomy, neighbours, top)
     rule = Independence(neighbours, splits, "value-sign", pairs, (factor, factor), relax)
-    return Plan(neighbours, lambda _: rule)
+    return CriterionPlan(neighbours, lambda _: rule)
 
 
 @_pairs("svc")
@@ -716,7 +716,7 @@ def svc(
     pairs: Literal["all", "seed-test"] = "all",
     factor: float = 2.0,
     relax: float = 0.01,
-) -> Plan:
+) -> CriterionPlan:
     """Sign-value coverage: units shown to drive units of the next layer.
 
     Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
@@ -734,7 +734,7 @@ def svc(
     neighbours = _neighbours(anatomy, layers, channels, "sign-value")
     splits = _splits(anatomy, neighbours, top)
     rule = Independence(neighbours, splits, "sign-value", pairs, (factor, factor), relax)
-    return Plan(neighbours, lambda _: rule)
+    return CriterionPlan(neighbours, lambda _: rule)
 
 
 @_pairs("vvc")
@@ -747,7 +747,7 @@ def vvc(
     pairs: Literal["all", "seed-test"] = "all",
     factor: float = 5.0,
     relax: float = 0.01,
-) -> Plan:
+) -> CriterionPlan:
     """Value-value coverage: units shown to drive units of the next layer.
 
     Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
@@ -765,7 +765,7 @@ def vvc(
     neighbours = _neighbours(anatomy, layers, channels, "value-value")
     splits = _splits(anatomy, neighbours, top)
     rule = Independence(neighbours, splits, "value-value", pairs, (factor, factor), relax)
-    return Plan(neighbours, lambda _: rule)
+    return CriterionPlan(neighbours, lambda _: rule)
 
 
 def _neighbours(anatomy: Anatomy, layers: str, channels: bool, kind: Kind) -> Selection:
@@ -782,18 +782,20 @@ def _neighbours(anatomy: Anatomy, layers: str, channels: bool, kind: Kind) -> Se
     return selection
 
 
-def _splits(anatomy: Anatomy, selection: Selection, top: int) -> tuple[Split, ...]:
+def _splits(anatomy: Anatomy, selection: Selection, top: int) -> tuple[LayerPair, ...]:
     gaps = range(len(selection.layers) - 1)
     return tuple(_split(anatomy, selection, i, top) for i in gaps)
 
 
-def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Split:
+def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> LayerPair:
     s, t = selection.widths[i : i + 2]
     starts = selection.starts
     allowed = torch.ones(s, t, dtype=torch.bool)
     if top and top < s:
         allowed = _strongest(anatomy, selection, i, top)
-    return Split(slice(starts[i], starts[i] + s), slice(starts[i + 1], starts[i + 1] + t), allowed)
+    return LayerPair(
+        slice(starts[i], starts[i] + s), slice(starts[i + 1], starts[i + 1] + t), allowed
+    )
 
 
 def _strongest(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:

@@ -80,6 +80,19 @@ class Layer:
 class Anatomy:
     """The layers of a network in the order in which they ran,
     and the size of the weights between them.
+
+    Args:
+        layers: Layers in the order in which they run.
+        weights: Size of the weights into each layer, by its name.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> anatomy.layers[0].name
+        'mean'
     """
 
     layers: tuple[Layer, ...]
@@ -108,6 +121,19 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
     that answers with a tensor.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
+
+    Args:
+        subject: A network whose layers can be tapped.
+        x: One image, in [0, 1].
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> [layer.name for layer in anatomy.layers]
+        ['mean', 'relu', 'out']
     """
     few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
     modules = dict(subject.layers())
@@ -311,6 +337,21 @@ class Selection:
 
     `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a
     layer of its own.
+
+    Args:
+        layers: Layers in the order in which they run.
+        mode: ``channel`` or ``unit``.
+        order: Whether channel means are taken before or after scaling.
+        softmax: Add the softmax of the last layer as a layer of its own.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> hc.criteria.select(anatomy, "dense", "channel").names[0]
+        'mean'
     """
 
     layers: tuple[Layer, ...]
@@ -417,7 +458,23 @@ RAW = Scaling()
 
 
 def select(anatomy: Anatomy, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:
-    """The layers that `layers` names: a group, or names joined by ``+``."""
+    """The layers that `layers` names: a group, or names joined by ``+``.
+
+    Args:
+        anatomy: The network's layers, see `survey`.
+        layers: A group (``dense``, ``hidden``, ``conv``, ``last``, …) or names joined by ``+``.
+        mode: ``channel``: the mean of every channel; ``unit``: every unit.
+        order: Whether channel means are taken before or after scaling.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> hc.criteria.select(anatomy, "dense", "channel").units
+        8
+    """
     groups = {
         "conv-linear": lambda: anatomy.of_kind("conv", "linear"),
         "dense": lambda: anatomy.of_kind("linear"),
@@ -455,7 +512,21 @@ def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
 
 
 def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
-    """The last dense layer before the output, or else the last convolution."""
+    """The last dense layer before the output, or else the last convolution, after its activation.
+
+    As the authors of surprise adequacy take it; without an activation behind it, the layer itself.
+    """
     dense = anatomy.of_kind("linear")
     conv = anatomy.of_kind("conv")
-    return dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]
+    chosen = dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]
+    return tuple(_after_activation(anatomy, layer) for layer in chosen)
+
+
+def _after_activation(anatomy: Anatomy, layer: Layer) -> Layer:
+    """The activation of `layer`, passing over norms; the layer itself if it has none."""
+    for after in anatomy.layers[anatomy.layers.index(layer) + 1 :]:
+        if after.kind == "activation" and after.shape == layer.shape:
+            return after
+        if after.kind not in ("norm", "plumbing"):
+            break
+    return layer

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import COUNT, Plan, Tally, criterion
+from hardcase.criteria.criterion import COUNT, CriterionPlan, Tally, criterion
 from hardcase.criteria.frame import CHUNK, Extremes, Frame
 from hardcase.criteria.memory import Bits, Counted, Folded, Patterns, summed
 from hardcase.criteria.network import RAW, Anatomy, Mode, Order, Scaling, Selection, select
@@ -596,7 +596,7 @@ def nc(
     scale: Literal["none", "input", "suite"] = "none",
     order: Order = "mean-scale",
     epsilon: float = 0.0,
-) -> Plan:
+) -> CriterionPlan:
     """Neuron coverage: units active for some input.
 
     Share of units whose value exceeds the threshold for some input.
@@ -611,12 +611,14 @@ def nc(
     """
     selection = select(anatomy, layers, mode, order)
     if scale == "suite":
-        return Plan(
+        return CriterionPlan(
             selection,
             lambda _: SuiteActivated(selection, threshold),
             without=frozenset({"monotone"}),
         )
-    return Plan(selection, lambda _: Activated(selection, threshold, Scaling(scale, epsilon)))
+    return CriterionPlan(
+        selection, lambda _: Activated(selection, threshold, Scaling(scale, epsilon))
+    )
 
 
 @criterion("kmnc", needs="activations, profile", paper=_GAUGE, cite=_DEEPGAUGE)
@@ -629,7 +631,7 @@ def kmnc(
     cuts: Literal["right-open", "left-open", "closed"] = "right-open",
     top: Literal["last", "corner"] = "last",
     constant: Literal["skip", "never", "all"] = "skip",
-) -> Plan:
+) -> CriterionPlan:
     """K-multisection neuron coverage: sections of each unit's training range that were seen.
 
     The range of each unit over training data in k equal sections; share of sections hit by some
@@ -649,7 +651,7 @@ def kmnc(
     def make(profile: Profile | None) -> Sections:
         return Sections(selection, _range(profile, selection), k, cuts, top, constant)
 
-    return Plan(selection, make, ranges=(selection,))
+    return CriterionPlan(selection, make, ranges=(selection,))
 
 
 @_profiled("nbc")
@@ -661,7 +663,7 @@ def nbc(
     widen: float = 0.0,
     equal: Equal = "none",
     count: Literal["corners", "both", "either"] = "corners",
-) -> Plan:
+) -> CriterionPlan:
     """Neuron boundary coverage: units driven beyond their training range, either way.
 
     Upper and lower corners reached by some input, of two per unit (or units with both, or either).
@@ -674,7 +676,7 @@ def nbc(
         count: What is counted.
     """
     selection = select(anatomy, layers, mode)
-    return Plan(
+    return CriterionPlan(
         selection,
         lambda p: Corners(selection, _range(p, selection), "both", widen, equal, count),
         ranges=(selection,),
@@ -689,7 +691,7 @@ def snac(
     mode: Mode = "channel",
     widen: float = 0.0,
     equal: Equal = "none",
-) -> Plan:
+) -> CriterionPlan:
     """Strong neuron activation coverage: units driven above their training range.
 
     Share of units that exceed their greatest training value for some input.
@@ -701,7 +703,7 @@ def snac(
         equal: Where a value on the bound counts.
     """
     selection = select(anatomy, layers, mode)
-    return Plan(
+    return CriterionPlan(
         selection,
         lambda p: Corners(selection, _range(p, selection), "above", widen, equal),
         ranges=(selection,),
@@ -716,7 +718,7 @@ def layer_snac(
     mode: Mode = "channel",
     widen: float = 0.0,
     equal: Equal = "none",
-) -> Plan:
+) -> CriterionPlan:
     """SNAC of each layer, over the suite and per input.
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
@@ -733,7 +735,7 @@ def layer_snac(
     def make(profile: Profile | None) -> LayerCorners:
         return LayerCorners(Corners(selection, _range(profile, selection), "above", widen, equal))
 
-    return Plan(selection, make, ranges=(selection,))
+    return CriterionPlan(selection, make, ranges=(selection,))
 
 
 @criterion("tknc", paper=_GAUGE, cite="ma2018deepgauge")
@@ -744,7 +746,7 @@ def tknc(
     mode: Mode = "channel",
     k: int = 3,
     ranked: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Top-k neuron coverage: units that were among the strongest of their layer.
 
     Share of units among the k strongest of their layer for some input.
@@ -757,7 +759,7 @@ def tknc(
     """
     _at_least_one("tknc", "k", k)
     selection = select(anatomy, layers, mode)
-    return Plan(selection, lambda _: Strongest(selection, k, ranked))
+    return CriterionPlan(selection, lambda _: Strongest(selection, k, ranked))
 
 
 @criterion("tknp", paper=_GAUGE, cite="ma2018deepgauge", laws=COUNT)
@@ -768,7 +770,7 @@ def tknp(
     mode: Mode = "channel",
     k: int = 3,
     ordered: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Top-k neuron patterns: combinations of strongest units.
 
     Number of different combinations, over all layers, of the k strongest units of each (a count,
@@ -782,7 +784,7 @@ def tknp(
     """
     _at_least_one("tknp", "k", k)
     selection = select(anatomy, layers, mode)
-    return Plan(selection, lambda _: Combinations(selection, k, ordered))
+    return CriterionPlan(selection, lambda _: Combinations(selection, k, ordered))
 
 
 def _range(profile: Profile | None, selection: Selection) -> Range:

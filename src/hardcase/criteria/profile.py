@@ -106,6 +106,24 @@ class Needs:
 class Profile:
     """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come
     from.
+
+    Args:
+        model: Hash of the network.
+        data: Hash of the images.
+        name: Name of the images.
+        count: How many images.
+        ranges: Ranges by layer and mode.
+        traces: Activation traces by selection.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
+        >>> hc.criteria.fit_profile(subject, toy_images(20), needs).name
+        'toy/test'
     """
 
     model: str
@@ -221,7 +239,26 @@ def fit_profile(
     batch: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """One pass over training data: the ranges and traces that are needed."""
+    """One pass over training data: the ranges and traces that are needed.
+
+    Args:
+        subject: The network under test.
+        images: Training images.
+        needs: What the criteria need, see `requirements`.
+        batch: Images that the network is given in one call; changes no result.
+        progress: Told how many images are done.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(20), needs)
+        >>> hc.criteria.build_criteria("kmnc:k=10", anatomy, profile).value()
+        0.0
+    """
     if not len(images):
         raise Problem(
             "there are no images to make a profile from.", fix="the train split of the data"

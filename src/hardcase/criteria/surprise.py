@@ -17,20 +17,35 @@ from hardcase.tensors import chunks, pad_rows
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 
+RANK = 1e-6
+"""Directions in which traces vary by less than this share of their greatest variance are none:
+float32 activations do not resolve them."""
+
+
 @dataclass(frozen=True)
 class Bell:
     """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
     whitened traces.
 
-    `half` is half the squared length of each trace.
+    Where the covariance is singular, the shape lives in the directions in which its traces vary
+    (`rank` of them), and what lies across them is not measured: nothing hangs on a constant that
+    would make it invertible. `half` is half the squared length of each trace.
     """
 
     centre: Float[Tensor, " d"]
-    whiten: Float[Tensor, "d d"]
+    whiten: Float[Tensor, "r d"]
     size: float
-    ridged: bool
-    traces: Float[Tensor, "n d"]
+    traces: Float[Tensor, "n r"]
     half: Float[Tensor, " n"]
+
+    @property
+    def rank(self) -> int:
+        return len(self.whiten)
+
+    @property
+    def projected(self) -> bool:
+        """Whether some directions were left out."""
+        return self.rank < len(self.centre)
 
     @staticmethod
     def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
@@ -39,30 +54,43 @@ class Bell:
         count = len(values)
         centre = exact.mean(0)
         covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
-        root, ridged = _root(covariance * factor**2)
-        whiten = torch.linalg.solve_triangular(
-            root, torch.eye(len(root), dtype=torch.float64), upper=False
-        )
+        whiten, size = _whitening(covariance * factor**2)
         traces = ((exact - centre) @ whiten.t()).float()
         half = traces.square().sum(1) / 2
-        return Bell(centre, whiten, float(root.diagonal().log().sum()), ridged, traces, half)
+        return Bell(centre, whiten, size, traces, half)
 
-    def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+    def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m r"]:
         """Values in whitened coordinates: where the spread is 1 in every direction."""
         return (
             (values.double() - self.centre.to(values.device)) @ self.whiten.to(values.device).t()
         ).float()
 
 
-def _root(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], bool]:
-    """The Cholesky factor.
+def _whitening(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "r d"], float]:
+    """What makes the spread 1 in every direction that has any, and the logarithm of the spread.
 
-    Directions without spread, as float32 sees it, get a ridge of 1e-7 of the mean variance.
+    Cholesky's factor where the covariance has full rank, else its principal directions.
     """
-    least = 1e-7 * max(float(covariance.diagonal().mean()), 1e-12)
-    ridged = float(torch.linalg.eigvalsh(covariance)[0]) < least
-    ridge = least * torch.eye(len(covariance), dtype=covariance.dtype)
-    return torch.linalg.cholesky(covariance + ridge * ridged), ridged
+    variance, directions = torch.linalg.eigh(covariance)
+    some = variance > RANK * variance[-1].clamp_min(1e-300)
+    if bool(some.all()):
+        root = torch.linalg.cholesky(covariance)
+        unit = torch.eye(len(root), dtype=torch.float64)
+        whiten = torch.linalg.solve_triangular(root, unit, upper=False)
+        return whiten, float(root.diagonal().log().sum())
+    kept = variance[some]
+    return directions.t()[some] / kept.sqrt()[:, None], float(kept.log().sum() / 2)
+
+
+def refuse_few(model: Likelihood | Mahalanobis) -> None:
+    """Refuse classes whose traces do not even outnumber the directions they span: all are alike."""
+    for label, bell in model.bells.items():
+        if len(bell.traces) <= bell.rank + 1 and bell.projected:
+            raise Problem(
+                f"class {label} has {len(bell.traces)} training traces of {len(bell.centre)} units;"
+                " no density can be estimated from so few.",
+                fix="more training images, or fewer units: most=N or another layer",
+            )
 
 
 # Exact nearest neighbours at the price of a matrix product.
@@ -77,7 +105,7 @@ CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class ReferencePoints:
     """Points to be near to. `half` is half their squared length from their centre;
     both are filled up to whole blocks.
     """
@@ -88,17 +116,17 @@ class Corpus:
     half: Float[Tensor, " p"]
 
     @staticmethod
-    def of(values: Float[Tensor, "n d"]) -> Corpus:
+    def of(values: Float[Tensor, "n d"]) -> ReferencePoints:
         centre = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
         spare = -len(values) % BLOCK
         centred = torch.nn.functional.pad(values - centre, (0, 0, 0, spare))
         half = torch.nn.functional.pad(
             (values - centre).square().sum(1) / 2, (0, spare), value=torch.inf
         )
-        return Corpus(values, centre, centred, half)
+        return ReferencePoints(values, centre, centred, half)
 
-    def to(self, device: torch.device) -> Corpus:
-        return self if self.values.device == device else Corpus.of(self.values.to(device))
+    def to(self, device: torch.device) -> ReferencePoints:
+        return self if self.values.device == device else ReferencePoints.of(self.values.to(device))
 
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
@@ -195,7 +223,7 @@ class FaissCorpus:
         return (points - self.values.to(points.device)[place]).norm(dim=1), place
 
 
-Searchable = Corpus | FaissCorpus
+Searchable = ReferencePoints | FaissCorpus
 
 
 def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
@@ -203,7 +231,7 @@ def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchabl
     file of N lists).
     """
     if search == "exact":
-        return Corpus.of(values)
+        return ReferencePoints.of(values)
     backend, _, cells = search.partition("-")
     if backend != "faiss" or not (cells or "0").isdigit():
         raise choice("nearest-neighbour search", search, ["exact", "faiss", "faiss-N"])
@@ -280,8 +308,9 @@ class Traces:
 # too few traces to compare with is infinitely surprising, one with not-a-number in its trace has no
 # surprise at all (NaN). Products run on whole tiles of rows, so that a row's surprise does not
 # depend on the rows beside it. Differences: LSA runs in float32 on traces whitened class by class;
-# a covariance that is singular in that precision gets a small ridge (the authors drop further
-# columns by hand), and `ridged` says for how many classes.
+# where a covariance is singular in that precision, density and distance are measured within the
+# directions that the class's traces span (the authors drop further columns by hand), and
+# `projected` says for how many classes.
 
 
 @runtime_checkable
@@ -311,6 +340,24 @@ class Likelihood:
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
     one estimate for all.
+
+    Args:
+        bells: The density of each class.
+        columns: Columns with enough variance.
+        per_class: One density per class, or one for all.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["lsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Likelihood.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
     """
 
     bells: Mapping[int, Bell]
@@ -347,15 +394,12 @@ class Likelihood:
                 fix="another layer, or floor=0",
             )
         scott = -1 / (len(columns) + 4)
-        return Likelihood(
-            {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()},
-            columns,
-            per_class,
-        )
+        bells = {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}
+        return Likelihood(bells, columns, per_class)
 
     @property
-    def ridged(self) -> int:
-        return sum(bell.ridged for bell in self.bells.values())
+    def projected(self) -> int:
+        return sum(bell.projected for bell in self.bells.values())
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
@@ -380,7 +424,7 @@ class Likelihood:
         return torch.cat(parts)
 
     def _size(self, bell: Bell, count: int) -> float:
-        return math.log(count) + bell.size + len(self.columns) * math.log(2 * math.pi) / 2
+        return math.log(count) + bell.size + bell.rank * math.log(2 * math.pi) / 2
 
 
 def _log_kernels(
@@ -415,6 +459,25 @@ def _one_class(traces: Traces) -> Traces:
 class Distance:
     """DSA: the distance to the nearest training trace of the predicted class,
     over that trace's distance to other classes.
+
+    Args:
+        corpora: Searchable traces of each class.
+        others: Distance of each trace to the nearest of another class, by class.
+        own: Distance of each training trace to its own class.
+        other: Distance of each training trace to other classes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["dsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Distance.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
     """
 
     corpora: Mapping[int, Searchable]
@@ -457,7 +520,26 @@ class Distance:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """MDSA: the distance to the mean of the predicted class, measured in its own spread."""
+    """MDSA: the distance to the mean of the predicted class, measured in its own spread.
+
+    Args:
+        bells: Mean and spread of each class.
+        per_class: One shape per class, or one for all.
+        squared: The square of the distance, as some authors report.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> subject = toy_subject()
+        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["mdsc"], anatomy)
+        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
+        >>> traces = next(iter(profile.traces.values()))
+        >>> surprise = hc.criteria.Mahalanobis.fit(traces)
+        >>> surprise(traces.values[:3], traces.label[:3]).shape
+        torch.Size([3])
+    """
 
     bells: Mapping[int, Bell]
     per_class: bool = True
@@ -472,13 +554,12 @@ class Mahalanobis:
                 "Mahalanobis surprise needs two or more training traces of a predicted class; there"
                 " are none."
             )
-        return Mahalanobis(
-            {c: Bell.of(v, unbiased=False) for c, v in groups.items()}, per_class, squared
-        )
+        bells = {c: Bell.of(v, unbiased=False) for c, v in groups.items()}
+        return Mahalanobis(bells, per_class, squared)
 
     @property
-    def ridged(self) -> int:
-        return sum(bell.ridged for bell in self.bells.values())
+    def projected(self) -> int:
+        return sum(bell.projected for bell in self.bells.values())
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]

@@ -13,18 +13,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import SUM, Plan, Tally, criterion
+from hardcase.criteria.criterion import SUM, CriterionPlan, Tally, criterion
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Bits, Counted, Folded, summed
 from hardcase.criteria.network import Anatomy, Mode, Selection, select
 from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import (
-    Corpus,
     Distance,
     Likelihood,
     Mahalanobis,
+    ReferencePoints,
     SurpriseModel,
     Traces,
+    refuse_few,
 )
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
@@ -206,7 +207,7 @@ class Kept:
 def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Float[Tensor, " m"]:
     if not len(corpus):
         return points.new_full((len(points),), torch.inf)
-    return Corpus.of(corpus).nearest(points)[0].square()
+    return ReferencePoints.of(corpus).nearest(points)[0].square()
 
 
 def _first_come(near: Bool[Tensor, "m m"]) -> Bool[Tensor, " m"]:
@@ -257,7 +258,7 @@ class Novelty:
         kept = memory.all().to(frame.device)
         if not len(kept):
             return values.sum(1) * 0
-        _, place = Corpus.of(kept).nearest(values.detach())
+        _, place = ReferencePoints.of(kept).nearest(values.detach())
         return (values - kept[place]).square().sum(1)
 
     def tally(self, memory: Kept) -> Tally:
@@ -602,7 +603,7 @@ def lsa(
     per: Literal["class", "all"] = "class",
     floor: float = 1e-5,
     most: int = 0,
-) -> Plan:
+) -> CriterionPlan:
     """Mean likelihood-based surprise of the inputs.
 
     Mean over inputs of: minus the logarithm of a kernel density over training traces of the
@@ -626,7 +627,7 @@ def dsa(
     layers: str = "last-hidden",
     mode: Mode = "channel",
     search: str = "exact",
-) -> Plan:
+) -> CriterionPlan:
     """Mean distance-based surprise of the inputs.
 
     Mean over inputs of: distance to the nearest training trace of the predicted class over
@@ -649,7 +650,7 @@ def mdsa(
     mode: Mode = "channel",
     per: Literal["class", "all"] = "class",
     squared: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Mean Mahalanobis-based surprise of the inputs.
 
     Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
@@ -677,7 +678,7 @@ def lsc(
     lower: float | str = "train",
     upper: float | str = "train",
     overflow: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Likelihood-based surprise coverage: share of the range of surprise that was seen.
 
     The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
@@ -710,7 +711,7 @@ def dsc(
     lower: float | str = "train",
     upper: float | str = "train",
     overflow: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Distance-based surprise coverage: share of the range of surprise that was seen.
 
     The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
@@ -743,7 +744,7 @@ def mdsc(
     lower: float | str = "train",
     upper: float | str = "train",
     overflow: bool = False,
-) -> Plan:
+) -> CriterionPlan:
     """Mahalanobis-based surprise coverage: share of the range of surprise that was seen.
 
     The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
@@ -776,7 +777,7 @@ def neighbour(
     layers: str = "last",
     mode: Mode = "channel",
     threshold: float = 1.0,
-) -> Plan:
+) -> CriterionPlan:
     """Nearest-neighbour novelty: inputs far from all kept before.
 
     Number of inputs whose squared distance to every input kept before exceeds the threshold
@@ -788,7 +789,7 @@ def neighbour(
         threshold: Squared distance beyond which an input is new.
     """
     selection = select(anatomy, layers, mode)
-    return Plan(selection, lambda _: Novelty(selection, threshold))
+    return CriterionPlan(selection, lambda _: Novelty(selection, threshold))
 
 
 @criterion(
@@ -802,7 +803,7 @@ def nlc(
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
-) -> Plan:
+) -> CriterionPlan:
     """Neural coverage: how widely the units of each layer vary together.
 
     Sum over layers of the mean size of the covariances between units (not a ratio, not
@@ -813,7 +814,7 @@ def nlc(
         mode: One unit per channel (its mean), or every unit.
     """
     selection = select(anatomy, layers, mode)
-    return Plan(selection, lambda _: Spread(selection))
+    return CriterionPlan(selection, lambda _: Spread(selection))
 
 
 @criterion(
@@ -831,7 +832,7 @@ def lscd(
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
-) -> Plan:
+) -> CriterionPlan:
     """Latent space class dispersion: how far inputs lie from the centre of their class.
 
     Mean over classes of the mean distance between inputs of a label and the centroid of its
@@ -842,7 +843,7 @@ def lscd(
         mode: One unit per channel (its mean), or every unit.
     """
     selection = select(anatomy, layers, mode)
-    return Plan(
+    return CriterionPlan(
         selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
     )
 
@@ -855,7 +856,9 @@ class SurpriseFit:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, traces: Traces) -> SurpriseModel:
-        model: SurpriseModel = self.model.fit(traces, **dict(self.options))
+        model = self.model.fit(traces, **dict(self.options))
+        if isinstance(model, Likelihood | Mahalanobis):
+            refuse_few(model)
         return model
 
 
@@ -910,8 +913,10 @@ def _bound(key: str, given: float | str, trained: Tensor | None) -> float:
         raise Problem(f"{key}={given} is neither a number nor 'train'.") from error
 
 
-def _mean_surprise(selection: Selection, fit: SurpriseFit, *, compares: bool = False) -> Plan:
-    return Plan(
+def _mean_surprise(
+    selection: Selection, fit: SurpriseFit, *, compares: bool = False
+) -> CriterionPlan:
+    return CriterionPlan(
         selection,
         lambda profile: MeanSurprise(selection, _model(profile, selection, fit)),
         traces=(selection,),
@@ -921,7 +926,7 @@ def _mean_surprise(selection: Selection, fit: SurpriseFit, *, compares: bool = F
 
 def _buckets(
     selection: Selection, fit: SurpriseFit, buckets: BucketBounds, *, compares: bool = False
-) -> Plan:
+) -> CriterionPlan:
     if buckets.n < 1 + buckets.overflow:
         raise Problem(f"surprise coverage with n={buckets.n} has no bucket between its bounds.")
 
@@ -930,7 +935,9 @@ def _buckets(
         lower, upper = buckets.bounds(model)
         return SurpriseBuckets(selection, model, lower, upper, buckets.n, buckets.overflow)
 
-    return Plan(selection, make, traces=(selection,), distances=(selection,) if compares else ())
+    return CriterionPlan(
+        selection, make, traces=(selection,), distances=(selection,) if compares else ()
+    )
 
 
 def _model(profile: Profile | None, selection: Selection, fit: SurpriseFit) -> SurpriseModel:

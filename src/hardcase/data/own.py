@@ -32,7 +32,7 @@ _SPLIT = ("train and test never overlap", "fixed split")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class LabelledArrays:
     """A labelled image set as it was read. `divided`: the source has its own train and test part,
     and this is one of them.
     """
@@ -43,14 +43,14 @@ class Table:
     classes: tuple[str, ...]
     divided: bool = False
 
-    def take(self, rows: Labels) -> Table:
+    def take(self, rows: Labels) -> LabelledArrays:
         ids = tuple(self.id[i] for i in rows.tolist())
-        return Table(
+        return LabelledArrays(
             x=self.x[rows], y=self.y[rows], id=ids, classes=self.classes, divided=self.divided
         )
 
 
-def to_images(table: Table, *, name: str, split: str) -> Images:
+def to_images(table: LabelledArrays, *, name: str, split: str) -> Images:
     return Images(to_tensor(table.x), to_tensor(table.y), table.id, table.classes, name, split)
 
 
@@ -83,7 +83,7 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
 
-def check(table: Table, where: str) -> None:
+def check(table: LabelledArrays, where: str) -> None:
     """The errors that any data can have: nothing in it, or labels that no class has."""
     if not len(table.y):
         raise Problem(
@@ -122,7 +122,7 @@ LABEL_KEYS = ("labels", "y")
     needs="8-bit images, or floats in 0..1",
     laws=_SPLIT,
 )
-def read_npz(path: Path, split: str) -> Table:
+def read_npz(path: Path, split: str) -> LabelledArrays:
     """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
     any.
 
@@ -150,7 +150,7 @@ def read_npz(path: Path, split: str) -> Table:
         for part, x in zip(wanted, images)
         for name in numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
     ]
-    return Table(
+    return LabelledArrays(
         x=np.concatenate(images),
         y=np.concatenate([y[part] for part in wanted]),
         id=tuple(ids),
@@ -293,7 +293,7 @@ def read_folder(
     labels: Literal["folder", "prefix"] = "folder",
     resize: str = "0",
     crop: str = "0",
-) -> Table:
+) -> LabelledArrays:
     """Image files in class folders; ?labels=prefix reads the class from the number before the first
     _.
 
@@ -330,7 +330,7 @@ def read_folder(
     ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
     sizing = Sizing.of({"resize": resize, "crop": crop})
     x = decode_all(files, Path.read_bytes, [str(file) for file in files], sizing)
-    return Table(x=x, y=y[rows], id=ids, classes=classes, divided=len(parts) > 1)
+    return LabelledArrays(x=x, y=y[rows], id=ids, classes=classes, divided=len(parts) > 1)
 
 
 def picture_files(root: Path) -> list[Path]:
@@ -410,7 +410,7 @@ LABEL_COLUMNS = ("label", "labels", "expected")
     needs="columns image and label (or expected)",
     laws=_SPLIT,
 )
-def read_parquet(path: Path, split: str) -> Table:
+def read_parquet(path: Path, split: str) -> LabelledArrays:
     """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings
     are.
 
@@ -440,7 +440,7 @@ def read_parquet(path: Path, split: str) -> Table:
     needs="a run folder",
     undivided=True,
 )
-def read_run(path: Path, split: str) -> Table:
+def read_run(path: Path, split: str) -> LabelledArrays:
     """What a run has found: its images under the labels they should have had.
 
     A run is not divided: both splits are all of it.
@@ -458,7 +458,7 @@ def read_run(path: Path, split: str) -> Table:
 
 def _read(
     wanted: list[Path], every: list[Path], prefix: str, where: Path, *, divided: bool
-) -> Table:
+) -> LabelledArrays:
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     columns = _columns(every[0])
     image = _column(columns, IMAGE_COLUMNS, where)
@@ -474,7 +474,7 @@ def _read(
     )
     names = _named_column(table, label) or _named_by_run(every[0].parent.parent)
     used = _labels(table if names else _open(every, [label], where), label, where)
-    return Table(
+    return LabelledArrays(
         x=x,
         y=_labels(table, label, where),
         id=ids,

@@ -435,7 +435,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What `fetch` did: the file in the cache, the route it came by, and what it holds."""
+    """What `fetch` did: the file in the cache, the route it came by, and what it holds.
+
+    Args:
+        name: The data set.
+        where: The file in the cache.
+        route: Where it came from.
+        counts: Images per split.
+        shape: Channels, height and width.
+        classes: Names of the classes.
+        hashes: Hash per split.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.data.Summary.__name__
+        'Summary'
+    """
 
     name: str
     where: Path
@@ -452,6 +467,16 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
 
     A set that is already there stays, unless `source` is given. With `offline` nothing outside this
     machine is asked.
+
+    Args:
+        name: A data set of ``hardcase list data``.
+        source: A folder or an archive that holds its files.
+        offline: Ask nothing outside this machine.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.data.fetch("mnist5k", offline=True).counts["test"]
+        1000
     """
     known = public_sets()
     if ":" in name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hardcase.data.images import stream_of
-from hardcase.data.own import Table
+from hardcase.data.own import LabelledArrays
 from hardcase.data.sizing import Sizing
 from hardcase.data.streams import Stream
 from hardcase.registry import data
@@ -16,7 +16,7 @@ from hardcase.registry import data
     needs="columns path and label; a column split with train and test divides it",
     laws=("train and test never overlap", "fixed split"),
 )
-def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> Table:
+def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> LabelledArrays:
     """A table with a column of image paths and a column of labels (numbers or names).
 
     Args:
@@ -40,9 +40,9 @@ def _is_divided(path: Path) -> bool:
         return "split" in [word.strip().strip('"') for word in file.readline().split(",")]
 
 
-def _table(stream: Stream, *, divided: bool) -> Table:
+def _table(stream: Stream, *, divided: bool) -> LabelledArrays:
     images = stream.images()
-    return Table(
+    return LabelledArrays(
         x=images.x.numpy(),
         y=images.y.numpy(),
         id=images.id,
@@ -51,10 +51,10 @@ def _table(stream: Stream, *, divided: bool) -> Table:
     )
 
 
-def _joined(tables: list[Table]) -> Table:
+def _joined(tables: list[LabelledArrays]) -> LabelledArrays:
     import numpy as np
 
-    return Table(
+    return LabelledArrays(
         x=np.concatenate([table.x for table in tables]),
         y=np.concatenate([table.y for table in tables]),
         id=tuple(name for table in tables for name in table.id),

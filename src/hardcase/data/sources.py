@@ -12,7 +12,7 @@ import torch
 from hardcase.cache import named_path
 from hardcase.catalogue import options_of
 from hardcase.data.formats import Labels, split_rows
-from hardcase.data.own import Table, check, numbered, to_images
+from hardcase.data.own import LabelledArrays, check, numbered, to_images
 from hardcase.data.public import PublicSet, public_part
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, parts, resolve
@@ -25,6 +25,15 @@ from hardcase.usercode import guarded
 def describe(images: Images) -> dict[str, Any]:
     """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing
     with it.
+
+    Args:
+        images: Any labelled images.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.data.describe(toy_images(8))["name"]
+        'toy'
     """
     counts = torch.bincount(images.y, minlength=len(images.classes)).tolist()
     return {
@@ -79,6 +88,12 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
 
     Raises:
         Problem: If there are no such data, or they cannot be read.
+
+    Example:
+        >>> import hardcase as hc
+        >>> images = hc.data.load("mnist5k", split="test")
+        >>> len(images.classes)
+        10
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
@@ -91,7 +106,9 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     made = part() if part.facts.get("fetched") else _supplied(spec, part)
     if isinstance(made, PublicSet):
         x, y = public_part(made, split, offline=offline)
-        table = Table(x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=made.classes)
+        table = LabelledArrays(
+            x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=made.classes
+        )
         return to_images(table, name=spec, split=split)
     wanted = _options(text, {"split": ("all",)}, query).get("split", split)
     return _divided(spec, made, wanted)
@@ -118,9 +135,9 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
     return kind, named_path(text), _options(f"{kind}:", choices, query)
 
 
-def read_own(kind: str, path: Path, options: Mapping[str, str], part: str) -> Table:
+def read_own(kind: str, path: Path, options: Mapping[str, str], part: str) -> LabelledArrays:
     """The train part, the test part or all of the user's own data."""
-    table: Table = readers()[kind](path, part, **options)
+    table: LabelledArrays = readers()[kind](path, part, **options)
     check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
     if not table.divided and part != "all":
         table = table.take(_part_rows(table, part, f"{kind}:{path}"))
@@ -183,16 +200,16 @@ def _is_pair(made: object) -> TypeGuard[Sequence[Images]]:
     return all(isinstance(one, Images) for one in made)
 
 
-def _table(images: Images, where: str) -> Table:
-    table = Table(
+def _table(images: Images, where: str) -> LabelledArrays:
+    table = LabelledArrays(
         x=images.x.cpu().numpy(), y=images.y.cpu().numpy(), id=images.id, classes=images.classes
     )
     check(table, where)
     return table
 
 
-def _joined(pair: Sequence[Table]) -> Table:
-    return Table(
+def _joined(pair: Sequence[LabelledArrays]) -> LabelledArrays:
+    return LabelledArrays(
         x=np.concatenate([table.x for table in pair]),
         y=np.concatenate([table.y for table in pair]),
         id=tuple(name for table in pair for name in table.id),
@@ -200,7 +217,7 @@ def _joined(pair: Sequence[Table]) -> Table:
     )
 
 
-def _part_rows(table: Table, part: str, where: str) -> Labels:
+def _part_rows(table: LabelledArrays, part: str, where: str) -> Labels:
     """The rows of one split of data without a split of their own."""
     rows = split_rows(table.x, table.y, part)
     if not len(rows):

@@ -166,7 +166,25 @@ LESSONS = {
 def build_generator(
     family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0
 ) -> nn.Module:
-    """A fresh generator for square images; the same seed gives the same weights."""
+    """A fresh generator for square images; the same seed gives the same weights.
+
+    Args:
+        family: ``vae``, ``vqvae`` or ``gan``.
+        kind: The kind within its family, see ``hardcase list generators``.
+        channels: Colour channels of the images.
+        size: Side of the square images in pixels.
+        classes: Number of classes.
+        latent: Length of the code.
+        seed: Everything random follows from it.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> vae = hc.generators.build_generator("vae", kind="linear", **sizes)
+        >>> vae.decode(torch.zeros(2, 8)).shape
+        torch.Size([2, 1, 28, 28])
+    """
     return _from_config(dict(locals()))
 
 
@@ -192,6 +210,20 @@ def trained_generator(
     label. `options` are the family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
     `joint_epochs` of a VQ-VAE; `flips` of a GAN. A VQ-VAE with a `mix` goes on from the one
     without, which is kept too and shared by all that differ in these options.
+
+    Args:
+        family: ``vae``, ``vqvae`` or ``gan``.
+        images_train: What it learns from.
+        images_test: What it is measured on.
+        kind: The kind within its family; by default the family's first.
+        latent: Length of the code; by default the recipe's.
+        epochs: Passes over the training images; by default the recipe's.
+        batch: Images per training step; by default the recipe's.
+        seed: Everything random follows from it.
+        judge: Maps images in [0, 1] to logits: does it still see the label?
+        progress: Told how the training goes.
+        device: Where the networks are.
+        options: The family's own options.
     """
     row = _row(family, kind)
     lesson = LESSONS[family]
@@ -272,6 +304,11 @@ def load_generator(
 ) -> tuple[nn.Module, cards.Card]:
     """A trained generator read from its folder; with `data`, refused unless it was trained on
     images of that hash.
+
+    Args:
+        folder: Where it was kept, with its card.
+        family: ``vae``, ``vqvae`` or ``gan``.
+        data: Hash of the images that it must have been trained on.
     """
     return cards.load_card(folder, _from_config, kind=family, data=data)
 

@@ -117,6 +117,22 @@ class Gan(nn.Module):
 
     Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the
     residual critic.
+
+    Args:
+        channels: Colour channels of the images.
+        size: Side of the square images in pixels.
+        classes: Number of classes.
+        latent: Length of the code.
+        widths: Channels of the stages.
+        doubles: Stages after which the side is doubled.
+        thorough: Trained against a residual critic.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> net = hc.generators.Gan(1, 28, 10, latent=16, widths=(8, 8, 8, 8)).eval()
+        >>> net.sample(torch.tensor([3]), torch.Generator().manual_seed(0))[1].shape
+        torch.Size([1, 1, 28, 28])
     """
 
     def __init__(

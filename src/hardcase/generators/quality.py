@@ -202,6 +202,22 @@ def fresh(
     A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its
     class; after twenty rounds a class that is never accepted is an error. `labels` restricts the
     classes.
+
+    Args:
+        net: A conditional generator.
+        classes: Names of its classes.
+        count: How many images.
+        accept: Which images, with their labels, are good seeds.
+        labels: Classes to sample from; by default all.
+        seed: Everything random follows from it.
+        device: Where it samples.
+
+    Example:
+        >>> import hardcase as hc
+        >>> net = hc.generators.Gan(1, 28, 2, latent=4, widths=(8, 8, 8, 8)).eval()
+        >>> seeds = hc.generators.fresh(net, ("a", "b"), 4, accept=lambda x, y: y >= 0)
+        >>> seeds.y.tolist()
+        [0, 1, 0, 1]
     """
     device = torch.device(device)
     labels = torch.arange(len(classes)) if labels is None else labels

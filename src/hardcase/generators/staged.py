@@ -21,6 +21,17 @@ Meet = Callable[[int, Tensor], Tensor]
 class Decoder(nn.Module):
     """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its
     activation, and so on.
+
+    Args:
+        vae: A VAE that is told labels.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> net = hc.generators.build_generator("vae", kind="conditional", **sizes)
+        >>> hc.generators.Decoder(net).latent
+        8
     """
 
     def __init__(self, vae: Vae) -> None:
@@ -70,6 +81,24 @@ class Supplied(nn.Module):
     It needs `latent` (how long its code is) and `layers` (names of submodules, in the order in
     which they run, whose outputs may be perturbed: tensors with a row for each image). Place 0 is
     the code, place i the output of layer i.
+
+    Args:
+        net: A module ``z, y -> images in [0, 1]``.
+        latent: Length of the code.
+        layers: Submodules whose outputs may be perturbed, in the order in which they run.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> class Painter(torch.nn.Module):
+        ...     latent, layers = 4, ("stem",)
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.stem = torch.nn.Linear(4, 64)
+        ...     def forward(self, z, y):
+        ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
+        >>> hc.generators.Supplied(Painter(), latent=4, layers=["stem"]).shape
+        (1, 8, 8)
     """
 
     def __init__(self, net: nn.Module, *, latent: int, layers: Sequence[str]) -> None:
@@ -145,7 +174,24 @@ class Supplied(nn.Module):
 
 
 def supplied(net: nn.Module) -> Supplied:
-    """`net` as a generator with places, by its own attributes `latent` and `layers`."""
+    """`net` as a generator with places, by its own attributes `latent` and `layers`.
+
+    Args:
+        net: A module ``z, y -> images`` with attributes `latent` and `layers`.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> class Painter(torch.nn.Module):
+        ...     latent, layers = 4, ("stem",)
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.stem = torch.nn.Linear(4, 64)
+        ...     def forward(self, z, y):
+        ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
+        >>> hc.generators.supplied(Painter()).latent
+        4
+    """
     latent = getattr(net, "latent", None)
     layers = getattr(net, "layers", None)
     if not isinstance(latent, int) or not isinstance(layers, list | tuple):

@@ -83,7 +83,7 @@ class Residual(nn.Module):
         return out
 
 
-class Group(nn.Module):
+class LatentGroup(nn.Module):
     """A group of codes at one size: a posterior from below and above,
     and what a code adds on the way down.
     """
@@ -114,6 +114,20 @@ class Group(nn.Module):
 class Hierarchical(nn.Module):
     """Encoder up, decoder down, groups of codes on the way; a code is all groups side by side,
     the coarsest first.
+
+    Args:
+        shape: Channels, height and width.
+        sides: Side of the features at each scale.
+        widths: Channels at each scale.
+        codes: Channels of the code groups at each scale.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> net = hc.generators.build_generator("vae", kind="hierarchical", **sizes)
+        >>> isinstance(net, hc.generators.Hierarchical)
+        True
     """
 
     labels = 0
@@ -136,7 +150,9 @@ class Hierarchical(nn.Module):
         self.up = nn.ModuleList(nn.Sequential(Residual(w), Residual(w)) for w in widths)
         self.narrow = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in zip(widths[1:], widths))
         self.levels = [level for level, some in enumerate(codes) for _ in some]
-        self.groups = nn.ModuleList(Group(w, n) for w, some in zip(widths, codes) for n in some)
+        self.groups = nn.ModuleList(
+            LatentGroup(w, n) for w, some in zip(widths, codes) for n in some
+        )
         self.widen = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in pairwise(widths))
         self.start = nn.Parameter(torch.zeros(1, widths[0], sides[0], sides[0]))
         self.finish = nn.Sequential(
@@ -158,7 +174,7 @@ class Hierarchical(nn.Module):
         """The image that each code stands for."""
         at = 0
 
-        def next_code(group: Group, side: int) -> Tensor:
+        def next_code(group: LatentGroup, side: int) -> Tensor:
             nonlocal at
             count = group.codes * side * side
             at += count
@@ -182,7 +198,7 @@ class Hierarchical(nn.Module):
         means = list[Tensor]()
         logvars = list[Tensor]()
 
-        def code(group: Group, level: int, above: Tensor) -> Tensor:
+        def code(group: LatentGroup, level: int, above: Tensor) -> Tensor:
             mean, logvar = group.infer(above, below[level])
             means.append(mean.flatten(1))
             logvars.append(logvar.flatten(1))
@@ -202,7 +218,7 @@ class Hierarchical(nn.Module):
                 h = self.narrow[level - 1](functional.avg_pool2d(h, 2))
         return seen[::-1]
 
-    def _down(self, count: int, code: Callable[[Group, int, Tensor], Tensor]) -> Tensor:
+    def _down(self, count: int, code: Callable[[LatentGroup, int, Tensor], Tensor]) -> Tensor:
         h: Tensor = self.start.expand(count, -1, -1, -1)
         for level in range(len(self.sides)):
             for group in self._at(level):
@@ -212,9 +228,9 @@ class Hierarchical(nn.Module):
         out: Tensor = self.finish(h)
         return out
 
-    def _at(self, level: int) -> list[Group]:
+    def _at(self, level: int) -> list[LatentGroup]:
         own = zip(self.groups, self.levels)
-        return [group for group, place in own if place == level and isinstance(group, Group)]
+        return [group for group, place in own if place == level and isinstance(group, LatentGroup)]
 
 
 @_vae(
@@ -296,6 +312,21 @@ class Vae(nn.Module):
 
     `labels` is the number of classes that both are told about; 0: none, and labels given are
     ignored.
+
+    Args:
+        encoder: Images to mean and log variance.
+        decoder: Codes to images in [0, 1].
+        shape: Channels, height and width.
+        latent: Length of the code.
+        labels: Number of classes that it is told about; 0: none.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> vae = hc.generators.build_generator("vae", kind="linear", **sizes)
+        >>> vae.latent
+        8
     """
 
     def __init__(

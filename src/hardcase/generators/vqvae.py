@@ -162,7 +162,24 @@ class _Residual(nn.Module):
 
 
 class VqVae(nn.Module):
-    """`encode` gives the continuous code before quantisation, `decode` quantises and paints."""
+    """`encode` gives the continuous code before quantisation, `decode` quantises and paints.
+
+    Args:
+        channels: Colour channels of the images.
+        size: Side of the square images in pixels.
+        width: Channels of the hidden layers.
+        code: Length of a codebook entry.
+        book: Codebook entries.
+        halvings: How often the side is halved.
+        learned: How the codebook is learnt: ``ema`` or by its ``loss``.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> net = hc.generators.VqVae(1, 28, width=8, code=4, book=16)
+        >>> net.eval().encode(torch.rand(2, 1, 28, 28)).shape
+        torch.Size([2, 4, 7, 7])
+    """
 
     def __init__(
         self,

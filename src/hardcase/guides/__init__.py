@@ -12,6 +12,6 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase.guides.adapt import Adaptive, Learning
     from hardcase.guides.corpus import Corpus, Fading, Recent
-    from hardcase.guides.units import Deviating, FailingOnly, Hits, Strategies, Strongest
+    from hardcase.guides.units import Deviating, FailingOnly, Hits, Strategies, StrongestUnits
 
 __getattr__, __dir__, __all__ = lazy(__name__)

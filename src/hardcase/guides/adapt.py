@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.guides.units import Hits, Sight, Units, row_of, unseen
+from hardcase.guides.units import CoveredUnits, Hits, Units, row_of, unseen
 from hardcase.randomness import Rng
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
@@ -288,6 +288,17 @@ class Learning:
     """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`:
     every seed learns for itself; otherwise the seeds of a shard share one pool and hand on what
     they learnt. Coverage is every seed's own either way, or the shard's if `together`.
+
+    Args:
+        parents: Vectors that breed.
+        memory: Records that are remembered.
+        alone: Every seed learns for itself.
+        together: Coverage is counted for the whole shard.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.Learning(parents=10).memory
+        300
     """
 
     parents: int = 50
@@ -300,6 +311,25 @@ class Adaptive:
     """Picks, for each list, the `count` units that its strategy vector scores highest; a list that
     starts again takes the next vector. What a vector covered from start to end of its list is its
     record.
+
+    Args:
+        name: The aim by which it names units.
+        units: The neurons to choose from.
+        fixed: The features that never change.
+        oracle: Says which candidates fail.
+        count: Units that are pushed at a time.
+        learning: How vectors are learnt.
+        hits: How often each unit was covered.
+        failing: The same by failing candidates.
+        records: What each vector covered.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> guides = toy_world().build(resolve("method", "adapt")).guides
+        >>> any(isinstance(guide, hc.guides.Adaptive) for guide in guides)
+        True
     """
 
     def __init__(
@@ -321,7 +351,7 @@ class Adaptive:
         self.oracle = oracle
         self.learning = learning
         self.count = min(count, units.count)
-        self.sight = Sight(units)
+        self.sight = CoveredUnits(units)
         self.hits, self.failing = (
             table or Hits(units.count, each=not learning.together) for table in (hits, failing)
         )

@@ -26,7 +26,16 @@ an entry for each, and the new cursors.
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """TensorFuzz's: evenly one of the last `last` entries or one drawn from all."""
+    """TensorFuzz's: evenly one of the last `last` entries or one drawn from all.
+
+    Args:
+        last: Newest entries that are preferred.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.Recent(last=3).last
+        3
+    """
 
     last: int = 5
 
@@ -53,6 +62,17 @@ class Fading:
     The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth
     and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with
     what an entry could still change.
+
+    Args:
+        gamma: Picks after which an entry is hardly chosen any more.
+        least: Smallest probability.
+        first: Probability of an entry that was never picked.
+        power: The probability falls as a power, not linearly.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.Fading(gamma=5).least
+        0.5
     """
 
     gamma: float = 20.0
@@ -97,6 +117,19 @@ class Corpus:
     """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for
     each seed: the seed itself and the newest. `schedule` picks the parents. `columns` that a search
     tells of an entry come back with it as a parent.
+
+    Args:
+        novelty: The guide whose gain says what is new.
+        oracle: Failing candidates are not entries.
+        schedule: Picks the parents: `Recent` or `Fading`.
+        capacity: Entries per seed.
+        base: What earlier rounds learnt.
+
+    Example:
+        >>> import hardcase as hc
+        >>> novelty = hc.guides.Deviating(2)
+        >>> hc.guides.Corpus(novelty, hc.oracles.LeavesLabel(), hc.guides.Recent()).capacity
+        16
     """
 
     name = "corpus"

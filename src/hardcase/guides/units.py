@@ -34,7 +34,7 @@ class Units(Protocol):
     ) -> Bool[Tensor, "m u"]: ...
 
 
-class Sight:
+class CoveredUnits:
     """What a look covers, worked out once for a gain and the update that follows it."""
 
     def __init__(self, units: Units) -> None:
@@ -58,6 +58,16 @@ class Hits:
 
     A shared table merges by addition. Tables of single seeds belong to their shard and are not
     handed on; their sums are.
+
+    Args:
+        units: Number of units.
+        each: Every seed counts for itself.
+        base: Counts of earlier rounds.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.Hits(4).units
+        4
     """
 
     def __init__(
@@ -249,6 +259,14 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
 class Deviating:
     """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
     then the peers. It remembers nothing.
+
+    Args:
+        models: Number of networks, the subject among them.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.Deviating(3).models
+        3
     """
 
     name = "deviating"
@@ -286,6 +304,15 @@ class Deviating:
 class FailingOnly:
     """`guide`, learning from candidates that fail by `oracle` and from nothing else,
     as DeepXplore counts coverage.
+
+    Args:
+        guide: The guide that learns.
+        oracle: Says which candidates fail.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.guides.FailingOnly(hc.guides.Deviating(2), hc.oracles.LeavesLabel()).name
+        'deviating'
     """
 
     def __init__(self, guide: Guide, oracle: Oracle) -> None:
@@ -344,6 +371,24 @@ class Strategies:
     """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed
     starts again; otherwise `count` is shared out evenly between them. `each`: every seed counts its
     coverage for itself.
+
+    Args:
+        name: The aim by which it names units.
+        units: The neurons to choose from.
+        facts: What is known of each from the start.
+        strategies: How units are chosen, by name.
+        count: Units that are pushed at a time.
+        cycle: Strategies take turns.
+        each: Every seed counts its coverage for itself.
+        hits: How often each unit was covered.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> guides = toy_world().build(resolve("method", "dlfuzz")).guides
+        >>> any(isinstance(guide, hc.guides.Strategies) for guide in guides)
+        True
     """
 
     def __init__(
@@ -373,7 +418,7 @@ class Strategies:
         self.cycle = cycle
         self.each = each
         self.hits = hits or Hits(units.count, each=each)
-        self.sight = Sight(units)
+        self.sight = CoveredUnits(units)
         self.values = torch.empty(0, units.count)
         self.turns = torch.empty(0, dtype=torch.int64)
 
@@ -463,10 +508,25 @@ def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
 # layer by layer.
 
 
-class Strongest:
+class StrongestUnits:
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
     the seeds of a shard and hands nothing on.
+
+    Args:
+        name: The aim by which it names units.
+        read: Gives the units of a probe.
+        taps: Layers that are read.
+        groups: First unit and number of units of each group.
+        k: Units that rise together.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> guides = toy_world().build(resolve("method", "maxplore")).guides
+        >>> any(isinstance(guide, hc.guides.Strongest) for guide in guides)
+        True
     """
 
     def __init__(
@@ -516,8 +576,8 @@ class Strongest:
         )
         self.units[rows] = start + best[..., : self.k]
 
-    def fork(self) -> Strongest:
-        return Strongest(self.name, self.read, self.taps, self.groups, self.k)
+    def fork(self) -> StrongestUnits:
+        return StrongestUnits(self.name, self.read, self.taps, self.groups, self.k)
 
     def delta(self) -> State:
         return {}

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import (
-    Rule,
+    DecisionRule,
     agreeing,
     auroc,
     auroc_interval,
@@ -34,7 +34,24 @@ FORMAT = (
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen."""
+    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen.
+
+    Args:
+        x: The images, 8-bit.
+        expected: Label of the seed.
+        predicted: What a classifier answered.
+        generator: What made each image.
+        rater1: Class that the first person saw; -1: none.
+        rater2: Class that the second person saw; -1: none.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> one = torch.zeros(1, dtype=torch.int64)
+        >>> x = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+        >>> hc.judges.People(x, one, one, ("vae",), one, one).generator
+        ('vae',)
+    """
 
     x: UInt8[Tensor, "m c h w"]
     expected: Int[Tensor, " m"]
@@ -42,9 +59,17 @@ class People:
     generator: tuple[str, ...]
     rater1: Int[Tensor, " m"]
     rater2: Int[Tensor, " m"]
+    seed: tuple[str, ...] = ()
+    """Of each image the seed it was made from; known of a study, where each of the two answers is
+    the majority of one half of the raters."""
 
     def __len__(self) -> int:
         return len(self.expected)
+
+    def half(self, number: int) -> People:
+        """The same images as one half of the raters (1 or 2) saw them."""
+        own = self.rater1 if number == 1 else self.rater2
+        return replace(self, rater1=own, rater2=own)
 
     @property
     def label_kept(self) -> Int[Tensor, " m"]:
@@ -71,6 +96,12 @@ def read_people(
 ) -> People:
     """Checked labels of people from the arrays of an npz file;
     images must have the judge's `shape`.
+
+    Args:
+        arrays: The arrays of an npz file.
+        where: The file, for errors.
+        shape: Channels, height and width that the judge was made for.
+        classes: Number of classes.
     """
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
@@ -112,7 +143,9 @@ def read_people(
                 f" {classes} classes."
             )
     names = tuple(str(name) for name in columns["generator"])
-    return People(torch.from_numpy(np.ascontiguousarray(images)), generator=names, **numbers)
+    seeds = tuple(str(name) for name in np.asarray(arrays["seed"])) if "seed" in arrays else ()
+    pixels = torch.from_numpy(np.ascontiguousarray(images))
+    return People(pixels, generator=names, seed=seeds, **numbers)
 
 
 # A judge against people: rules that agree with them, thresholds, and honest error rates.
@@ -130,29 +163,57 @@ MISSED = 0.02
 of the right ones; no is said where only `MISSED` of the right ones fall.
 """
 FOLDS = 5
-Rules = Mapping[str, Rule]
+Rules = Mapping[str, DecisionRule]
 Answers = tuple[bool | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
+    """The rules fitted to people, and what is known of their errors (plain values, for a card).
 
-    rules: dict[str, Rule]
+    Args:
+        rules: The fitted rules by question.
+        measured: Their errors, for a card.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.judges.Calibration({}, {}).rules
+        {}
+    """
+
+    rules: dict[str, DecisionRule]
     measured: dict[str, Any]
 
 
 def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generator) -> Calibration:
-    """Fit `rules` to what people said; measure them on generators they were not fitted to."""
-    truths = {"label_kept": people.label_kept, "valid": people.valid}
-    for name, truth in truths.items():
+    """Fit `rules` to what people said; measure them on what they were not fitted to.
+
+    That is images of other generators; of a study also images of other seeds, and the answers of
+    the other half of the raters.
+
+    Args:
+        signals: What the panel sees in the rated images.
+        people: What people said of them.
+        rules: Rules to fit, by question.
+        rng: Randomness of the folds.
+    """
+    final_truths, final_strict = _truths(people)
+    for name, truth in final_truths.items():
         _both_kinds(name, truth)
-    fold, how = _folds(people)
-    strict = {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
-    pooled = {
-        name: _pooled(rules[name], signals, truths[name], strict[name], fold) for name in rules
+    folds, how = _folds(people)
+    fit_truths, fit_strict = (
+        _truths(people.half(1)) if people.seed else (final_truths, final_strict)
+    )
+    final = {
+        name: _fitted(rules[name], signals, final_truths[name], final_strict[name])
+        for name in rules
     }
-    final = {name: _fitted(rules[name], signals, truths[name], strict[name]) for name in rules}
+    pooled = {
+        name: _pooled(rules[name], signals, fit_truths[name], fit_strict[name], folds)
+        for name in rules
+    }
+    people = people.half(2) if people.seed else people
+    truths = _truths(people)[0]
     measured: dict[str, Any] = {
         name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng)
         for name in rules
@@ -166,6 +227,15 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
         people, rules["label_kept"].evidence(signals).cpu(), honest
     )
     return Calibration(final, {"images": len(people), "pooled_over": how, **measured})
+
+
+Truths = dict[str, Tensor]
+
+
+def _truths(people: People) -> tuple[Truths, Truths]:
+    """What people say of each question, and the same with splits counted as wrong."""
+    truths = {"label_kept": people.label_kept, "valid": people.valid}
+    return truths, {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
 
 
 def _own(rules: Rules, signals: Signals) -> list[Answers]:
@@ -195,20 +265,31 @@ def _both_kinds(name: str, truth: Int[Tensor, " m"]) -> None:
         )
 
 
-def _folds(people: People) -> tuple[Int[Tensor, " m"], str]:
-    """Which images are scored together by rules that have not seen them: those of one generator."""
+Folds = list[tuple[Tensor, Tensor]]
+"""Pairs of masks: images that rules are fitted to, and images these rules are then scored on."""
+
+
+def _folds(people: People) -> tuple[Folds, str]:
+    """Every image is scored once by rules that have seen none of its generator (or seed)."""
     names = sorted(set(people.generator))
+    if people.seed:
+        from hardcase.study.calibration import folds
+
+        pairs = folds(people.generator, people.seed)
+        how = f"{len(names)} generators, {len(set(people.seed))} seeds and two halves of the raters"
+        return [(torch.from_numpy(fit), torch.from_numpy(own)) for fit, own in pairs], how
     if len(names) > 1:
-        return (
-            torch.tensor([names.index(name) for name in people.generator]),
-            f"{len(names)} generators",
-        )
-    return torch.arange(len(people)) % FOLDS, f"{FOLDS} parts of one generator"
+        fold = torch.tensor([names.index(name) for name in people.generator])
+        how = f"{len(names)} generators"
+    else:
+        fold = torch.arange(len(people)) % FOLDS
+        how = f"{FOLDS} parts of one generator"
+    return [(fold != number, fold == number) for number in sorted(set(fold.tolist()))], how
 
 
 def _fitted(
-    rule: Rule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
-) -> Rule:
+    rule: DecisionRule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
+) -> DecisionRule:
     """Scale, offset and thresholds that agree with people; unchanged where they gave one answer
     only.
     """
@@ -222,18 +303,17 @@ def _fitted(
 
 
 def _pooled(
-    rule: Rule,
+    rule: DecisionRule,
     signals: Signals,
     truth: Int[Tensor, " m"],
     strict: Bool[Tensor, " m"],
-    fold: Int[Tensor, " m"],
+    folds: Folds,
 ) -> tuple[Float[Tensor, " m"], Answers]:
     """Probability and answer for every image by a rule that was fitted without its part."""
     pooled = torch.zeros(len(truth), dtype=torch.float64)
     answers: list[bool | None] = [None] * len(truth)
-    for number in sorted(set(fold.tolist())):
-        inside = fold == number
-        own = _fitted(rule, signals[~inside], truth[~inside], strict[~inside])
+    for outside, inside in folds:
+        own = _fitted(rule, signals[outside], truth[outside], strict[outside])
         pooled[inside] = own.probability(signals[inside]).cpu()
         for row, said in zip(inside.nonzero().squeeze(1).tolist(), own.answers(pooled[inside])):
             answers[row] = said
@@ -241,11 +321,11 @@ def _pooled(
 
 
 def _thresholds(
-    rule: Rule,
+    rule: DecisionRule,
     probability: Float[Tensor, " m"],
     strict: Bool[Tensor, " m"],
     truth: Int[Tensor, " m"],
-) -> Rule:
+) -> DecisionRule:
     """`strict` counts what people were split about as wrong."""
     order = probability.argsort(descending=True)
     right = strict[order].double().cumsum(0) / torch.arange(1, len(order) + 1)

@@ -17,7 +17,7 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.features import FeaturePanel
 from hardcase.judges.panel import Panel
-from hardcase.judges.rules import Rule
+from hardcase.judges.rules import DecisionRule
 from hardcase.statistics import Rate
 from hardcase.tensors import from_bytes
 from hardcase.types import Findings, Verdicts
@@ -73,14 +73,14 @@ class PanelJudge:
     panel: Panel | FeaturePanel
     card: Mapping[str, Any]
     folder: Path
-    label_kept: Rule
-    valid: Rule
+    label_kept: DecisionRule
+    valid: DecisionRule
     calibration: Mapping[str, Any] | None
     uncalibrated: str = UNCALIBRATED
     elsewhere: Mapping[str, Any] | None = field(default_factory=lambda: MEASURED_ELSEWHERE)
 
     @property
-    def rules(self) -> dict[str, Rule]:
+    def rules(self) -> dict[str, DecisionRule]:
         return {"label_kept": self.label_kept, "valid": self.valid}
 
     def __call__(self, findings: Findings) -> Verdicts:
@@ -137,7 +137,7 @@ def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudg
     `folder`.
     """
     assert isinstance(net, Panel)
-    made = {name: Rule.from_card(card["rules"][name]) for name in ELSEWHERE}
+    made = {name: DecisionRule.from_card(card["rules"][name]) for name in ELSEWHERE}
     plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
     return with_kept_calibration(
         PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
@@ -151,7 +151,9 @@ def with_kept_calibration(judge: PanelJudge) -> PanelJudge:
         return judge
     return calibrated(
         judge,
-        Calibration({n: Rule.from_card(r) for n, r in stored["rules"].items()}, stored["measured"]),
+        Calibration(
+            {n: DecisionRule.from_card(r) for n, r in stored["rules"].items()}, stored["measured"]
+        ),
     )
 
 

@@ -278,6 +278,23 @@ WEAK = 0.8
 class Signals:
     """What a panel sees in images. `seen` is its own answer; the others are explained in
     `MEANINGS`; higher is better.
+
+    Args:
+        seen: The panel's own answer.
+        classifiers: How sure its members are of the label.
+        neighbours: How many of the nearest training images have the label.
+        something: How sure members are that the image shows anything of the data.
+        nearness: How near the nearest training images are.
+        likeness: How likely the image is to the density.
+        contrast: Contrast of the image.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> zero = torch.zeros(2)
+        >>> signals = hc.judges.Signals(torch.tensor([0, 1]), *[zero] * 6)
+        >>> signals.seen.tolist()
+        [0, 1]
     """
 
     seen: Int[Tensor, " m"]
@@ -323,6 +340,14 @@ MEANINGS = {
 class Panel(nn.Module):
     """Members, density and references as one network, so that it is stored and loaded as one
     file.
+
+    Args:
+        places: What each member sees and how it was taught.
+        channels: Colour channels of the images.
+        size: Side of the square images in pixels.
+        classes: Number of classes.
+        references: Training images that are remembered.
+        learned: Hashes of images that were learnt from.
     """
 
     references: Tensor
@@ -392,7 +417,8 @@ class Panel(nn.Module):
     @torch.no_grad()
     def features(self, x: Float[Tensor, "m c h w"], *, batch: int = 256) -> Float[Tensor, "m f"]:
         """Unit features of all members, side by side."""
-        return torch.cat([self.opinions(x[rows])[1] for rows in chunks(len(x), batch)])
+        parts = [self.opinions(x[rows])[1] for rows in chunks(len(x), batch)]
+        return torch.cat(parts) if parts else self.opinions(x)[1]
 
     @torch.no_grad()
     def remember(

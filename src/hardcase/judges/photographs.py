@@ -21,7 +21,7 @@ from hardcase.judges.features import USUAL, FeaturePanel, PanelPlan, build, fit,
 from hardcase.judges.judge import PanelJudge, with_kept_calibration
 from hardcase.judges.panel import Signals
 from hardcase.judges.photo_exam import photo_examination
-from hardcase.judges.rules import Rule, learned
+from hardcase.judges.rules import DecisionRule, learned
 from hardcase.models.load import Loading, load_model, network
 from hardcase.models.names import map_between
 from hardcase.models.pretrained.catalogue import PRETRAINED
@@ -34,8 +34,6 @@ from hardcase.types import Images
 
 KIND = "judge"
 NAME = "features"
-SMALLEST = 64
-"""Side from which on colour images are photographs: no small network is trained to judge them."""
 FEWEST_IMAGES = 20
 EXAMINED = 96
 """Real images of which the pictures of the examination are made, four of each."""
@@ -118,7 +116,7 @@ def photo_panel(
 
 def made_rules(
     panel: FeaturePanel, held_out: Images, *, seed: int, device: torch.device | str
-) -> dict[str, Rule]:
+) -> dict[str, DecisionRule]:
     """The rules that tell handled pictures from those of other classes and from ruined ones."""
     exam = photo_examination(held_out, stream(seed, "judge", "photographs", device=device), device)
     signals = panel.ask(exam.x, exam.expected)
@@ -131,7 +129,7 @@ def made_rules(
     return rules
 
 
-def answering(rule: Rule, signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+def answering(rule: DecisionRule, signals: Signals, truth: Bool[Tensor, " m"]) -> DecisionRule:
     """`rule` with thresholds of its answers, both kinds of made pictures counting alike however
     many there are of each.
 
@@ -159,7 +157,7 @@ def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> P
 
     Until people are asked, its thresholds are those of made pictures.
     """
-    rules = {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+    rules = {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
     read = f"reads {100 * card['accuracy']:.1f} % of {card['measured_images']} real images rightly"
     judge = PanelJudge(
         panel,
@@ -278,11 +276,6 @@ def encoder_of(
     size = known.size if known is not None and small else 0
     example = from_bytes(test.x[:1].to(subject.device))
     return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
-
-
-def is_photographic(shape: Sequence[int]) -> bool:
-    """Whether images of this shape (channels, height, width) have photographs' size and colour."""
-    return shape[0] == 3 and min(shape[1:]) >= SMALLEST
 
 
 def _head(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:

@@ -20,12 +20,26 @@ from hardcase.statistics import Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class DecisionRule:
     """A weighted sum of signals, scaled and shifted to agree with people, and the two thresholds of
     its answers.
 
     `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
     from people.
+
+    Args:
+        signals: Names of the signals.
+        weights: Weight of each signal.
+        bias: Added to the weighted sum.
+        scale: Fitted to people.
+        offset: Fitted to people.
+        low: Below this probability the answer is no.
+        high: From this probability on the answer is yes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.judges.Rule(signals=("nearness",), weights=(1.0,), bias=0.0).answers.__name__
+        'answers'
     """
 
     signals: tuple[str, ...]
@@ -61,13 +75,15 @@ class Rule:
         return asdict(self)
 
     @staticmethod
-    def from_card(card: Mapping[str, Any]) -> Rule:
-        return Rule(
+    def from_card(card: Mapping[str, Any]) -> DecisionRule:
+        return DecisionRule(
             **{**card, "signals": tuple(card["signals"]), "weights": tuple(card["weights"])}
         )
 
 
-def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]) -> Rule:
+def learned(
+    votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]
+) -> DecisionRule:
     """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell
     those images apart.
 
@@ -81,7 +97,7 @@ def learned(votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " 
     total = (values - centre) @ weights
     slope, bias = logistic(total[:, None], truth).tolist()
     weights = max(slope, 1e-3) * weights
-    return Rule(
+    return DecisionRule(
         signals=tuple(votes), weights=tuple(weights.tolist()), bias=bias - float(weights @ centre)
     )
 
@@ -130,7 +146,9 @@ def logistic(
     return weights
 
 
-def agreeing(rule: Rule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> Rule:
+def agreeing(
+    rule: DecisionRule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]
+) -> DecisionRule:
     """`rule` scaled and shifted to what people said; with few labels it stays near what it was."""
     values = evidence[:, None].double()
     prior = (rule.scale, rule.offset)
@@ -146,6 +164,16 @@ REPEATS = 2000
 def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
     """The chance that a true one scores above a false one, ties counting half;
     NaN where one kind is missing.
+
+    Args:
+        score: Higher for what is held to be true.
+        truth: What is true.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.judges.auroc(torch.tensor([0.1, 0.9]), torch.tensor([False, True])).item()
+        1.0
     """
     order = score.argsort(-1)
     ranks = _mean_ranks(score.gather(-1, order))

@@ -88,7 +88,7 @@ def with_shades_of(
 
 
 @runtime_checkable
-class Codes(Protocol):
+class Codec(Protocol):
     """A small generative model: codes of images, images of codes."""
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d"]: ...
@@ -97,7 +97,7 @@ class Codes(Protocol):
 
 
 def blend(
-    x: Float[Tensor, "m c h w"], other: Float[Tensor, "m c h w"], codes: Codes, rng: torch.Generator
+    x: Float[Tensor, "m c h w"], other: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]:
     """An image somewhere between `x` and `other`, and how much of it is `x` to the eye (0 to 1).
 
@@ -220,27 +220,27 @@ def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> 
 # degree (0 to 1).
 
 Made = tuple[Float[Tensor, "m c h w"], Float[Tensor, " m"]]
-Ruin = Callable[[Tensor, Codes, Dice], Made]
+Ruin = Callable[[Tensor, Codec, Dice], Made]
 
 
-def ruin(x: Float[Tensor, "m c h w"], codes: Codes, rng: torch.Generator, *, kind: str) -> Made:
+def ruin(x: Float[Tensor, "m c h w"], codes: Codec, rng: torch.Generator, *, kind: str) -> Made:
     return RUINS[kind](x, codes, Dice(len(x), rng))
 
 
-def _blank(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _blank(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """One shade, or almost: a trace of noise and of the image."""
     shade = dice() * dice.chance(0.5)
     return _whole((shade + 0.02 * dice() * dice.normal(*x.shape) + dice(0.0, 0.06) * x).clamp(0, 1))
 
 
-def _noise(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _noise(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Noise, coarse or fine, soft or in two shades."""
     soft = cloud(x, 3 + dice.one_of(x.shape[2] - 2), dice).expand_as(x)
     hard = torch.sigmoid(12 * (soft - dice(0.3, 0.8)))
     return _whole(torch.where(dice.chance(0.5) > 0, hard, soft) * dice(0.3, 1.0))
 
 
-def _scribble(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _scribble(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Smooth noise in exactly the shades of the image: blobs and strokes that mean nothing."""
     return _whole(
         with_shades_of(
@@ -249,7 +249,7 @@ def _scribble(x: Tensor, codes: Codes, dice: Dice) -> Made:
     )
 
 
-def _shuffle(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _shuffle(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """The image cut into squares that changed places."""
     count, channels, height, width = x.shape
     parts = (2, 3, 4, 7)[dice.one_of(4)]
@@ -272,7 +272,7 @@ def _shuffle(x: Tensor, codes: Codes, dice: Dice) -> Made:
     return made, torch.full((count,), 0.8 if parts == 2 else 1.0, device=x.device)
 
 
-def _collage(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _collage(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """The upper or the left half of one image and the other half of another one."""
     down = torch.arange(x.shape[2], device=x.device)[:, None] < x.shape[2] / 2
     right = torch.arange(x.shape[3], device=x.device)[None, :] < x.shape[3] / 2
@@ -280,16 +280,16 @@ def _collage(x: Tensor, codes: Codes, dice: Dice) -> Made:
     return torch.where(half, x, x.roll(1, 0)), torch.full((len(x),), 0.4, device=x.device)
 
 
-def _overlay(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _overlay(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Two images on top of each other."""
     return torch.maximum(x, x.roll(1, 0)), torch.full((len(x),), 0.5, device=x.device)
 
 
-def _invert(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _invert(x: Tensor, codes: Codec, dice: Dice) -> Made:
     return _whole(1 - x)
 
 
-def _black(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _black(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """So much light taken away, unevenly, that only the brightest spots are left."""
     darker = x * (1 - 0.6 * cloud(x, 3 + dice.one_of(10), dice)) - dice(0.3, 0.95)
     left = (darker > 0.02).flatten(1).sum(1) / (x > 0.2).flatten(1).sum(1).clamp_min(1)
@@ -298,14 +298,14 @@ def _black(x: Tensor, codes: Codes, dice: Dice) -> Made:
     )
 
 
-def _erase(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _erase(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Large soft parts of the image become background."""
     stays = torch.sigmoid(25 * (cloud(x, 3 + dice.one_of(6), dice) - dice(0.3, 0.8)))
     made = stays * x + (1 - stays) * background(x)
     return made, _falling(content(made) / content(x).clamp_min(1e-3), 0.25, 0.65)
 
 
-def _crumple(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _crumple(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Bent so far and so finely that shapes are lost."""
     much = float(dice.uniform(1))
     how = Bend(
@@ -316,7 +316,7 @@ def _crumple(x: Tensor, codes: Codes, dice: Dice) -> Made:
     )
 
 
-def _soften(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _soften(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Reduced to a few pixels and enlarged again."""
     cells = 2 + dice.one_of(4)
     small = functional.adaptive_avg_pool2d(x, cells)
@@ -326,7 +326,7 @@ def _soften(x: Tensor, codes: Codes, dice: Dice) -> Made:
     return made, torch.full((len(x),), 0.6 if cells == 5 else 1.0, device=x.device)
 
 
-def _garble(x: Tensor, codes: Codes, dice: Dice) -> Made:
+def _garble(x: Tensor, codes: Codec, dice: Dice) -> Made:
     """Codes of four images shuffled together, place by place, and pushed outwards:
     what generators make far from data.
     """
@@ -387,7 +387,7 @@ class Examination:
 
 @torch.no_grad()
 def examination(
-    images: Images, codes: Codes, rng: torch.Generator, device: torch.device | str = "cpu"
+    images: Images, codes: Codec, rng: torch.Generator, device: torch.device | str = "cpu"
 ) -> Examination:
     """Each image four times: changed, blended with another one, and ruined twice."""
     x = from_bytes(images.x.to(device))
@@ -410,7 +410,7 @@ def examination(
     )
 
 
-def _ruined(x: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _ruined(x: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Every kind of ruin on an equal part of the images."""
     parts = [
         ruin(part, codes, rng, kind=kind)

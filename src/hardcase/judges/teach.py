@@ -21,13 +21,13 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.judge import PanelJudge, calibrated, judge_of, keep_calibration
 from hardcase.judges.panel import PANEL, WEAK, Density, Member, Panel, Seat, per_class, seats
-from hardcase.judges.rules import Rule, learned
+from hardcase.judges.rules import DecisionRule, learned
 from hardcase.judges.synthetic import (
     OFTEN,
     RUINS,
     SHARED,
     Bend,
-    Codes,
+    Codec,
     bend,
     blend,
     examination,
@@ -68,7 +68,7 @@ def lesson(
     x: Float[Tensor, "m c h w"],
     y: Int[Tensor, " m"],
     classes: int,
-    codes: Codes,
+    codes: Codec,
     rng: torch.Generator,
     shares: Shares,
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
@@ -98,14 +98,14 @@ def _cuts(count: int, shares: Shares) -> list[int]:
     return [start - blended, *(start + ruined * i // shares.kinds for i in range(shares.kinds))]
 
 
-def _between(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _between(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     if not len(x):
         return x, truth
     made, share = blend(x, x.roll(1, 0), codes, rng)
     return made, share[:, None] * truth + (1 - share[:, None]) * truth.roll(1, 0)
 
 
-def _nothing(x: Tensor, truth: Tensor, codes: Codes, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _nothing(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Ruined images; what is not lost still belongs to the class,
     shared with the image laid beside it.
     """
@@ -234,7 +234,7 @@ def teach(
 
 def made_rules(
     panel: Panel, held_out: Images, *, seed: int, device: torch.device | str
-) -> dict[str, Rule]:
+) -> dict[str, DecisionRule]:
     """The rules that tell changed from blended and ruined images apart,
     on images that no member has seen.
     """
@@ -395,9 +395,9 @@ def folder(train: Images, test: Images, *, seed: int = 0, schooling: Schooling =
     return cards.folder_of(KIND, NAME, _config(train, test, taught, schooling, seed), train.hash)
 
 
-def made(card: Mapping[str, Any]) -> dict[str, Rule]:
+def made(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
     """The rules of a card as they were before people were asked."""
-    return {name: Rule.from_card(rule) for name, rule in card["rules"].items()}
+    return {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
 
 
 def _config(
@@ -444,6 +444,14 @@ def for_data(
 ) -> PanelJudge:
     """The judge of a data set by name, trained if it is missing;
     it learns from one split and is measured on the other.
+
+    Args:
+        name: A data set, as ``--data`` names it.
+        learn_from: The split that it learns from.
+        offline: Ask nothing outside this machine.
+        seed: Everything random follows from it.
+        device: Where the networks are.
+        progress: Told how the training goes.
     """
     other = "test" if learn_from == "train" else "train"
     first, second = (load(name, split=split, offline=offline) for split in (learn_from, other))
@@ -451,7 +459,11 @@ def for_data(
 
 
 def read(folder: Path) -> PanelJudge:
-    """A judge from its folder."""
+    """A judge from its folder.
+
+    Args:
+        folder: Folder of a trained judge.
+    """
     net, card = cards.load_card(folder, build, kind=KIND)
     assert isinstance(net, Panel)
     return judge_of(net, card, folder)
@@ -460,13 +472,16 @@ def read(folder: Path) -> PanelJudge:
 def calibrate_on(
     judge: PanelJudge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> PanelJudge:
-    """Fit the judge's rules to the labels of people in `file`, measure it,
-    and keep both beside the judge.
+    """Fit the judge's rules to labels of people, measure it, and keep both beside the judge.
+
+    Args:
+        file: An npz file of rated images, or the folder of a study.
     """
     config = judge.card["configuration"]
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            given = {name: arrays[name] for name in arrays}
+        given = _rated_arrays(file)
+    except Problem:
+        raise
     except FileNotFoundError:
         raise Problem(f"there is no file {file}.") from None
     except Exception as error:  # damaged archives raise many kinds
@@ -479,3 +494,13 @@ def calibrate_on(
     found = calibrate(signals, people, made(judge.card), stream(seed, "judge", "calibration"))
     keep_calibration(judge, found)
     return calibrated(judge, found)
+
+
+def _rated_arrays(file: Path) -> dict[str, Any]:
+    """Images rated by people: the arrays of an npz file, or those of a study."""
+    if file.is_dir():
+        from hardcase.study.calibration import rated
+
+        return rated(file)
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays}

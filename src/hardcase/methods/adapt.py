@@ -103,6 +103,30 @@ def adapt(
     With `strategies` nothing is learnt: neurons are chosen by these fixed strategies, taking turns
     list by list. ADAPT ships DeepXplore and DLFuzz for comparison in this form
     (``deepxplore@adapt``, ``dlfuzz@adapt``); ARGUS took its baselines from there.
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        metric: Coverage that strategies are rewarded for: ``nc`` or ``tknc``.
+        threshold: Activation above which a neuron counts as covered.
+        neurons: Neurons that are pushed at a time.
+        strategies: Fixed strategies in place of learnt ones.
+        shared: Seeds of a shard share what was learnt.
+        probabilities: Use softmax probabilities in place of logits.
+        scale: Scale the activations of each layer to [0, 1] before the threshold.
+        clip: Keep every candidate in [0, 1] while it walks.
+        stride: Size of one step.
+        steps: Gradient steps of one walk.
+        radius: Largest relative L2 distance from the seed.
+        capacity: Entries that the corpus of a seed holds at most.
+        cover: Weight of the neurons that are pushed, beside the main objective.
+        gradients: Gradient budget per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "adapt")).needs
+        'gradients'
     """
     units = _units(profile, subject, metric, threshold)
     guide: Guide

@@ -56,6 +56,21 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     --latent-weight ...`` trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose
     reconstruction already fails are set aside and counted, since they would count as errors of the
     mixture; images are rounded to 8 bits.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        mix: Interpolation weight of the partner's code.
+        queries: Query budget per seed.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing import toy_world
+        >>> world = toy_world()
+        >>> space = world.spaces["vqvae"]
+        >>> partners = hc.spaces.partners(space, world.partners, device="cpu")
+        >>> hc.methods.argus(space, partners, mix=0.4).needs
+        'scores'
     """
     if not 0 < mix <= 1:
         raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
@@ -94,6 +109,19 @@ def argus_adaptive(
     bisection replaces the fixed λ, so that each wrong label is reached with as little of the
     partner as possible. Then places of the code grid return to the seed's own code, in blocks of
     the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        rounds: Nearest partners that are tried per class.
+        halvings: Bisection steps per partner.
+        blocks: How many code positions are taken back at once, one pass each.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "argus-adaptive")).needs
+        'label'
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
         raise Problem(

@@ -78,6 +78,27 @@ def deephunter(
     and blur count as affine, so they come once and unchecked, and pixel changes join noise), and
     the selection probability of an entry, which starts at `first` and falls by 1 / `gamma` per pick
     to `least`.
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        criterion: Coverage criterion that guides the search, as ``--criterion`` names it.
+        alpha: Share of values that may change by any amount.
+        beta: Change, in units of [0, 1], that all values may make.
+        operators: Ranges of the mutations: the paper's or the code's.
+        children: Mutants of a parent per step.
+        capacity: Entries that the corpus of a seed holds at most.
+        gamma: Picks after which an entry is hardly chosen any more.
+        least: Smallest probability with which an entry is chosen.
+        first: Probability of an entry that was never picked.
+        power: The probability falls as a power, not linearly.
+        queries: Query budget per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "deephunter")).needs
+        'activations'
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":

@@ -16,7 +16,7 @@ from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
-from hardcase.spaces.pixel import Blackout, Light, Occlusion, Pixels, Unclipped
+from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
@@ -81,7 +81,7 @@ def deepxplore_published(
     space: Space = Unclipped()
     shape: Shape = free
     if constraint == "light":
-        space = Light()
+        space = Brightness()
     elif constraint == "occlusion":
         space = Occlusion((large, large), (0, 0), clip=False)
     elif constraint == "blackout" and count:
@@ -169,11 +169,32 @@ def deepxplore(
     seed. ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit. A seed on
     which the models differ from the start is a finding at distance 0 (the code counts its coverage
     only).
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks to compare with.
+        criterion: Coverage criterion that guides the search, as ``--criterion`` names it.
+        constraint: Which changes are allowed: ``none``, ``light``, ``occlusion`` or ``blackout``.
+        size: Side of the squares of a constraint, in pixels.
+        count: Number of black squares.
+        differ: Weight of the deviating network's fall.
+        cover: Weight of the neurons that are pushed, beside the main objective.
+        stride: Size of one step.
+        gradients: Gradient budget per seed.
+        renew: Steps after which guides choose anew what to push.
+        deviating: Which network is to deviate: ``subject`` or ``random``.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "deepxplore")).needs
+        'gradients'
     """
     pushed = push(profile, criterion, subject, peers)
     spaces: dict[str, Space] = {
         "none": Pixels(),
-        "light": Light(),
+        "light": Brightness(),
         "occlusion": Occlusion((size, size)),
         "blackout": Blackout(size, count),
     }

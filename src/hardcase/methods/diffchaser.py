@@ -40,7 +40,7 @@ class Uncertainty:
 
 
 @dataclass(frozen=True, slots=True)
-class Toward:
+class TowardClass:
     """How close the probability of class `target` is to the best, in the model that is closest."""
 
     target: int
@@ -86,6 +86,23 @@ def diffchaser(
     and bounds the change against the parent; here changes go both ways and the bound, if any, is
     against the seed. A finding is a disagreement; it counts as a label failure only where the
     subject itself has left the seed's label.
+
+    Args:
+        peers: Networks to compare with.
+        target: Targeted search: only this predicted class counts as a failure.
+        k: The `k`-th best probability is driven toward the best.
+        drift: Largest change of a pixel from its seed, in units of [0, 1].
+        population: Individuals per seed.
+        generations: Most generations per seed.
+        rate: Share of the pixels that a mutation changes.
+        reach: Largest change of a pixel, in units of [0, 1].
+        int8: Who makes the 8-bit copy: ``own`` rounding or torch's ``fx``.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "diffchaser")).needs
+        'scores'
     """
     if not peers:
         raise Problem(
@@ -95,7 +112,7 @@ def diffchaser(
         raise Problem(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
-    objective: Objective = Uncertainty(k) if target is None else Toward(target)
+    objective: Objective = Uncertainty(k) if target is None else TowardClass(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(
         space=Pixels(Linf(min(drift, 1.0))),

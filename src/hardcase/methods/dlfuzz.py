@@ -150,6 +150,34 @@ def dlfuzz(
     at once. Of the code: labels are compared with the seed's (there, with the queue entry's, so
     that flipping back counts too); several strategies share the neurons out (there, the fourth
     drops the others'). The paper's text was known from secondary sources only.
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        criterion: Coverage criterion; by default the neurons above `threshold`.
+        strategies: How neurons are chosen, by name.
+        neurons: Neurons that are pushed at a time.
+        threshold: Activation above which a neuron counts as covered.
+        rivals: Other classes whose answers are raised.
+        weight: Weight of the rivals.
+        probabilities: Use softmax probabilities in place of logits.
+        cover: Weight of the neurons that are pushed, beside the main objective.
+        stride: Size of one step.
+        steps: Gradient steps of one walk.
+        radius: Largest relative L2 distance from the seed.
+        capacity: Entries that the corpus of a seed holds at most.
+        gain: Least new coverage that a candidate needs to be fuzzed again.
+        decay: Whether that least gain falls with ``entries`` or with ``seeds``.
+        restart: Every walk starts again from its entry.
+        peek: Query an entry before guides choose what to push from it.
+        clip: Keep every candidate in [0, 1] while it walks.
+        gradients: Gradient budget per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "dlfuzz")).needs
+        'gradients'
     """
     least = 0.0
     if criterion:

@@ -81,6 +81,24 @@ def feature_perturbation(
     correctly. `places` are the generator's places that are perturbed (0: its latent code). With
     `checkpoint` the generator's features are computed again for each gradient instead of being held
     in memory.
+
+    Args:
+        space: Activations of a conditional generator.
+        target: Targeted search: only this predicted class counts as a failure.
+        stride: Size of one step.
+        confidence: Logit margin by which the wrong class must lead.
+        radius: Largest length of the perturbation, in spreads of its places.
+        gradients: Gradient budget per seed.
+        retreat: Bisection steps back to the seed after the first failure.
+        places: Numbers of the activations to perturb; by default the early ones.
+        checkpoint: Spend time to save memory in the generator.
+        loss: What is raised: the logit margin, or minus the top confidence.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "feature-perturbation")).needs
+        'gradients'
     """
     chosen = space.places
     if places is not None:

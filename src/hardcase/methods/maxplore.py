@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hardcase.errors import Problem, choice
-from hardcase.guides.units import Strongest
+from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.oracles import Disagree, LeavesLabel
@@ -99,6 +99,28 @@ def maxplore(
     spaced. Text and code disagree in `per`: the strongest of a layer, or of each of the sixteen
     filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``stride=0.05, steps=10``.
     Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks to compare with.
+        form: ``multi``: several units together; ``one``: one unit per walk.
+        per: Units are grouped per ``filter`` or per ``layer``.
+        k: Strongest units of a group that rise together.
+        convolutions: How many convolutional layers, counted from the input.
+        walks: Groups that are tried per seed.
+        differ: Weight of the main objective.
+        cover: Weight of the neurons that are pushed, beside the main objective.
+        stride: Size of one step.
+        steps: Gradient steps of one walk.
+        scale: Scale gradients by their root mean square.
+        clip: Keep every candidate in [0, 1] while it walks.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "maxplore")).needs
+        'gradients'
     """
     guide = _guide(subject, profile, form, per, k, 1 if form == "one" else convolutions, walks)
     push = (cover, Pushed(guide.read, OWN))
@@ -125,7 +147,7 @@ def maxplore(
 
 def _guide(
     subject: Model, profile: Profiles, form: str, per: str, k: int, convolutions: int, walks: int
-) -> Strongest:
+) -> StrongestUnits:
     if form not in FORMS:
         raise choice("form of maxplore", form, FORMS)
     if per not in PER:
@@ -137,4 +159,4 @@ def _guide(
     selection = first_convolutions(profile, subject, convolutions)
     groups = groups_of(selection, "unit" if form == "one" else per)
     groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
-    return Strongest(OWN, Reader(selection), selection.taps, groups, k)
+    return StrongestUnits(OWN, Reader(selection), selection.taps, groups, k)

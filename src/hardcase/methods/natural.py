@@ -59,14 +59,16 @@ def natural(
         stride: Step of Adam, in units of each coordinate's natural range.
         retreat: Halvings of the way back toward the seed.
     """
+    made = _space(space, shape)
     return Method(
-        space=_space(space, shape),
+        space=made,
         search=AdamAscent(stride=stride, retreat=retreat),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
+        details={"space": made.to_record()},
     )
 
 
@@ -94,14 +96,16 @@ def natural_blackbox(
         spread: First standard deviation of candidates, in units of the natural range.
         retreat: Halvings of the way back toward the seed.
     """
+    made = _space(space, shape)
     return Method(
-        space=_space(space, shape),
+        space=made,
         search=Evolution(pairs=pairs, spread=spread, retreat=retreat),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="label",
         budget=Budget(queries=queries),
+        details={"space": made.to_record()},
     )
 
 

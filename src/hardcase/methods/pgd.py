@@ -61,6 +61,18 @@ def pgd(
     Differences from the reference: every candidate is rounded to 8 bits (straight-through for the
     gradient), a seed stops at its first failure, and the L∞ radius is rounded down to whole grey
     levels so that the stored image obeys it.
+
+    Args:
+        target: Targeted search: only this predicted class counts as a failure.
+        norm: ``linf`` or ``l2``.
+        epsilon: Radius of the ball, in units of [0, 1].
+        stride: Size of one step; by default 2.5 times the radius over the number of steps.
+        gradients: Gradient budget per seed.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.methods.pgd(epsilon=0.1, gradients=20).budget.gradients
+        20
     """
     _positive(epsilon=epsilon)
     balls: dict[str, tuple[Linf | L2, Direction]] = {
@@ -93,6 +105,15 @@ def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
 
     Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial
     Examples. ICLR 2015. https://arxiv.org/abs/1412.6572
+
+    Args:
+        target: Targeted search: only this predicted class counts as a failure.
+        epsilon: Size of the step, in units of [0, 1].
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.methods.fgsm(epsilon=0.2).budget.gradients
+        1
     """
     _positive(epsilon=epsilon)
     return Method(
@@ -130,6 +151,18 @@ def cw(
     Differences from the reference: the box is kept by clamping instead of a tanh change of
     variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
     tenfold instead of starting at 0.001.
+
+    Args:
+        target: Targeted search: only this predicted class counts as a failure.
+        steps: Adam steps per trade-off weight.
+        rounds: Trade-off weights that are tried.
+        stride: Adam's step size.
+        confidence: Logit margin by which the wrong class must lead.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.methods.cw(steps=20).needs
+        'gradients'
     """
     _positive(stride=stride)
     return Method(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.objectives import NearestFailing, NearestSplit, Surprise
+from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches, Splits, Surprising
 from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Codes, Crossing, Exits
+from hardcase.searches.evolution import Evolution
 from hardcase.searches.genetic import Genetic
+from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.hill_climbing import HillClimbing
-from hardcase.spaces.latent import ReEncoded
+from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
 
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
@@ -49,6 +52,8 @@ TEXT = {
 """SINVAD's Figure 3 and Equation 1 where the authors' code does otherwise."""
 DRAWS = 24
 """Codes drawn from the prior where there are no partners."""
+RETREAT = 8
+"""Halvings of the way back to the seed from the first witnessed failure."""
 
 
 @method(
@@ -103,6 +108,12 @@ def sinvad_code(
         reset: Share of coordinates that go back to the seed's.
         generations: 500, targeted 100, as in the code (the text gives no number).
         distance: Of what the search holds (code), or of the picture encoded again (Eq. 1).
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "sinvad@code")).needs
+        'label'
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     generations = generations or (500 if target is None else 100)
@@ -160,7 +171,14 @@ def sinvad(
     space: Space,
     partners: Codes | None = None,
     target: int | None = None,
+    subject: Model | None = None,
+    witnesses: Sequence[Model] = (),
     *,
+    search: Literal["auto", "boundary", "adam", "evolution"] = "auto",
+    residual: bool = False,
+    stride: float = 0.05,
+    gradients: int = 150,
+    queries: int = 400,
     classes: int = 4,
     neighbours: int = 50,
     cuts: tuple[float, ...] = (0.05, 0.25),
@@ -186,8 +204,61 @@ def sinvad(
     training codes. Labels of partners come with the data; no query is spent on them. Without them,
     steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
     nearest code that reaches it is kept.
+
+    With witnesses there is no boundary to walk to, but a region in which the subject errs and they
+    do not: it is searched for from the seed's own code, by Adam where the subject gives gradients
+    and by an evolution strategy where it does not, and the way back to the seed is halved.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        target: Targeted search: only this predicted class counts as a failure.
+        subject: The network under test, which decides what ``auto`` is; a campaign fills it in.
+        witnesses: Networks that must keep the label; a campaign fills them in.
+        search: ``boundary`` walks to the subject's boundary, ``adam`` and ``evolution`` climb the
+            joint score; ``auto`` is ``boundary`` without witnesses.
+        residual: Add to every image what the generator's reconstruction of the seed lacks.
+        stride: Step of Adam in the code.
+        gradients: Gradient budget per seed of Adam.
+        queries: Query budget per seed of the evolution strategy.
+        classes: How many of the nearest other classes are tried.
+        neighbours: Codes of each class whose mean is walked toward.
+        cuts: Shares of coordinates that a shortened step keeps.
+        halvings: Bisection steps of each walk toward the boundary.
+        shorten: Attempts to leave coordinates out of the step that was found.
+        closing: Last bisection steps toward the seed.
+        every: Keep the nearest failure of every class, not of the nearest alone.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder, toy_images, toy_subject
+        >>> space = hc.spaces.latent(ToyAutoencoder())
+        >>> codes = hc.spaces.partners(space, toy_images(40, seed=2), device="cpu")
+        >>> method = hc.methods.sinvad(space, codes, halvings=4)
+        >>> len(hc.search(toy_subject(), toy_images(4), method=method))
+        4
     """
+    if residual:
+        space = WithResidual(space)
     oracle = LeavesLabel() if target is None else Reaches(target)
+    if search == "auto" and witnesses:
+        search = "adam" if subject is not None and subject.offers == "gradients" else "evolution"
+    if search in ("adam", "evolution"):
+        objective = Margin() if target is None else TargetMargin(target)
+        climbing = search == "adam"
+        return Method(
+            space=space,
+            search=AdamAscent(stride=stride, retreat=RETREAT)
+            if climbing
+            else Evolution(retreat=RETREAT),
+            objective=objective,
+            oracle=oracle,
+            until="budget",
+            needs="gradients" if climbing else "label",
+            budget=Budget(queries=1 + gradients + RETREAT, gradients=gradients)
+            if climbing
+            else Budget(queries=queries),
+        )
     if every and (target is not None or partners is None):
         raise Problem(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
@@ -273,6 +344,24 @@ def sinvad_surprise(
     arrived. The stride adapts (`adapt`) as in the authors' code; the text's is always 1
     (``@paper``). The preset ``@code`` has one density, as the code, whose first stride is 5 (2 in
     pixels) and which takes the first 100 units of deviation 0.6 or more.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        goal: Surprise to reach; by default the largest of the training images.
+        tolerance: How near to the goal counts as reached.
+        start: Climb from the ``seed`` or from the ``prior``.
+        passes: Passes over all coordinates.
+        stride: First standard deviation of a move.
+        adapt: How the move's size changes after a pass.
+        per_class: One density per predicted class, or one for all.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "sinvad-surprise")).needs
+        'activations'
     """
     surprise, layer = likelihood(subject, profile, per_class=per_class)
     objective = Surprise(surprise, layer, goal)
@@ -309,6 +398,19 @@ def sinvad_between(
     Walks to the subject's own boundary with the `classes` nearest classes, each along other
     coordinates, and keeps the nearest candidate at which the peers still see the label: one that
     lies between the networks' boundaries.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        classes: How many of the nearest other classes are tried.
+        walks: Walks from every seed.
+        halvings: Bisection steps of each walk toward the boundary.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "sinvad-between")).needs
+        'scores'
     """
     reach = 1.5 if partners is not None else 4.0
     return Method(
@@ -351,6 +453,19 @@ def sinvad_between_code(
     As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when
     the best gains no more than 0.001. The journal paper does not have this search. Differences as
     for `sinvad@code`.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        population: Individuals per seed.
+        elite: Best individuals that survive a generation unchanged.
+        spread: Standard deviation of the first population around the seed's code.
+        generations: Most generations per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "sinvad-between@code")).needs
+        'scores'
     """
     return Method(
         space=space,

@@ -11,7 +11,7 @@ from torch import Tensor
 from hardcase.criteria.criterion import Measure, Tally
 from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import Selection
-from hardcase.criteria.surprise import Corpus as Points
+from hardcase.criteria.surprise import ReferencePoints
 from hardcase.criteria.trace import Kept
 from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
@@ -72,6 +72,23 @@ def tensorfuzz(
     its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
     neighbours. `threshold` is compared with squared distances, as in the code (the paper says
     Euclidean).
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks to compare with.
+        threshold: Distance in logits from everything seen that counts as novel.
+        radius: Largest change of a pixel, in units of [0, 1].
+        sigma: Standard deviation of the noise.
+        children: Mutants of a parent per step.
+        capacity: Entries that the corpus of a seed holds at most.
+        queries: Query budget per seed.
+
+    Example:
+        >>> from hardcase.registry import resolve
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().build(resolve("method", "tensorfuzz")).needs
+        'scores'
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(classes, threshold))
@@ -117,7 +134,7 @@ class Outputs:
         seen = memory.all().to(frame.device)
         if not len(seen):
             return frame.logits.sum(1) * 0
-        _, place = Points.of(seen).nearest(frame.logits.detach())
+        _, place = ReferencePoints.of(seen).nearest(frame.logits.detach())
         return (frame.logits - seen[place]).square().sum(1)
 
     def tally(self, memory: Kept) -> Tally:

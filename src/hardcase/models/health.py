@@ -19,7 +19,23 @@ from hardcase.usercode import Raised
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `check` found; `notes` are worth a user's eye but stop nothing."""
+    """What `check` found; `notes` are worth a user's eye but stop nothing.
+
+    Args:
+        accuracy: Share of images that are correctly classified.
+        images: How many images were asked.
+        outputs: Outputs of the network.
+        classes: Classes of the data.
+        confidence: Mean probability of the answers.
+        bitwise: Whether answers are the same bits in any batch.
+        notes: What else a user should know.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.check(toy_subject(), toy_images(16)).accuracy
+        1.0
+    """
 
     accuracy: float
     images: int

@@ -272,7 +272,7 @@ class Garbled(ValueError):  # noqa: N818 - what happened
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class TensorSpec:
     """One tensor of a model: its name, its type, its shape with the batch axis first (None:
     any size).
     """
@@ -283,7 +283,7 @@ class Spec:
 
 
 def encode(
-    array: Array, given: Spec, wanted: Spec, *, binary: bool
+    array: Array, given: TensorSpec, wanted: TensorSpec, *, binary: bool
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body of the request for `array`."""
     one: dict[str, Any] = {"name": given.name, "shape": list(array.shape), "datatype": given.kind}
@@ -303,7 +303,7 @@ def encode(
     return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
 
 
-def decode(headers: Mapping[str, str], body: bytes, wanted: Spec) -> Array:
+def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec) -> Array:
     """The tensor that an answer holds; anything else than a whole and well-formed one is
     `Garbled`.
     """
@@ -333,7 +333,7 @@ def decode(headers: Mapping[str, str], body: bytes, wanted: Spec) -> Array:
         ) from error
 
 
-def specs(body: bytes) -> tuple[Spec, Spec, str]:
+def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
     """Input, output and identity (name, versions, platform) from a model's metadata."""
     try:
         said = json.loads(body)
@@ -355,14 +355,14 @@ def specs(body: bytes) -> tuple[Spec, Spec, str]:
         ) from error
 
 
-def _spec(said: Mapping[str, Any]) -> Spec:
+def _spec(said: Mapping[str, Any]) -> TensorSpec:
     kind = str(said["datatype"])
     if kind not in KINDS:
         raise ValueError(f"tensors of {kind[:20]}")
     shape = tuple(None if int(size) < 1 else int(size) for size in said["shape"])
     if shape and (shape[0] or 1) > LARGEST_BATCH:
         raise ValueError(f"{shape[0]} images at once")
-    return Spec(str(said["name"]), kind, shape)
+    return TensorSpec(str(said["name"]), kind, shape)
 
 
 def _values(one: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array:
@@ -403,6 +403,16 @@ GARBLED = 2
 class Http:
     """A model that is asked over a network. Which form its server understands (binary or JSON) is
     found out once.
+
+    Args:
+        url: Address of the inference endpoint.
+        classes: Classes of the data.
+        image: Channels, height and width.
+        name: Name in run folders and reports.
+        pixels: How the server wants images laid out.
+        outputs: ``logits`` or ``probabilities``.
+        manners: Rate, retries and time-outs.
+        hash: What the server says of its version.
     """
 
     url: str
@@ -487,7 +497,7 @@ class Http:
             else array
         )
 
-    def _metadata(self) -> tuple[Spec, Spec, str]:
+    def _metadata(self) -> tuple[TensorSpec, TensorSpec, str]:
         path = self.client.place.path.removesuffix("/infer")
         try:
             return specs(self.client.ask("GET", path, {}, b"")[1])

@@ -56,6 +56,26 @@ class AskSettings:
 class Loading:
     """How a model is loaded: where it goes, how its input is normalised, whom it trusts,
     what a zoo model learns from.
+
+    Args:
+        train: What a zoo model learns from.
+        test: What it is measured on.
+        device: Where the networks are.
+        mean: Mean per channel, in units of [0, 1].
+        std: Standard deviation per channel.
+        outputs: ``logits``, ``probabilities`` or ``auto``.
+        trust_pickle: Unpickle weights, which may run any code.
+        seed: Everything random follows from it.
+        progress: Told how the training goes.
+        offline: Ask nothing outside this machine.
+        asking: How a model behind an address is asked.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> how = hc.models.Loading(train=toy_images(8), test=toy_images(4))
+        >>> how.device
+        'cpu'
     """
 
     train: Images
@@ -72,7 +92,12 @@ class Loading:
 
 
 def load_model(spec: str, how: Loading) -> Model:
-    """The subject that `spec` names, in the wrappings that `how` asks for."""
+    """The subject that `spec` names, in the wrappings that `how` asks for.
+
+    Args:
+        spec: ``zoo:lenet5``, ``file.py:factory``, ``onnx:net.onnx``, an address, …
+        how: How it is loaded.
+    """
     form, _, name = spec.partition(":")
     if form == "zoo":
         net, _ = trained_classifier(

@@ -113,6 +113,14 @@ BESIDE = ("{0}.data", "{0}_data")
 class Onnx:
     """A model in an ONNX file. It offers scores (labels, if it gives whole numbers),
     no gradients.
+
+    Args:
+        path: The ONNX file.
+        classes: Classes of the data.
+        name: Name in run folders and reports.
+        pixels: How the file wants images laid out.
+        outputs: ``logits`` or ``probabilities``.
+        hash: Hash of the file.
     """
 
     path: Path

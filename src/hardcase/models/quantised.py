@@ -32,12 +32,32 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def float16(model: Network) -> Network:
-    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to float16."""
+    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to float16.
+
+    Args:
+        model: The network to copy.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.models.float16(toy_subject()).name
+        'toy@float16'
+    """
     return _rounded(model, "float16", torch.float16)
 
 
 def bfloat16(model: Network) -> Network:
-    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to bfloat16."""
+    """A copy whose weights, and the inputs and outputs of whose layers, are rounded to bfloat16.
+
+    Args:
+        model: The network to copy.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.models.bfloat16(toy_subject()).name
+        'toy@bfloat16'
+    """
     return _rounded(model, "bfloat16", torch.bfloat16)
 
 
@@ -45,6 +65,18 @@ def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> 
     """A copy with 8-bit weights (symmetric, a scale for each output channel) in its convolutions
     and dense layers, and 8-bit inputs to them (one range for each layer, the one that `images`
     span). Biases and other layers stay as they are.
+
+    Args:
+        model: The network to copy.
+        images: Images from which the ranges are learnt, in [0, 1].
+        bits: Bits of weights and inputs.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.models.int8(toy_subject(), from_bytes(toy_images(8).x)).name
+        'toy@int8'
     """
     if not len(images) or not 2 <= bits <= 16:
         raise Problem(
@@ -227,6 +259,10 @@ def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
 
     Where `model` holds its network as ``net`` (a subject, which normalises first), that network is
     quantised.
+
+    Args:
+        model: The network to copy.
+        images: Images from which the ranges are learnt, in [0, 1].
     """
     _on_cpu(model)
     if not len(images):

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
+from hardcase.models.graphs import replayed
 from hardcase.tensors import TILE, digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import guarded, interrupts, reraise
@@ -25,6 +26,23 @@ class Subject(nn.Module):
     `mean` and `std` are per channel and applied here, so that everything outside works on images in
     [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
     stands for the logits.
+
+    Args:
+        net: The network; it is copied.
+        mean: Mean per channel of the training data, in units of [0, 1].
+        std: Standard deviation per channel.
+        classes: Names of its outputs, where they are not those of the data.
+        name: Name in run folders and reports.
+        outputs: ``logits``, ``probabilities`` or ``auto``.
+        device: Where it runs; by default where its weights are.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+        >>> subject = hc.Subject(net, mean=(0.5,), std=(0.25,), classes=("a", "b", "c"))
+        >>> subject(torch.rand(2, 1, 8, 8)).logits.shape
+        torch.Size([2, 3])
     """
 
     offers: Offer = "gradients"
@@ -87,7 +105,7 @@ class Subject(nn.Module):
         before = interrupts()
         with self._tapped(taps) as seen:
             try:
-                logits = self.net(images)
+                logits = self.net(images) if taps else replayed(self.net, self.net, images)
             except BaseException as error:  # the user's code may raise anything, sys.exit included
                 reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):

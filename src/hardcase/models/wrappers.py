@@ -53,6 +53,19 @@ class _Around:
 class Cached(_Around):
     """Remembers the answers to the last `size` different images;
     repeated ones are not asked again, and counted apart.
+
+    Args:
+        model: The model that is wrapped.
+        size: Most images that are remembered.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.tensors import from_bytes
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> once = hc.models.Cached(toy_subject(), size=100)
+        >>> x = from_bytes(toy_images(3).x)
+        >>> bool((once(x).logits == once(x).logits).all())
+        True
     """
 
     def __init__(self, model: Model, size: int) -> None:
@@ -83,7 +96,17 @@ class Cached(_Around):
 
 
 class LabelOnly(_Around):
-    """Forgets all but the label, as if the model said no more."""
+    """Forgets all but the label, as if the model said no more.
+
+    Args:
+        model: The model that is wrapped.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.models.LabelOnly(toy_subject()).offers
+        'label'
+    """
 
     @property
     def offers(self) -> Offer:
@@ -105,6 +128,17 @@ class Patient(_Around):
     search stops. `timeout`: seconds after which a call in this process is broken off (models that
     are asked elsewhere do so themselves). `piece`: rows that are asked for together when a call has
     failed, before they are halved.
+
+    Args:
+        model: The model that is wrapped.
+        timeout: Seconds after which a call counts as unanswered.
+        piece: Rows per call.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.models.Patient(toy_subject(), timeout=5.0).offers
+        'gradients'
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:

@@ -102,6 +102,19 @@ def build_classifier(
 ) -> nn.Module:
     """A fresh network for square images; the same seed gives the same weights. Input in [0, 1],
     output logits.
+
+    Args:
+        name: A network of ``hardcase list models``.
+        channels: Colour channels of the images.
+        size: Side of the square images in pixels.
+        classes: Number of outputs.
+        seed: Everything random follows from it.
+
+    Example:
+        >>> import hardcase as hc
+        >>> net = hc.models.build_classifier("lenet5", channels=1, size=28, classes=10)
+        >>> net.training
+        True
     """
     return _from_config(dict(locals()))
 
@@ -121,6 +134,16 @@ def trained_classifier(
     kept in the cache.
 
     `adversarial` (``"linf:0.1"``, ``"l2:1.5"``) trains it on images attacked within that radius.
+
+    Args:
+        name: A network of ``hardcase list models``.
+        images_train: What it learns from.
+        images_test: What it is measured on.
+        seed: Everything random follows from it.
+        epochs: Passes over the training images; by default the recipe's.
+        adversarial: Norm and radius of attacks during training, e.g. ``linf:0.1``.
+        progress: Told how the training goes.
+        device: Where the networks are.
     """
     recipe: TrainingRecipe = _row(name).facts["recipe"]
     if epochs is not None:
@@ -152,6 +175,10 @@ def trained_classifier(
 def load_classifier(folder: Path, *, data: str | None = None) -> tuple[nn.Module, cards.Card]:
     """A trained network read from its folder; with `data`, refused unless it was trained on images
     of that hash.
+
+    Args:
+        folder: Where it was kept, with its card.
+        data: Hash of the images that it must have been trained on.
     """
     return cards.load_card(folder, _from_config, kind=KIND, data=data)
 

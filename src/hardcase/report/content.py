@@ -18,6 +18,7 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
+from hardcase.report.decision import decision
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
@@ -25,6 +26,7 @@ from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.results import Run
 from hardcase.statistics import kinds_in_words
+from hardcase.suite.gate import GateLimits
 
 POINTS = 160
 """A curve is drawn through at most so many points."""
@@ -198,18 +200,24 @@ _MEANINGS = {
     "usable": "correctly classified",
     "attempted": "searched from",
     "failing": "a finding leaves the seed’s label",
+    "witnessed": "a failing input on which every witness keeps the label",
     "valid": "a failing input looks like the data",
     "label_kept": "a failing input still is what the seed was",
-    "confirmed": "one finding is all three",
+    "confirmed": "one finding is failing, valid and keeps its label",
     "distinct": "groups of confirmed findings",
 }
 _WHOLE = {"usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
-def report_content(runs: Sequence[Run]) -> dict[str, Any]:
-    """The numbers and words of a report on `runs`."""
-    sections = [_section(run, max(TRIPLES, GALLERY // len(runs))) for run in runs]
+def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dict[str, Any]:
+    """The numbers and words of a report on `runs`.
+
+    Args:
+        runs: Stored runs.
+        limits: What the model may at most show; None: those that each run was started with.
+    """
+    sections = [_section(run, max(TRIPLES, GALLERY // len(runs)), limits) for run in runs]
     return {
         "schema": SCHEMA,
         "runs": sections,
@@ -217,7 +225,7 @@ def report_content(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _section(run: Run, gallery: int) -> dict[str, Any]:
+def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any]:
     sheet = Sheet.of(run)
     counts = run.counts()
     record = run.record
@@ -226,6 +234,7 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
     images = accuracy.get("images")
     value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
+    triples = _triples(run, sheet)
     return {
         "name": run.folder.resolve().name,
         **{
@@ -239,7 +248,8 @@ def _section(run: Run, gallery: int) -> dict[str, Any]:
         "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
-        "triples": _triples(run, sheet),
+        "decision": decision(run, limits, triples),
+        "triples": triples,
         "weakness": {
             **weakness(sheet, run.classes),
             "differences": differences(run, sheet, run.classes),
@@ -313,6 +323,8 @@ def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int |
 def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
     rows = []
     for step, meaning in _MEANINGS.items():
+        if step == "witnessed" and steps.get(step) is None:
+            continue
         whole = None if step in ("seeds", "distinct") else _WHOLE.get(step, "attempted")
         share = rate(steps[step], steps[whole]) if whole else None
         rows.append(

@@ -12,18 +12,19 @@ from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
 from hardcase.runs.results import Run
+from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames
 
 HERE = Path(__file__).parent
 
 
-def write(runs: Sequence[Run], folder: Path) -> Path:
+def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None) -> Path:
     """Write ``index.html`` and ``report.json`` about one run or several into `folder`;
     returns the page.
     """
     if not runs:
         raise Problem("there is no run to report on.", fix="hardcase report RUN")
-    report = report_content(runs)
+    report = report_content(runs, limits)
     large = pictures.triples(runs, report["runs"])
     small = pictures.thumbnails(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}

@@ -22,7 +22,8 @@ from hardcase.types import Images, Method, Seeds
 
 SHARES = (0.25, 0.5, 0.75)
 """Of the perturbation; none of it is the seed, all of it the test."""
-TESTS, PIXELS = 240, 20_000_000
+TESTS = 240
+PIXELS = 20_000_000
 """Tests whose way is painted: the smallest changes of every pair of classes; and how much at most.
 """
 

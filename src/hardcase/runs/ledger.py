@@ -29,7 +29,10 @@ RECORD: dict[str, tuple[type, ...]] = {
         ("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"),
         (dict,),
     ),
-    **dict.fromkeys(("accuracy", "judge", "service", "shrink", "generator"), (dict, type(None))),
+    **dict.fromkeys(
+        ("accuracy", "judge", "service", "shrink", "generator", "witnesses", "space"),
+        (dict, type(None)),
+    ),
     **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
     "finished": (str, type(None)),
     "coverage": (list, type(None)),

@@ -15,7 +15,7 @@ import torch
 from hardcase.campaign.record import Campaign, Counts
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, Problem
-from hardcase.runs.workers import OFTEN, Lost, Outcome, Task, run_task
+from hardcase.runs.workers import OFTEN, Lost, ShardOutcome, Task, run_task
 from hardcase.types import Guide
 
 # A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine
@@ -77,10 +77,10 @@ class Cluster:
         done, _ = self.ray.wait(list(handles), num_returns=1, timeout=seconds)
         return list(done)
 
-    def result(self, handle: Any) -> Outcome:
+    def result(self, handle: Any) -> ShardOutcome:
         errors = self.ray.exceptions
         try:
-            outcome: Outcome = self.ray.get(handle)
+            outcome: ShardOutcome = self.ray.get(handle)
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Problem) else _told(error.cause) from error
         except (
@@ -138,7 +138,7 @@ class _Board:
         return now
 
 
-def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, str]) -> Outcome:
+def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, str]) -> ShardOutcome:
     """In a worker: `sent` are references to the campaign and to the guides of the round."""
     if versions != _versions():
         raise Problem(

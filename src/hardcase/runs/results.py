@@ -59,7 +59,20 @@ class Finding:
 
 
 class Run:
-    """A run folder, readable also while it is unfinished."""
+    """A run folder, readable also while it is unfinished.
+
+    Args:
+        folder: The run folder.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> len(hc.Run(folder)) == len(run.findings)
+        True
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -99,10 +112,13 @@ class Run:
         """`funnel`, `skipped` and `findings` as they stand now."""
         seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
-        return statistics.count(seeds, findings, self.verdicts)
+        witnesses = bool(self.record.get("witnesses"))
+        return statistics.count(seeds, findings, self.verdicts, witnesses=witnesses)
 
     def undecided(self) -> int | None:
-        """Failing seeds of which the judge can neither confirm nor refuse a failure; None if unjudged."""
+        """Failing seeds of which the judge can neither confirm nor refuse a failure;
+        None if unjudged.
+        """
         rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
         return statistics.undecided(rows, self.verdicts)
 
@@ -117,8 +133,10 @@ class Run:
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
-        for step in ("failing", "valid", "label_kept", "confirmed"):
+        for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
             hits = counts[step]
+            if step == "witnessed" and hits is None:
+                continue
             said = "not judged" if hits is None else str(Rate(hits, attempted))
             lines.append(f"{step.replace('_', ' '):>11}: {said}")
         undecided = self.undecided()
@@ -126,6 +144,12 @@ class Run:
         lines.append(f"  undecided: {said}")
         distinct = counts["distinct"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
+        people = self.record.get("people")
+        if people:
+            lines.append(
+                f"     people: {people['confirmed']} confirmed and {people['undecided']} undecided "
+                f"of {people['rated']} rated"
+            )
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
 from hardcase.models.pretrained.roles import lineage_of
+from hardcase.models.witnesses import witness_record
 from hardcase.registry import citation_key
 from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
 from hardcase.runs.progress import Logbook, diary, logged
@@ -77,8 +78,9 @@ def first_record(
             "guides": {},
             "data": images.hash,
         },
-        "witnesses": _witnesses(campaign),
+        "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None),
         **_lineages(campaign),
+        "space": method.details.get("space"),
         "generator": card,
         "places": method.details.get("places"),
         "accuracy": {"value": health.accuracy, "images": health.images},
@@ -100,15 +102,10 @@ def _lineages(campaign: Campaign) -> dict[str, Any]:
     return {"lineages": known} if named else {}
 
 
-def _witnesses(campaign: Campaign) -> dict[str, Any] | None:
-    """Who must keep the label, and by how many logits; None in a run without witnesses."""
-    if not campaign.witnesses:
-        return None
-    return {"models": [one.name for one in campaign.witnesses], "margin": campaign.margin}
-
-
 def _repeatable(campaign: Campaign) -> bool:
-    """Whether this arithmetic gives the same bits in every batch: told to on a CPU, tested on a device."""
+    """Whether this arithmetic gives the same bits in every batch: told to on a CPU,
+    tested on a device.
+    """
     if campaign.subject.device.type == "cpu":
         return strict_arithmetic()
     return campaign.tile is not None
@@ -131,12 +128,11 @@ def _versions() -> dict[str, str]:
 # Which seeds a run starts from: asked of the subject once, then read from the run folder.
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
-"""Seeds that are not searched from; those of the target's own class have no other class to reach."""
+"""Seeds that are not searched from; those of the target's own class have no other class to reach.
+"""
 
 
-def seed_rows(
-    images: Images, logits: Float[Tensor, "n k"], target: int | None = None
-) -> pa.Table:
+def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None = None) -> pa.Table:
     """The table of seeds at the beginning of a run: only correctly classified ones are searched
     from, and none of the class that the search must reach.
     """
@@ -250,9 +246,7 @@ class Watcher:
         return False
 
 
-def start(
-    plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False
-) -> Run:
+def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
     """Check the subject, select the seeds, run the campaign into a new folder `out`.
 
     Args:
@@ -357,11 +351,16 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
 
 
 def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -> None:
-    for what, now in {"subject": campaign.subject.hash, "data": images.hash}.items():
-        if record["hashes"][what] != now:
+    present = {
+        "subject": campaign.subject.hash,
+        "witnesses": [witness.hash for witness in campaign.witnesses],
+        "data": images.hash,
+    }
+    for what, now in present.items():
+        if record["hashes"].get(what, []) != now:
             raise Problem(
                 f"the {what} is not the one this run began with (hash {now}, then"
-                f" {record['hashes'][what]}).",
+                f" {record['hashes'].get(what)}).",
                 "Findings of two different campaigns would be mixed.",
                 fix="a new --out",
             )
@@ -379,8 +378,8 @@ def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budge
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
         raise Problem(
-            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is nothing"
-            " to search from.",
+            f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
+            " nothing to search from.",
             fix="more --seeds, another --split, or a better model",
             code=NO_SEEDS,
         )

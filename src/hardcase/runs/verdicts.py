@@ -18,13 +18,13 @@ from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.photographs import encoder_of, feature_judge, is_photographic
+from hardcase.judges.photographs import encoder_of, feature_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import is_fetched
-from hardcase.models.pretrained.roles import lineage_of, roles
+from hardcase.models.pretrained.fetching import fetched_classifiers
+from hardcase.models.pretrained.roles import is_photographic, lineage_of, roles
 from hardcase.models.subject import Subject
+from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
@@ -141,7 +141,10 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
     }
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
-    _write(run, columns, {**entry, "groups": _described(found, table), "silence": facts})
+    entry = {**entry, "groups": _described(found, table), "silence": facts}
+    if isinstance(judge, PanelJudge):
+        entry["independence"] = _independence(run, judge)
+    _write(run, columns, entry)
     return Run(run.folder)
 
 
@@ -235,11 +238,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     if named or not is_photographic(run.record["image"]):
         return named
     used = {run.record["model"], *_names_of_witnesses(run)}
-    present = [
-        name
-        for name, row in PRETRAINED.items()
-        if row.outputs == "imagenet" and f"zoo:{name}" not in used and is_fetched(name)
-    ]
+    present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
     chosen = roles(run.record["model"], present)
     taken = {lineage_of(name) for name in used}
     if not chosen.judge or lineage_of(chosen.judge) in taken:
@@ -440,6 +439,13 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
             " them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
         )
+
+
+def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
+    """What the judge shares with the run's witnesses, and what it was taught of the searched space."""
+    space = (run.record.get("space") or {}).get("text")
+    learned = judge.panel.learned.cpu()
+    return apart(run.record.get("witnesses"), learned, judge.card["data"], space)
 
 
 def _hashes(record: Mapping[str, Any]) -> dict[str, str]:

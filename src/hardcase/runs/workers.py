@@ -115,7 +115,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ShardOutcome:
     """A finished shard on its way to the store, and its counts."""
 
     number: int
@@ -161,7 +161,7 @@ class Hands(Protocol):
         """Those that are finished, waiting for the first of them at most so long."""
         ...
 
-    def result(self, handle: Hashable) -> Outcome:
+    def result(self, handle: Hashable) -> ShardOutcome:
         """What a finished one brought; raises `Lost` if its worker died."""
         ...
 
@@ -170,7 +170,7 @@ class Hands(Protocol):
         ...
 
 
-def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) -> Iterator[Outcome]:
+def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) -> Iterator[ShardOutcome]:
     """The outcomes of `todo` in the order they finish.
 
     An error ends it when the shards that are under way are home.
@@ -236,7 +236,7 @@ class SearchedShard:
     shard: Shard
     extra: Mapping[str, Any]
 
-    def packed(self) -> Outcome:
+    def packed(self) -> ShardOutcome:
         return _packed(self.campaign, self.task, self.shard, dict(self.extra))
 
 
@@ -245,7 +245,7 @@ def run_task(
     task: Task,
     guides: Sequence[Guide] = (),
     pulse: Pulse = lambda counts: None,
-) -> Outcome:
+) -> ShardOutcome:
     """Search one shard and pack what it found. `guides`: as they were when the round began."""
     return search_task(campaign, task, guides, pulse).packed()
 
@@ -288,7 +288,7 @@ def search_task(
     return SearchedShard(campaign, task, shard, extra)
 
 
-def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any]) -> Outcome:
+def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any]) -> ShardOutcome:
     own = shard.findings.seed.cpu() - task.first
     ids = [task.images.id[i] for i in own.tolist()]
     method = campaign.method
@@ -314,7 +314,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
         }
     )
     packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
-    return Outcome(task.number, packed, {**summarise(found, spent), **extra})
+    return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
 
 
 def _service(campaign: Campaign) -> Counter[str]:
@@ -353,7 +353,7 @@ def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
 
 # Worker processes of this machine.
 
-Handle = Future[Outcome]
+Handle = Future[ShardOutcome]
 ATOMIC = 4000
 """Bytes that a pipe takes whole or not at all; more is not sent,
 so that a worker's death cannot leave half a message.
@@ -409,9 +409,9 @@ class Processes:
     def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
         return list(wait(handles, seconds, FIRST_COMPLETED).done)
 
-    def result(self, handle: Any) -> Outcome:
+    def result(self, handle: Any) -> ShardOutcome:
         try:
-            outcome: Outcome = handle.result()
+            outcome: ShardOutcome = handle.result()
         except BrokenProcessPool as error:
             raise Lost("A worker process was killed.") from error
         self.latest.pop(outcome.number, None)
@@ -490,7 +490,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(content: bytes, guides: Path | None) -> Outcome:
+def _work(content: bytes, guides: Path | None) -> ShardOutcome:
     global _known
     if _unbuilt is not None:
         raise _unbuilt
@@ -535,7 +535,7 @@ def _counts(rows: bytes) -> Counts:
 # From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster.
 # The findings are the same.
 
-Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[Outcome]]
+Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 """Searches the tasks of a round, all from the same guides."""
 
 
@@ -645,13 +645,13 @@ def _runner(
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
     """Shards one after the other in this process; beside a GPU one is packed during the next."""
 
-    def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+    def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
         wanted = takewhile(lambda task: not stopped(), todo)
         return (search_task(campaign, task, guides, pulse).packed() for task in wanted)
 
-    def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+    def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
         with ThreadPoolExecutor(1) as packer:
-            waiting: Future[Outcome] | None = None
+            waiting: Future[ShardOutcome] | None = None
             for task in todo:
                 if stopped():
                     break
@@ -671,7 +671,7 @@ def _with(
 ) -> Iterator[Round]:
     with make() as hands:
 
-        def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[Outcome]:
+        def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
             hands.begin(guides)
             return drive(hands, todo, stopped, pulse)
 

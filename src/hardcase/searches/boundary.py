@@ -29,6 +29,19 @@ class Bisection:
     return to the seed's own code wherever the subject still says that class: the most changed
     places first, in blocks of each of the sizes `blocks`. A class that was never reached costs
     nothing more, and so does a place at rest.
+
+    Args:
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        rounds: Nearest partners that are tried per class.
+        halvings: Bisection steps per partner.
+        blocks: How many code positions are taken back at once, one pass each.
+
+    Example:
+        >>> import hardcase as hc
+        >>> import torch
+        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> hc.searches.Bisection(partners=near, rounds=2).rounds
+        2
     """
 
     partners: Partners
@@ -294,6 +307,23 @@ class Crossing:
 
     With `apart` every class is a race of its own, won by reaching that class; with `toward` there
     is only that class. A race is a track in the state, which names its seed by `row`.
+
+    Args:
+        codes: Codes of training images, to walk toward.
+        classes: How many of the nearest other classes are tried.
+        neighbours: Codes of each class whose mean is walked toward.
+        cuts: Shares of coordinates that a shortened step keeps.
+        reach: Length of the first attempt, in steps between the classes.
+        halvings: Bisection steps of each walk toward the boundary.
+        shorten: Attempts to leave coordinates out of the step that was found.
+        closing: Last bisection steps toward the seed.
+        apart: Keep the nearest failure of every class.
+        toward: Walk to this class alone.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Crossing(classes=2).halvings
+        5
     """
 
     codes: Codes | None = None
@@ -456,6 +486,20 @@ class Exits:
     seed's label, whatever the oracle says. The state ends with the class that each walk enters
     where it leaves the seed's (-1: it never left) and the share of the walk at which it does; `row`
     names the seed.
+
+    Args:
+        codes: Codes of training images, to walk toward.
+        walks: Walks from every seed.
+        halvings: Bisection steps of each walk toward the boundary.
+        reach: Length of a walk, in spreads of the codes.
+        classes: Walk toward so many nearest classes; 0: in random directions.
+        cuts: Shares of coordinates that a walk toward a class keeps.
+        answers: Bisect to where the answer changes, whatever the oracle says.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Exits(walks=4).reach
+        4.0
     """
 
     codes: Codes | None = None

@@ -26,6 +26,18 @@ class CarliniWagner:
 
     All seeds walk at once, each with its own weight. The score is a logit margin, positive where
     the subject fails.
+
+    Args:
+        stride: Adam's step size.
+        steps: Adam steps per trade-off weight.
+        rounds: Trade-off weights that are tried.
+        weight: First trade-off weight.
+        confidence: Logit margin by which the wrong class must lead.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.CarliniWagner(rounds=3).weight
+        1.0
     """
 
     stride: float = 0.02

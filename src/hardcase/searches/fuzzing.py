@@ -244,7 +244,16 @@ class Mutator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WhiteNoise:
-    """Normal noise of size `sigma` on every coordinate (TensorFuzz)."""
+    """Normal noise of size `sigma` on every coordinate (TensorFuzz).
+
+    Args:
+        sigma: Standard deviation of the noise.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.WhiteNoise(0.1).sigma
+        0.1
+    """
 
     sigma: float
 
@@ -267,6 +276,18 @@ class Metamorphic:
     or none by `beta` of the range. An affine change is done to the reference too and is always
     accepted, once; what had changed before it is added (count) or compared (size) from then on. A
     child that is refused `tries` times is given up.
+
+    Args:
+        affine: Affine changes, of which a child has at most one.
+        pixel: Changes of pixel values.
+        alpha: Share of values that may change by any amount.
+        beta: Change, in units of [0, 1], that all values may make.
+        tries: Draws before a parent is given up.
+
+    Example:
+        >>> import hardcase as hc
+        >>> len(hc.searches.Metamorphic(alpha=0.05).affine)
+        4
     """
 
     affine: tuple[Operator, ...] = AFFINE
@@ -346,6 +367,15 @@ class Fuzzing:
 
     At every step `children` mutants of a parent of each live seed. Guides choose the parents
     (``corpus/z``).
+
+    Args:
+        mutator: Makes a child of each parent.
+        children: Mutants of a parent per step.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Fuzzing(mutator=hc.searches.WhiteNoise(0.1)).children
+        20
     """
 
     mutator: Mutator

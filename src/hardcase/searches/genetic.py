@@ -39,6 +39,11 @@ class Genetic:
         mutate: Which coordinates mutate, by how they compare with the seed's: the authors' code
             says those that differ, the text of Figure 3 those that are equal.
         scaled: Whether mutations are of the current size (code) or of deviation 1 (Figure 3).
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Genetic(population=30, elite=10).generations
+        500
     """
 
     population: int = 50
@@ -150,6 +155,19 @@ class PixelGenetic:
     `tournament`, with equal chance; then a share of `rate` of its numbers moves by up to `reach` in
     either direction. The first population are copies of the seed mutated at `first` instead. A seed
     retires after `generations`.
+
+    Args:
+        population: Individuals per seed.
+        tournament: Individuals drawn for each place of a parent.
+        rate: Share of the pixels that a mutation changes.
+        first: Share of the pixels that differ in the first population.
+        reach: Largest change of a pixel, in units of [0, 1].
+        generations: Most generations per seed.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.PixelGenetic(generations=10).population
+        50
     """
 
     population: int = 50

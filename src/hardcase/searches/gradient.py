@@ -29,6 +29,17 @@ class AdamAscent:
     Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing
     side, and the seed is finished. With 0 of them the campaign must stop seeds at their first
     failure.
+
+    Args:
+        stride: Size of one step.
+        first: Decay of the first moment.
+        second: Decay of the second moment.
+        retreat: Bisection steps back to the seed after the first failure.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.AdamAscent(stride=0.05).stride
+        0.05
     """
 
     stride: float = 0.01
@@ -128,23 +139,63 @@ Shape = Callable[[Tensor, Tensor, Rng], Tensor]
 
 
 def sign(slope: Tensor) -> Tensor:
-    """Every coordinate moves by one step: the steepest direction in L∞."""
+    """Every coordinate moves by one step: the steepest direction in L∞.
+
+    Args:
+        slope: Gradients of the score, one row per candidate.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.searches.sign(torch.tensor([[3.0, -4.0]])).tolist()
+        [[1.0, -1.0]]
+    """
     return slope.sign()
 
 
 def unit(slope: Tensor) -> Tensor:
-    """A step of length one: the steepest direction in L2."""
+    """A step of length one: the steepest direction in L2.
+
+    Args:
+        slope: Gradients of the score, one row per candidate.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.searches.unit(torch.tensor([[3.0, -4.0]])).norm().round().item()
+        1.0
+    """
     return slope / per_row(flat(slope).norm(dim=1).clamp_min(1e-12), slope)
 
 
 def rms(slope: Tensor) -> Tensor:
     """Scaled by the root mean square of the row, as DeepXplore does:
     a typical coordinate moves by one step.
+
+    Args:
+        slope: Gradients of the score, one row per candidate.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.searches.rms(torch.tensor([[2.0, -2.0]])).round().tolist()
+        [[1.0, -1.0]]
     """
     return slope / (per_row(flat(slope).square().mean(1).sqrt(), slope) + 1e-5)
 
 
 def raw(slope: Tensor) -> Tensor:
+    """The gradient itself.
+
+    Args:
+        slope: Gradients of the score, one row per candidate.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> hc.searches.raw(torch.tensor([[3.0, -4.0]])).tolist()
+        [[3.0, -4.0]]
+    """
     return slope
 
 
@@ -188,6 +239,18 @@ class GradientAscent:
 
     Each walk follows the aim that guides choose for it when it starts, and a new one every `renew`
     steps (0: never). `shape` is what is left of a move once a constraint has had its say.
+
+    Args:
+        stride: Size of one step.
+        direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
+        jitter: Size of the uniform noise at the start.
+        renew: Steps after which guides choose anew what to push.
+        shape: What of a step is kept, e.g. one that is the same for all pixels.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.GradientAscent(stride=0.01, direction=hc.searches.unit).jitter
+        0.0
     """
 
     stride: float
@@ -223,6 +286,19 @@ class Fan:
 
     The seed is looked at first, so that guides know it. A walk's aim is chosen by its number:
     guides that `follow` are told ``walk`` and ``row``, and so is every look.
+
+    Args:
+        walks: Walks from every seed.
+        stride: Size of one step.
+        steps: Gradient steps of one walk.
+        direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
+        width: Walks at a time.
+        stop: A walk ends when it fails.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Fan(walks=4, stride=0.1, steps=5).width
+        16
     """
 
     walks: int

@@ -28,6 +28,17 @@ class HillClimbing:
     It starts from the seed, or from the standard normal prior. After each pass the stride becomes
     ("accepted") the mean size of the moves that were kept, but at least the share of moves that
     were kept, or ("halved", or where none was kept) half of what it was.
+
+    Args:
+        passes: Passes over all coordinates.
+        stride: First standard deviation of a move.
+        adapt: How the move's size changes after a pass.
+        start: Climb from the ``seed`` or from the ``prior``.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.HillClimbing(passes=2).start
+        'seed'
     """
 
     passes: int = 3

@@ -33,6 +33,18 @@ class Interpolation:
     """Every seed interpolated once with every partner of another class, at one weight.
 
     The weight of the partner is `mix`; `width` partners are taken per step.
+
+    Args:
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        mix: Interpolation weight of the partner's code.
+        width: Partners per step.
+
+    Example:
+        >>> import hardcase as hc
+        >>> import torch
+        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> hc.searches.Interpolation(partners=near, mix=0.3).width
+        64
     """
 
     partners: Partners

@@ -40,6 +40,22 @@ class Worklist:
     seed's number ("seeds"). `peek`: an entry is looked at before guides choose for it. Looks carry
     among their aims ``row``, the seed's place, and ``seen``, whether the picture was looked at
     before (walks start from pictures that were).
+
+    Args:
+        stride: Size of one step.
+        direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
+        steps: Gradient steps of one walk.
+        gain: Least gain that makes a candidate an entry.
+        radius: Largest relative L2 distance of an entry from its seed.
+        capacity: Entries per seed.
+        restart: Start again from the seed when the list is empty.
+        peek: Query an entry before guides choose what to push from it.
+        decay: Whether the least gain falls with ``entries`` or with ``seeds``.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.searches.Worklist(stride=0.02).capacity
+        16
     """
 
     stride: float

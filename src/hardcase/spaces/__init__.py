@@ -9,6 +9,6 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase.spaces.activations import Activations, early_places
     from hardcase.spaces.latent import Conditional, Grid, Latent, Library, collect, latent, partners
-    from hardcase.spaces.pixel import L2, Blackout, Light, Linf, Occlusion, Pixels, Unclipped
+    from hardcase.spaces.pixel import L2, Blackout, Brightness, Linf, Occlusion, Pixels, Unclipped
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -84,6 +84,20 @@ class Activations:
     come from the generator: their latent codes travel as ``context["latent"]``. With `sparing` the
     generator's features are computed a second time for the gradient instead of being held: less
     memory, more time, the same bytes.
+
+    Args:
+        generator: A conditional generator whose forward pass can be met at its places.
+        places: The activations to perturb, with their spread.
+        radius: Largest length of the code.
+        classes: Number of classes that the generator knows.
+        sparing: Spend time to save memory in the generator.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().spaces["gan"].classes
+        4
     """
 
     generator: Staged
@@ -163,6 +177,17 @@ def early_places(
 ) -> tuple[Place, ...]:
     """The places `numbers` (by default the generator's early ones),
     their spread measured on samples of every class.
+
+    Args:
+        generator: A conditional generator whose forward pass can be met at its places.
+        numbers: Places by number; by default the generator's early ones.
+        classes: Number of classes that the generator knows.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyPainter
+        >>> len(hc.spaces.early_places(ToyPainter(), classes=4))
+        2
     """
     wanted = generator.early if numbers is None else tuple(numbers)
     parameter = next(generator.parameters(), None) if isinstance(generator, nn.Module) else None

@@ -22,14 +22,21 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.spaces.coordinates import Coordinate, Geometry, Group, Optics, Part, Shape
+from hardcase.spaces.coordinates import (
+    ChangeFamily,
+    Coordinate,
+    CoordinateGroup,
+    Geometry,
+    Optics,
+    Shape,
+)
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
 from hardcase.spaces.sensor import Sensor
 from hardcase.tensors import tiled
 from hardcase.types import Seeds
 
-PARTS: Mapping[str, type[Part]] = {
+PARTS: Mapping[str, type[ChangeFamily]] = {
     part.name: part for part in (Warp, Camera, Light, Weather, Focus, Sensor)
 }
 """The parts that `appearance` knows, in the order in which an image passes through them."""
@@ -58,7 +65,7 @@ class Appearance:
         ['tilted 6° clockwise, 0.7 stops darker']
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChangeFamily, ...]
     shape: Shape
     keeps_code: bool = True
 
@@ -86,7 +93,7 @@ class Appearance:
         return "*".join(part.name for part in self.parts)
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[CoordinateGroup, ...]:
         """What is said, and can be taken away, at once; in the order of the code."""
         return tuple(group for groups in _groups(self.parts, self.shape) for group in groups)
 
@@ -194,6 +201,21 @@ class Appearance:
         ]
         return [", ".join(texts) or "unchanged" for texts in said]
 
+    def to_record(self) -> dict[str, Any]:
+        """What run.json keeps of this space; `from_record` makes it again."""
+        return {"text": "*".join(map(_text, self.parts)), "shape": list(self.shape)}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Appearance:
+        """The space that `to_record` wrote.
+
+        Example:
+            >>> space = appearance("warp(points=4)*light", shape=(1, 28, 28))
+            >>> Appearance.from_record(space.to_record()) == space
+            True
+        """
+        return appearance(str(record["text"]), shape=tuple(map(int, record["shape"])))
+
     def _moved(self, seed: Tensor, values: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
         moving = [
             part
@@ -237,7 +259,9 @@ class Appearance:
 
 
 @lru_cache(maxsize=64)
-def _groups(parts: tuple[Part, ...], shape: Shape) -> tuple[tuple[Group, ...], ...]:
+def _groups(
+    parts: tuple[ChangeFamily, ...], shape: Shape
+) -> tuple[tuple[CoordinateGroup, ...], ...]:
     """The groups of each part, made once: every decoded batch asks for them."""
     return tuple(part.groups(shape) for part in parts)
 
@@ -268,7 +292,19 @@ def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
     return Appearance(tuple(_part(factor) for factor in factors), (shape[0], shape[1], shape[2]))
 
 
-def _part(text: str) -> Part:
+def _text(part: ChangeFamily) -> str:
+    """A part as `appearance` reads it, with the options that differ from its defaults."""
+    usual: Any = PARTS[part.name]()
+    own = [field.name for field in fields(usual)]
+    options = [
+        f"{name}={getattr(part, name)!r}"
+        for name in own
+        if getattr(part, name) != getattr(usual, name)
+    ]
+    return f"{part.name}({', '.join(options)})" if options else part.name
+
+
+def _part(text: str) -> ChangeFamily:
     name, _, rest = (piece.strip() for piece in text.partition("("))
     if name not in PARTS:
         raise choice("part of appearance", name, list(PARTS))
@@ -280,7 +316,7 @@ def _part(text: str) -> Part:
         if key not in known:
             raise choice(f"option of {name}", key, list(known))
         options[key] = _number(name, key, value, whole=known[key])
-    part: Part = made(**options)
+    part: ChangeFamily = made(**options)
     return part
 
 

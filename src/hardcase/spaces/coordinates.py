@@ -76,7 +76,7 @@ class Coordinate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CoordinateGroup:
     """Coordinates that belong together: what is said, and taken away, at once.
 
     With `axes` above 0 the group is a *field*: equal coordinates at control points over the image,
@@ -113,9 +113,9 @@ class Group:
         return [text for text in said if text]
 
 
-def alone(coordinate: Coordinate) -> Group:
+def alone(coordinate: Coordinate) -> CoordinateGroup:
     """A group of one coordinate, under its name."""
-    return Group(name=coordinate.name, coordinates=(coordinate,))
+    return CoordinateGroup(name=coordinate.name, coordinates=(coordinate,))
 
 
 def check_options(part: Any) -> None:
@@ -138,7 +138,7 @@ def check_options(part: Any) -> None:
 
 
 @runtime_checkable
-class Part(Protocol):
+class ChangeFamily(Protocol):
     """A family of changes. `stage` orders parts as light does: the scene, the air, the lens, the
     sensor.
     """
@@ -146,13 +146,13 @@ class Part(Protocol):
     name: ClassVar[str]
     stage: ClassVar[int]
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         """The coordinates for images of this shape."""
         ...
 
 
 @runtime_checkable
-class Geometry(Part, Protocol):
+class Geometry(ChangeFamily, Protocol):
     """A part that says where each pixel is taken from; several are composed into one resampling."""
 
     def move(
@@ -163,7 +163,7 @@ class Geometry(Part, Protocol):
 
 
 @runtime_checkable
-class Optics(Part, Protocol):
+class Optics(ChangeFamily, Protocol):
     """A part that changes what pixels show."""
 
     def render(

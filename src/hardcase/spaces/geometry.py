@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.spaces.coordinates import Coordinate, Group, Shape, Values, alone, check_options
+from hardcase.spaces.coordinates import (
+    Coordinate,
+    CoordinateGroup,
+    Shape,
+    Values,
+    alone,
+    check_options,
+)
 
 SMALL = 64
 """Images with a shorter side of up to this many pixels have other natural ranges than photographs.
@@ -56,7 +63,7 @@ class Warp:
         if self.reach == 0:
             raise Problem("warp has reach=0: nothing can move.", fix="reach=0.05")
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         points = int(either(self.points, shape, small=7, large=6))
         reach = 100 * either(self.reach, shape, small=0.06, large=0.05)
         field = tuple(
@@ -71,7 +78,7 @@ class Warp:
             for row in range(points)
             for column in range(points)
         )
-        return (Group(name="bend", coordinates=field, axes=2),)
+        return (CoordinateGroup(name="bend", coordinates=field, axes=2),)
 
     def move(
         self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
@@ -110,7 +117,7 @@ class Camera:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         turn = Coordinate(
             name="rotation",
             unit="°",
@@ -152,9 +159,9 @@ class Camera:
         return (
             alone(turn),
             alone(scale),
-            Group(name="shift", coordinates=shift),
+            CoordinateGroup(name="shift", coordinates=shift),
             alone(shear),
-            Group(name="view", coordinates=view),
+            CoordinateGroup(name="view", coordinates=view),
         )
 
     def move(

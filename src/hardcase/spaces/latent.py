@@ -6,17 +6,18 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
+from hardcase.models.graphs import replayed
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid
@@ -27,7 +28,19 @@ from hardcase.types import Images, Probe, Seeds, Space
 
 @dataclass(frozen=True)
 class Library:
-    """`codes` may be larger than memory; `take` copies only the rows asked for."""
+    """`codes` may be larger than memory; `take` copies only the rows asked for.
+
+    Args:
+        codes: One code per row; may be memory-mapped.
+        label: The label of each row.
+
+    Example:
+        >>> import hardcase as hc
+        >>> import torch
+        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> near.label.tolist()
+        [0, 1]
+    """
 
     codes: Float[Tensor, "l *code"]
     label: Int[Tensor, " l"]
@@ -60,6 +73,21 @@ def collect(
 ) -> Library:
     """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with
     the library; on a GPU with room for them, codes stay there.
+
+    Args:
+        images: Labelled images.
+        encode: Maps images in [0, 1] to codes.
+        device: Where images are encoded.
+        limit: Most images.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images
+        >>> cpu = torch.device("cpu")
+        >>> flat = hc.spaces.collect(toy_images(8), lambda x: x.flatten(1), device=cpu)
+        >>> flat.codes.shape
+        torch.Size([8, 64])
     """
     images = images.sample(count=min(limit, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
@@ -81,6 +109,19 @@ def partners(
 ) -> Library:
     """Codes of up to `limit` training images in `space`, to walk toward or to mix with;
     their labels are not used.
+
+    Args:
+        space: The space whose codes are wanted.
+        images: Training images.
+        device: Where images are encoded.
+        limit: Most images, classes balanced.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder, toy_images
+        >>> space = hc.spaces.latent(ToyAutoencoder())
+        >>> len(hc.spaces.partners(space, toy_images(8), device="cpu").label)
+        8
     """
 
     def encode(x: Tensor) -> Tensor:
@@ -128,6 +169,18 @@ class Latent:
     """Mean code of a variational autoencoder, with L1 distances.
 
     Distances are L1, as SINVAD measures them.
+
+    Args:
+        vae: A network with ``encode`` to (mean, log variance) and ``decode``, e.g.
+            `hc.generators.Vae`.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder
+        >>> hc.spaces.Latent(ToyAutoencoder()).name
+        'vae'
     """
 
     vae: Autoencoder
@@ -140,7 +193,7 @@ class Latent:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return tiled(self.vae.decode, z)
+        return _decoded(self.vae, z)
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         return z
@@ -151,7 +204,16 @@ class Latent:
 
 @runtime_checkable
 class Conditional(Protocol):
-    """A generator that is told the label of what it encodes and decodes."""
+    """A generator that is told the label of what it encodes and decodes.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.generators import build_generator
+        >>> options = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
+        >>> net = build_generator("vae", kind="conditional", **options)
+        >>> isinstance(net, hc.spaces.Conditional)
+        True
+    """
 
     def encode(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -190,7 +252,17 @@ class Labelled:
 
 
 def latent(vae: Any) -> Latent | Labelled:
-    """The space of this VAE, by whether it is told labels."""
+    """The space of this VAE, by whether it is told labels.
+
+    Args:
+        vae: A trained autoencoder, with or without labels.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyAutoencoder
+        >>> type(hc.spaces.latent(ToyAutoencoder())).__name__
+        'Latent'
+    """
     return Labelled(vae) if getattr(vae, "labels", 0) else Latent(vae)
 
 
@@ -241,6 +313,44 @@ class ReEncoded:
         return self.space.encode(x, origin.y, rng)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class WithResidual:
+    """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).
+
+    The seed's own code gives the seed back, to the bit once rounded: a change is then what the code
+    changed, not the blur of the generator.
+
+    Args:
+        space: A space whose reconstructions are not exact.
+    """
+
+    space: Space
+
+    @property
+    def name(self) -> str:
+        return f"{self.space.name} + residual"
+
+    @property
+    def keeps_code(self) -> bool:
+        return self.space.keeps_code
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        z, context = self.space.encode(x, y, rng)
+        here = Seeds(z, x, y, torch.arange(len(y), device=y.device), context)
+        return z, {**context, "residual": x - self.space.decode(z, here)}
+
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return self.space.decode(z, origin) + origin.context["residual"]
+
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
+        return self.space.project(z, origin)
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
+        return self.space.distance(z, origin)
+
+
 # The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.
 
 
@@ -262,7 +372,19 @@ class Quantiser(Protocol):
 )
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances."""
+    """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances.
+
+    Args:
+        vqvae: A network with ``encode`` to a grid and ``decode``, e.g. `hc.generators.VqVae`.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import ToyQuantiser
+        >>> hc.spaces.Grid(ToyQuantiser()).name
+        'vqvae'
+    """
 
     vqvae: Quantiser
     name: str = "vqvae"
@@ -274,10 +396,17 @@ class Grid:
         return tiled(self.vqvae.encode, x), {}
 
     def decode(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return tiled(self.vqvae.decode, z)
+        return _decoded(self.vqvae, z)
 
     def project(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m d i j"]:
         return z
 
     def distance(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, " m"]:
         return flat(z - origin.z).square().sum(1).sqrt()
+
+
+def _decoded(net: Autoencoder | Quantiser, z: Tensor) -> Tensor:
+    """Images of whole tiles of codes; a small decoder is replayed as a graph where that pays."""
+    if isinstance(net, nn.Module):
+        return tiled(partial(replayed, net, net.decode), z)
+    return tiled(net.decode, z)

@@ -14,7 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.spaces.coordinates import Coordinate, Group, Shape, Values, alone, check_options
+from hardcase.spaces.coordinates import (
+    Coordinate,
+    CoordinateGroup,
+    Shape,
+    Values,
+    alone,
+    check_options,
+)
 from hardcase.spaces.geometry import either, shorter, spread
 from hardcase.tensors import per_row, to_bytes
 
@@ -57,7 +64,7 @@ class Light:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         exposure = Coordinate(
             name="exposure",
             unit="stops",
@@ -99,10 +106,10 @@ class Light:
             alone(gamma),
             alone(contrast),
             *balance,
-            Group(name="shade", coordinates=shade, axes=1),
+            CoordinateGroup(name="shade", coordinates=shade, axes=1),
         )
 
-    def _white_balance(self) -> tuple[Group, ...]:
+    def _white_balance(self) -> tuple[CoordinateGroup, ...]:
         temperature = Coordinate(
             name="temperature",
             unit="stops",
@@ -119,7 +126,7 @@ class Light:
             minus="{} more magenta",
             digits=1,
         )
-        return (Group(name="white balance", coordinates=(temperature, tint)),)
+        return (CoordinateGroup(name="white balance", coordinates=(temperature, tint)),)
 
     def render(
         self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
@@ -166,7 +173,7 @@ class Weather:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         fog = Coordinate(name="fog", unit="%", reach=100 * self.fog, signed=False, plus="{} fog")
         rain = Coordinate(
             name="rain", unit="%", reach=100 * self.rain, signed=False, plus="{} rain"
@@ -283,7 +290,7 @@ class Focus:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         defocus, motion = self._reach(shape)
         disc = Coordinate(
             name="defocus",
@@ -302,7 +309,7 @@ class Focus:
             digits=1,
         )
         angle = Coordinate(name="angle", unit="°", reach=90.0, counts=False)
-        return alone(disc), Group(name="motion", coordinates=(line, angle))
+        return alone(disc), CoordinateGroup(name="motion", coordinates=(line, angle))
 
     def _reach(self, shape: Shape) -> tuple[float, float]:
         side = shorter(shape)

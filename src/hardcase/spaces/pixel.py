@@ -27,7 +27,17 @@ from hardcase.types import Seeds
 @space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Unclipped:
-    """Pixels whose walk may leave [0, 1]; every queried image is clipped."""
+    """Pixels whose walk may leave [0, 1]; every queried image is clipped.
+
+    Args:
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Unclipped().name
+        'unclipped pixels'
+    """
 
     name: str = "unclipped pixels"
     keeps_code: bool = False
@@ -49,10 +59,20 @@ class Unclipped:
 
 @space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
-class Light:
+class Brightness:
     """The whole image evenly brighter or darker.
 
     By at most `most`. The code may leave [0, 1]; images are clipped.
+
+    Args:
+        most: Largest change of brightness, in units of [0, 1].
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Light(most=0.2).name
+        'light'
     """
 
     most: float = 1.0
@@ -83,6 +103,18 @@ class Occlusion:
     """One rectangle with free content, at a given or a random place.
 
     Its `size` is (height, width). It lies at `place` (top, left), or at a random one per seed.
+
+    Args:
+        size: Height and width in pixels.
+        place: Top and left; by default drawn per seed.
+        clip: Keep the content in [0, 1].
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Occlusion(size=(4, 4)).place is None
+        True
     """
 
     size: tuple[int, int] = (10, 10)
@@ -120,6 +152,17 @@ class Blackout:
     """Small squares inside which pixels may only grow darker.
 
     Dirt: `count` squares of `size` pixels, placed at random for each seed.
+
+    Args:
+        size: Side of a square in pixels.
+        count: Number of squares.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Blackout(size=4, count=2).name
+        'blackout'
     """
 
     size: int = 6
@@ -183,6 +226,14 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
 class Linf:
     """No pixel moves by more than `radius`, rounded down to whole grey levels so that the 8-bit
     image obeys it too.
+
+    Args:
+        radius: Largest change of a pixel, in units of [0, 1].
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Pixels(hc.spaces.Linf(0.1)).ball
+        Linf(radius=0.1)
     """
 
     radius: float
@@ -199,6 +250,14 @@ class Linf:
 class L2:
     """The Euclidean length of the change stays within `radius` (rounding to 8 bits may add at most
     half a level a pixel).
+
+    Args:
+        radius: Largest Euclidean length, in units of [0, 1].
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Pixels(hc.spaces.L2(1.5)).ball
+        L2(radius=1.5)
     """
 
     radius: float
@@ -222,6 +281,16 @@ class Pixels:
     """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
 
     The ball is `ball`, by default one without a bound.
+
+    Args:
+        ball: `Linf` or `L2` ball around the seed.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.spaces.Pixels(hc.spaces.Linf(0.1)).name
+        'pixels'
     """
 
     ball: Linf | L2 = L2(math.inf)

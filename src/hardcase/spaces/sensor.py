@@ -11,7 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.spaces.coordinates import Coordinate, Group, Shape, Values, alone, check_options
+from hardcase.spaces.coordinates import (
+    Coordinate,
+    CoordinateGroup,
+    Shape,
+    Values,
+    alone,
+    check_options,
+)
 from hardcase.spaces.geometry import combine, either
 from hardcase.spaces.optics import content_key, convolved, lattice, mirrored
 from hardcase.tensors import per_row
@@ -70,7 +77,7 @@ class Sensor:
                 f"sensor has quality={self.quality}; JPEG has 1 to 100.", fix="quality=20"
             )
 
-    def groups(self, shape: Shape) -> tuple[Group, ...]:
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         resolution = Coordinate(
             name="resolution",
             unit="times",

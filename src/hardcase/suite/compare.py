@@ -19,6 +19,7 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.inference import newcombe_paired
 from hardcase.randomness import stream
+from hardcase.regression import changed
 from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
@@ -126,7 +127,26 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
                 rng,
             )
         )
-    return {"first": a.name, "second": b.name, "shared_seeds": len(shared), "tests": tests}
+    return {
+        "first": a.name,
+        "second": b.name,
+        "shared_seeds": len(shared),
+        "tests": tests,
+        "changed": _versions(a, b, shared),
+    }
+
+
+def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | None:
+    """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
+
+    Searches of two trainings of one recipe differ too: this is no regression without its null
+    (`hardcase.regression.excess`).
+    """
+    known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
+    if not shared or known[0] == known[1]:
+        return None
+    before, after = (torch.tensor([sheet.failing[seed] for seed in shared]) for sheet in (a, b))
+    return changed(before, after).record()
 
 
 def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any]:
@@ -237,6 +257,22 @@ class Comparison:
 def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
     """Compare runs (or their folders) with statistics; what must be equal and is not is said
     first.
+
+    Args:
+        given: Runs or their folders, two or more.
+        seed: Seed of the resampling.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> other = hc.run(
+        ...     toy_subject(), toy_images(8), method="fgsm", out=tempfile.mkdtemp(), judge=False
+        ... )
+        >>> type(hc.compare(run, other)).__name__
+        'Comparison'
     """
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:

@@ -54,6 +54,22 @@ def coverage(
     `profile` is a saved one, or the training images to make one from. `seeds` are the images that
     `images` were made from, row by row, for criteria that compare the two. ``batch=0`` chooses the
     batch by the activations kept.
+
+    Args:
+        subject: The network under test.
+        images: Labelled images.
+        criteria: Names as ``--criteria`` gives them, or a list.
+        profile: A saved profile, or the training images to make one from.
+        convention: How published ambiguities are settled, see ``hardcase list criteria``.
+        seeds: The images that `images` were made from, row by row.
+        batch: Images per call; 0: chosen by memory.
+        progress: Told how many images are done.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> hc.coverage(toy_subject(), toy_images(8), "nc")[0]["criterion"]
+        'nc'
     """
     if not len(images):
         raise Problem("there are no images to measure.", fix="another --data or --split")

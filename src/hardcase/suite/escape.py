@@ -175,6 +175,10 @@ def floor(subject: Model, images: Images) -> Float[Tensor, "k w"]:
     return middle.fill_diagonal_(torch.nan)
 
 
+CLEAN = 10
+"""Clean retrainings from which on ways out alone can make a pair suspicious."""
+LEVEL = 0.1
+"""With ten clean retrainings no p-value is below 1 in 11."""
 EXAMPLES = 8
 LEAST = 0.005
 TIMES = 4.0
@@ -187,7 +191,10 @@ the network is unsure of everything.
 
 @dataclass(frozen=True, slots=True)
 class Escaped:
-    """All that was measured of one network. `floor` is NaN where the subject gives no scores."""
+    """All that was measured of one network. `floor` is NaN where the subject gives no scores.
+
+    `null` are the rates of networks retrained on clean labels, walked from the same images.
+    """
 
     classes: ClassNames
     escapes: Escapes
@@ -195,12 +202,19 @@ class Escaped:
     seeds: Images
     confusion: Int[Tensor, "k w"]
     floor: Float[Tensor, "k w"]
+    null: tuple[Tensor, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything that could make a pair suspicious."""
+        return bool(self.floor.isfinite().any()) or len(self.null) >= CLEAN
 
     @staticmethod
     def of(
         measured: tuple[Escapes, Walks, Images],
         confused: Int[Tensor, "k a"],
         floor: Float[Tensor, "k b"],
+        null: Sequence[Escapes] = (),
     ) -> Escaped:
         """What `measure`, `confusion` and `floor` gave, as matrices of equal width."""
         escapes, walks, seeds = measured
@@ -212,6 +226,7 @@ class Escaped:
             seeds,
             _widened(confused, width, 0),
             _widened(floor, width, torch.nan),
+            tuple(clean.rate for clean in null),
         )
 
     @property
@@ -230,7 +245,11 @@ def _widened(matrix: Tensor, width: int, value: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A border between two classes, seen from the first."""
+    """A border between two classes, seen from the first.
+
+    `p` is the share of clean retrainings whose most unusual pair is as unusual, None without a null
+    distribution; `suspicious` is None where neither that nor the floor was measured.
+    """
 
     source: int
     goal: int
@@ -239,11 +258,33 @@ class Pair:
     floor: float
     confused: int
     images: int
-    suspicious: bool
+    suspicious: bool | None
+    p: float | None = None
 
     @property
     def rate(self) -> float:
         return self.entered / max(self.walks, 1)
+
+
+def unusual(
+    rate: Float[Tensor, "k w"], null: Sequence[Float[Tensor, "k v"]]
+) -> Float[Tensor, "k w"]:
+    """For each pair, the share of clean retrainings whose most unusual pair is as unusual.
+
+    A pair's excess is its rate minus the mean of the clean ones; a clean retraining is compared
+    with the other clean ones. Taking each one's largest excess corrects for the number of pairs.
+
+    Args:
+        rate: Ways out of the network under test.
+        null: The same of networks retrained on clean labels, from the same images.
+    """
+    width = rate.shape[1]
+    clean = torch.stack([_widened(one, width, 0.0)[:, :width] for one in null]).nan_to_num(0.0)
+    excess = rate.nan_to_num(0.0) - clean.mean(0)
+    others = (clean.sum(0) - clean) / max(len(clean) - 1, 1)
+    largest = (clean - others).flatten(1).amax(1)
+    beaten = (largest[:, None, None] >= excess).sum(0)
+    return (1 + beaten) / (1 + len(clean))
 
 
 def usual_floor(floor: Float[Tensor, "k w"]) -> float:
@@ -255,6 +296,14 @@ def usual_floor(floor: Float[Tensor, "k w"]) -> float:
 def pairs(told: Escaped) -> list[Pair]:
     """All pairs: suspicious ones first, by their floor, then by how many ways out lead there."""
     limit = max(LEAST, TIMES * usual_floor(told.floor))
+    p = unusual(told.escapes.rate, told.null) if len(told.null) >= CLEAN else None
+
+    def verdict(a: int, b: int) -> bool | None:
+        if p is not None:
+            return float(p[a, b]) <= LEVEL
+        floor = float(told.floor[a, b])
+        return floor >= limit if floor == floor else None
+
     rows = [
         Pair(
             a,
@@ -264,7 +313,8 @@ def pairs(told: Escaped) -> list[Pair]:
             float(told.floor[a, b]),
             int(told.confusion[a, b]),
             int(told.confusion[a].sum()),
-            float(told.floor[a, b]) >= limit,
+            verdict(a, b),
+            None if p is None else float(p[a, b]),
         )
         for a in told.escapes.attempts.nonzero().squeeze(1).tolist()
         for b in range(told.floor.shape[1])
@@ -279,6 +329,15 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
     """Plain sentences."""
     odd = [pair for pair in ranked if pair.suspicious]
     usual = usual_floor(told.floor)
+    most = ", ".join(f"{_named(p, told.classes)} ({p.rate:.0%})" for p in ranked[:3])
+    if not told.measured:
+        return (
+            "Not measured: whether a class pair looks mislabelled. The model gives labels only, and"
+            f" ways out are compared with no network trained on clean labels; --clean takes {CLEAN}"
+            f" or more. Most ways out of a class lead from {most}."
+        )
+    if len(told.null) >= CLEAN:
+        return _against_clean(told, odd, most)
     if odd:
         named = ", ".join(
             f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the"
@@ -288,15 +347,46 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
         return (
             f"These class pairs look mislabelled or under-trained: {named}. The model keeps the"
             " second class in mind for nearly every image of the first, which hard images alone do"
-            " not explain; look at the training labels of both."
+            f" not explain; look at the training labels of both. {FLOOR_ONLY}"
         )
-    named = ", ".join(f"{_named(p, told.classes)} ({p.rate:.0%})" for p in ranked[:3])
     if usual >= UNSURE:
         return (
             "The model is unsure between many classes (under-trained?). Most ways out lead from"
-            f" {named}."
+            f" {most}."
         )
-    return f"No class pair looks mislabelled. Most ways out of a class lead from {named}."
+    return (
+        "No class pair looks mislabelled by the median probability on test images. Most ways out of"
+        f" a class lead from {most}. {FLOOR_ONLY}"
+    )
+
+
+FLOOR_ONLY = (
+    "This is read from test images, not from the search; whether clean retrainings look the same"
+    " was not measured."
+)
+
+
+def _against_clean(told: Escaped, odd: Sequence[Pair], most: str) -> str:
+    clean = len(told.null)
+    if not odd:
+        return (
+            f"No class pair has more ways out than {clean} networks trained on clean labels would"
+            f" explain. Most lead from {most}."
+        )
+    named = ", ".join(
+        f"{_named(p, told.classes)} ({p.rate:.0%} of the ways out, p {p.p:.2f})" for p in odd[:10]
+    )
+    return (
+        f"These class pairs have more ways out than {clean} networks trained on clean labels:"
+        f" {named}. Look at the training labels of both."
+    )
+
+
+def word(suspicious: bool | None) -> str:
+    """How a verdict is told."""
+    if suspicious is None:
+        return "not measured"
+    return "yes" if suspicious else "no"
 
 
 def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> Outcome:
@@ -325,8 +415,8 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
             " where they cross the border"
         ),
         (
-            "floor: half of the first class's images get at least this probability for the second;"
-            f" usual here: {usual_floor(told.floor):.2g}"
+            "median probability: half of the first class's test images get at least this for the"
+            f" second, no search involved; usual here: {usual_floor(told.floor):.2g}"
         ),
     ]
     columns = [
@@ -334,7 +424,7 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
         "to",
         "ways out",
         "95 % interval",
-        "floor",
+        "median probability",
         "confused in the test set",
         "suspicious",
     ]
@@ -344,9 +434,9 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
             told.classes[p.goal],
             p.rate,
             _interval(p),
-            p.floor,
+            p.floor if p.floor == p.floor else "not measured",
             f"{p.confused} of {p.images}",
-            "yes" if p.suspicious else "no",
+            word(p.suspicious),
         ]
         for p in ranked[:15]
     ]

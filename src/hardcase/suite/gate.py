@@ -25,7 +25,7 @@ RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GateLimits:
     """What a run may at most show; None: no limit.
 
     Args:
@@ -58,10 +58,12 @@ class Limits:
                 raise Problem(f"{name} is {value}; a rate lies between 0 and 1.")
 
     @staticmethod
-    def of(values: Mapping[str, Any], **given: Any) -> Limits:
+    def of(values: Mapping[str, Any], **given: Any) -> GateLimits:
         """Those of the section ``[limits]`` of a file; what is given besides goes before."""
         section = limits_in(values).model_dump()
-        return Limits(**{**section, **{key: one for key, one in given.items() if one is not None}})
+        return GateLimits(
+            **{**section, **{key: one for key, one in given.items() if one is not None}}
+        )
 
     @property
     def judged(self) -> bool:
@@ -104,7 +106,7 @@ class Check:
         return self.outcome == "pass"
 
 
-def gate(run: Run, limits: Limits) -> list[Check]:
+def gate(run: Run, limits: GateLimits) -> list[Check]:
     """Hold a complete run against `limits`; at least one of them must be given.
 
     Raises:
@@ -114,9 +116,9 @@ def gate(run: Run, limits: Limits) -> list[Check]:
     return checks(run, limits)
 
 
-def checks(run: Run, limits: Limits) -> list[Check]:
+def checks(run: Run, limits: GateLimits) -> list[Check]:
     """What each limit comes to, as far as the run can tell: unjudged is undecided."""
-    tally = Tally(run, limits.accepted)
+    tally = GateTally(run, limits.accepted)
     steps = run.counts()["funnel"]
     usable = steps["usable"] or 0
     found = [_at_least("usable seeds", usable, limits.usable)]
@@ -168,9 +170,19 @@ def assert_confirmed_rate(
         usable: Fewer usable seeds than this never pass.
         upper: Hold the upper end of the 95 % interval to the limit.
         strict: Fail instead of skipping where it cannot be told.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> def trusting(findings):
+        ...     return hc.Verdicts([True] * len(findings), [True] * len(findings))
+        >>> hc.assert_confirmed_rate(hc.judge(run, by=trusting), limit=1.0, usable=8)
     """
     stored = run if isinstance(run, Run) else Run(run)
-    found = gate(stored, Limits(confirmed_rate=limit, usable=usable, upper=upper))
+    found = gate(stored, GateLimits(confirmed_rate=limit, usable=usable, upper=upper))
     wrong = [check.text for check in found if check.outcome == "fail"]
     open_ = [f"{check.text} ({check.decide})" for check in found if check.outcome == "cannot tell"]
     assert not wrong, "; ".join(wrong)
@@ -197,7 +209,7 @@ def weakness_of(run: Run) -> str:
     return "" if judge.get("calibrated") else "the judge is not calibrated on this data"
 
 
-class Tally:
+class GateTally:
     """The seeds of a run by what is known of their failures, without accepted ones.
 
     Args:
@@ -269,7 +281,7 @@ class Tally:
 class _Bounds:
     """Limits on counts of which only a lower and an upper bound is known."""
 
-    tally: Tally
+    tally: GateTally
     upper: bool
 
     def rate(self, name: str, label: int | None, limit: float) -> Check:
@@ -353,7 +365,7 @@ def _at_least(name: str, seen: int, least: int) -> Check:
     return Check(name, said, text, "" if good else "more seeds: --seeds N", seen, seen, None, least)
 
 
-def _class_limits(run: Run, limits: Limits) -> dict[int, float]:
+def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
     """The limit of every class that has one."""
     unknown = [name for name in limits.classes if name not in tuple(run.classes)]
     if unknown:
@@ -366,7 +378,7 @@ def _class_limits(run: Run, limits: Limits) -> dict[int, float]:
     return known
 
 
-def _decidable(run: Run, limits: Limits) -> None:
+def _decidable(run: Run, limits: GateLimits) -> None:
     if not limits.any:
         raise Problem(
             "the gate has no limit to hold the run against.",
@@ -374,7 +386,7 @@ def _decidable(run: Run, limits: Limits) -> None:
         )
     if not run.record.get("complete"):
         raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
-    tally = Tally(run, limits.accepted)
+    tally = GateTally(run, limits.accepted)
     if limits.witnessed_rate is not None and tally.witnessed is None:
         raise Problem(
             f"{run.folder} was made without witnesses, so none of its failures is witnessed.",

@@ -16,10 +16,11 @@ from torch import Tensor
 from hardcase import statistics, tensors
 from hardcase.errors import Problem
 from hardcase.oracles import LEAD
+from hardcase.regression import changed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.statistics import Rate
-from hardcase.tensors import chunks, from_bytes, margin
+from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
 
 
@@ -36,6 +37,8 @@ class Replay:
     seeds_before: Bool[Tensor, " n"]
     seeds_after: Bool[Tensor, " n"]
     confirmed: Bool[Tensor, " t"] | None
+    alike: list[str] | None = None
+    """Seeds with the same word hold the same picture and stand and fall together."""
 
     def summary(self) -> dict[str, Any]:
         """Counts with their denominators; McNemar's test on the seeds alone and on seeds and
@@ -44,25 +47,28 @@ class Replay:
         Stored findings all failed the old version, so they can only get better: the seeds show what
         got worse.
         """
-        fixed = int((~self.after).sum())
-        still = int(self.after.sum())
-        mended = int((self.seeds_before & ~self.seeds_after).sum())
-        broken = int((~self.seeds_before & self.seeds_after).sum())
+        names = self.tests["seed"].to_pylist()
+        found = changed(torch.ones_like(self.after), self.after, names)
+        seeds = changed(self.seeds_before, self.seeds_after, self.alike)
+        better, _, neither = found.groups
         return {
             "model": self.model,
             "tests": len(self.after),
-            "fixed": Rate(fixed, len(self.after)).to_json(),
-            "still_failing": Rate(still, len(self.after)).to_json(),
+            "fixed": found.record()["fixed"],
+            "still_failing": found.record()["still_failing"],
+            "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
             "confirmed": None if self.confirmed is None else self._of_confirmed(self.confirmed),
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
                 "right_now": int((~self.seeds_after).sum()),
-                "newly_failing": Rate(broken, int((~self.seeds_before).sum())).to_json(),
-                "newly_right": Rate(mended, int(self.seeds_before.sum())).to_json(),
-                "mcnemar_p": statistics.mcnemar(broken, mended).p,
+                "newly_failing": seeds.record()["newly_failing"],
+                "newly_right": seeds.record()["fixed"],
+                "mcnemar_p": seeds.p,
+                "groups": seeds.record()["groups"],
+                "groups_p": seeds.p_groups,
             },
-            "mcnemar_p": statistics.mcnemar(broken, mended + fixed).p,
+            "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + found.fixed).p,
         }
 
     def _of_confirmed(self, rows: Bool[Tensor, " t"]) -> dict[str, Any]:
@@ -83,7 +89,22 @@ class Replay:
 
 
 def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
-    """Query `model` with the stored findings of `run` that left their label, and with its seeds."""
+    """Query `model` with the stored findings of `run` that left their label, and with its seeds.
+
+    Args:
+        run: The run whose findings are queried again.
+        model: The model to query, e.g. one that was repaired.
+        batch: Images that the network is given in one call; changes no result.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> bool(hc.replay(run, toy_subject()).after.all())
+        True
+    """
     tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(tests):
         raise Problem(
@@ -102,6 +123,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         _column(seeds, "predicted") != label,
         seeds_after,
         _confirmed(run, tests),
+        [digest([picture["bytes"]]) for picture in seeds["image"].to_pylist()],
     )
 
 

@@ -194,7 +194,8 @@ def retrain(
     run = Run(folder)
     config = parse({**read(folder / "config.toml"), "device": usable_device(place)})
     context = Context(config)
-    train, test = context.train, context.test
+    train = context.train
+    test = context.test
     if config.split == "train":
         seeds: set[str] = set()
     else:

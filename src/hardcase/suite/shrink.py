@@ -31,7 +31,7 @@ Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class FailingFindings:
     """The failing findings of a run beside their seeds."""
 
     table: pa.Table
@@ -57,6 +57,26 @@ def shrink(
     Failing is not monotone along the way; what is kept at every halving is an image that does fail.
     `space` is used for tests that store their code, where the code still gives the stored image;
     `seeds` are the images that the run began with, if more is known of them than their pixels.
+
+    Args:
+        run: The run whose findings are moved back.
+        subject: The network under test.
+        out: The new run folder.
+        space: Where the first bisection happens; pixels alone without it.
+        seeds: The seeds, where the run cannot load them.
+        steps: Bisection steps.
+        batch: Images that the network is given in one call; changes no result.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> folder = tempfile.mkdtemp()
+        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
+        >>> from pathlib import Path
+        >>> small = hc.shrink(run, toy_subject(), Path(tempfile.mkdtemp()) / "small")
+        >>> len(small.findings) == len(run.findings)
+        True
     """
     refuse_used(out)
     tests = _tests(run)
@@ -129,7 +149,9 @@ def _bisect(
     return moved, steps * len(rows)
 
 
-def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.device) -> Seeds:
+def _origin(
+    tests: FailingFindings, space: Space, seeds: Images | None, device: torch.device
+) -> Seeds:
     """Where the search of every finding began."""
     x = from_bytes(tests.seed_x.to(device))
     y = tests.expected.to(device)
@@ -144,7 +166,7 @@ def _origin(tests: Tests, space: Space, seeds: Images | None, device: torch.devi
 
 
 def _in_space(
-    tests: Tests,
+    tests: FailingFindings,
     x: Tensor,
     rows: Int[Tensor, " r"],
     space: Space,
@@ -178,7 +200,7 @@ def _in_space(
         return _bisect(way, x, coded[same], ask, steps) if bool(same.any()) else (x, 0)
 
 
-def _tests(run: Run) -> Tests:
+def _tests(run: Run) -> FailingFindings:
     table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
     if not len(table):
         raise Problem(
@@ -187,13 +209,13 @@ def _tests(run: Run) -> Tests:
     rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
     place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
     expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
-    return Tests(
+    return FailingFindings(
         table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place
     )
 
 
 def _stored(
-    run: Run, tests: Tests, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
+    run: Run, tests: FailingFindings, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
 ) -> Run:
     """The moved findings as a run of its own: the same seeds, a part of its own,
     nothing judged yet.
@@ -228,7 +250,7 @@ def _stored(
     return Run(out)
 
 
-def _findings(tests: Tests, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
+def _findings(tests: FailingFindings, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
     total = len(x)
     image = to_bytes(x)
     change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)

@@ -22,6 +22,12 @@ def check_criterion(
 
     Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding"
     lets sums differ by `tolerance`.
+
+    Args:
+        make: Makes a fresh criterion.
+        looks: What it is shown.
+        laws: The laws that it declares.
+        tolerance: Difference that rounding may make.
     """
     declared = set(laws)
     unknown = declared - {
@@ -69,6 +75,12 @@ def check_pull(
 
     `look` shows images to the criterion's network; it is given the images and their row numbers in
     `x`.
+
+    Args:
+        make: Makes a fresh criterion.
+        objective: The objective that pulls toward what it has not covered.
+        look: Shows images, with their row numbers, to the criterion's network.
+        x: The images, in [0, 1].
     """
     criterion = make()
     rows = torch.arange(len(x))

@@ -13,6 +13,15 @@ from hardcase.types import Images, Seeds, Space
 def check_space(space: Space, *, images: Images | None = None, tolerance: float = 1e-3) -> None:
     """Decoding an image's code gives the image back, projection is idempotent,
     rows do not see each other.
+
+    Args:
+        space: The space.
+        images: Images to encode; by default toy ones.
+        tolerance: Largest difference of a decoded image, in units of [0, 1].
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.testing.check_space(hc.spaces.Pixels())
     """
     images = toy_images() if images is None else images
     x = from_bytes(images.x)

@@ -172,8 +172,8 @@ class Counting:
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
-        self.rows = self.rows + len(x)
-        self.calls = self.calls + 1
+        self.rows += len(x)
+        self.calls += 1
         if self.raise_after is not None and self.calls > self.raise_after:
             raise RuntimeError("the model broke")
         if x.requires_grad and self.offers != "gradients":
@@ -193,6 +193,11 @@ class World:
         profiled: Training images from which criteria learn what is usual.
         partners: Training images whose codes searches walk toward.
         spaces: The space of each family of generators.
+
+    Example:
+        >>> from hardcase.testing import toy_world
+        >>> toy_world().images(4).y.tolist()
+        [0, 1, 2, 3]
     """
 
     subject: Model

@@ -99,6 +99,12 @@ def is_fetched(name: str) -> bool:
     return (folder(name) / cards.CARD).exists()
 
 
+def fetched_classifiers() -> list[str]:
+    """The names of the classifiers that are in the cache."""
+    known = PRETRAINED.items()
+    return [name for name, row in known if row.outputs == "imagenet" and is_fetched(name)]
+
+
 def folder(name: str) -> Path:
     """Where the network is kept once it was fetched."""
     row = _row(name)

@@ -25,6 +25,13 @@ class Roles:
 
 
 HUBS = ("timm", "hf", "torchvision")
+SMALLEST = 64
+"""Side from which on colour images are photographs: no small network is trained to judge them."""
+
+
+def is_photographic(shape: Sequence[int]) -> bool:
+    """Whether images of this shape (channels, height, width) have photographs' size and colour."""
+    return shape[0] == 3 and min(shape[1:]) >= SMALLEST
 
 
 def lineage_of(spec: str) -> str:

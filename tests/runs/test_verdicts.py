@@ -154,6 +154,20 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
         (judge.folder / FILE).unlink()
 
 
+def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
+    """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
+    from hardcase.study import read_npz
+
+    study = read_npz(rated_file(tmp_path / "rated.npz"), tmp_path / "study")
+    fitted = verdicts.calibrate_on(judge, study.folder)
+    try:
+        assert fitted.standing.startswith("calibrated on 60 images")
+        assert "two halves of the raters" in fitted.calibration["pooled_over"]
+        assert fitted.calibration["label_kept"]["auroc"]["value"] > 0.9
+    finally:
+        (judge.folder / FILE).unlink()
+
+
 def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     import shutil
 
@@ -212,7 +226,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
 
     said = []
     monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
-    monkeypatch.setattr(verdicts, "is_ready", lambda run: False)
+    monkeypatch.setattr(verdicts, "is_ready", lambda run, **given: False)
     run = test_run(tmp_path / "run")
     assert verdicts.finish(run, say=said.append).verdicts is None
     assert "hardcase judge" in said[0]

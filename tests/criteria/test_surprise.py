@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from hardcase.criteria.surprise import Corpus, FaissCorpus, searchable
+from hardcase.criteria.surprise import FaissCorpus, ReferencePoints, searchable
 from hardcase.errors import Problem
 
 
@@ -26,7 +26,7 @@ def test_nearest(count, offset):
         torch.randn(count, 20, generator=rng) + offset,
         torch.randn(30, 20, generator=rng) + offset,
     )
-    distance, place = Corpus.of(corpus).nearest(points)
+    distance, place = ReferencePoints.of(corpus).nearest(points)
     expected = brute(points, corpus)
     assert torch.equal(place, expected.indices)
     torch.testing.assert_close(distance.double(), expected.values, rtol=1e-5, atol=1e-5)
@@ -38,7 +38,7 @@ def test_points_so_close_that_products_cannot_tell():
     corpus[1000:] = corpus[:1000] + 1e-5 * torch.randn(1000, 8, generator=rng)
     points = corpus[:50] + 1e-5 * torch.randn(50, 8, generator=rng)
     wrong = torch.cdist(points + 50, corpus + 50).argmin(1)
-    _distance, place = Corpus.of(corpus).nearest(points)
+    _distance, place = ReferencePoints.of(corpus).nearest(points)
     assert torch.equal(place, brute(points, corpus).indices)
     assert not torch.equal(place, wrong), "the test is too easy"
 
@@ -46,7 +46,7 @@ def test_points_so_close_that_products_cannot_tell():
 def test_ties_go_to_the_first_and_one_can_be_skipped():
     corpus = torch.zeros(900, 3)
     corpus[700:] = 1
-    distance, place = Corpus.of(corpus).nearest(
+    distance, place = ReferencePoints.of(corpus).nearest(
         torch.tensor([[0.0, 0, 0], [1, 1, 1]]), skip=torch.tensor([0, 700])
     )
     assert place.tolist() == [1, 701]
@@ -55,7 +55,7 @@ def test_ties_go_to_the_first_and_one_can_be_skipped():
 
 def test_nothing_to_be_near_to():
     with pytest.raises(Problem, match="empty"):
-        Corpus.of(torch.empty(0, 3)).nearest(torch.zeros(1, 3))
+        ReferencePoints.of(torch.empty(0, 3)).nearest(torch.zeros(1, 3))
 
 
 def test_unknown_search():

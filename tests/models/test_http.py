@@ -331,7 +331,7 @@ def test_layers_cannot_be_seen(model):
 
 
 def test_json_answers_may_be_nested_and_hold_nan():
-    wanted = http.Spec("y", "FP32", (None, 2))
+    wanted = http.TensorSpec("y", "FP32", (None, 2))
     body = json.dumps(
         {
             "outputs": [

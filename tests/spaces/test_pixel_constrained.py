@@ -5,13 +5,13 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
-from hardcase.spaces.pixel import Blackout, Light, Occlusion, Unclipped
+from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Unclipped
 from hardcase.tensors import from_bytes
 from hardcase.testing.spaces import check_space
 from hardcase.testing.toys import toy_images
 from hardcase.types import Seeds
 
-SPACES = (Light(), Occlusion((3, 4)), Occlusion((3, 4), (1, 2)), Blackout(2, 3), Unclipped())
+SPACES = (Brightness(), Occlusion((3, 4)), Occlusion((3, 4), (1, 2)), Blackout(2, 3), Unclipped())
 
 
 def seeds_in(space, count=6):
@@ -31,19 +31,19 @@ def test_space_obeys_the_laws(space):
 
 
 def test_light_moves_every_pixel_by_the_mean_of_the_move():
-    seeds = seeds_in(Light())
+    seeds = seeds_in(Brightness())
     moved = thrown(seeds)
-    change = Light().project(moved, seeds) - seeds.z
+    change = Brightness().project(moved, seeds) - seeds.z
     mean = (moved - seeds.z).flatten(1).mean(1)
     assert torch.allclose(change, mean[:, None, None, None].expand_as(change), atol=1e-6)
     assert torch.allclose(
-        Light().distance(Light().project(moved, seeds), seeds), mean.abs(), atol=1e-6
+        Brightness().distance(Brightness().project(moved, seeds), seeds), mean.abs(), atol=1e-6
     )
 
 
 def test_light_is_limited():
-    seeds = seeds_in(Light(0.1))
-    assert torch.allclose(Light(0.1).project(seeds.z + 5, seeds), seeds.z + 0.1)
+    seeds = seeds_in(Brightness(0.1))
+    assert torch.allclose(Brightness(0.1).project(seeds.z + 5, seeds), seeds.z + 0.1)
 
 
 def test_occlusion_keeps_the_move_inside_one_rectangle_of_the_right_size():

@@ -40,7 +40,7 @@ def test_readers_of_one_layer_that_want_different_things(world):
         ("nbc:mode=unit", 12),  # one draw moves by more than guidance adds
         ("kmnc:k=50", 1),
         ("tknc:k=1", 1),
-        ("dsc:n=50", 1),
+        ("dsc:n=50,layers=hidden-dense", 1),
         ("ssc:pairs=seed-test", 1),
     ],
 )

@@ -1,0 +1,211 @@
+"""Default witnesses: small networks that must keep the label where the subject leaves it.
+
+A witness takes part in the search, so it must not be the judge's: who is independent of whom, and
+in which respect, is recorded with every run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.subject import Subject
+from hardcase.models.zoo import trained_classifier
+from hardcase.tensors import fingerprints
+from hardcase.training.loop import TrainingProgress
+from hardcase.types import Images, Model
+
+NETWORK = "lenet5"
+SEEDS = (1, 2, 3)
+PART = "even content hash"
+"""Which training images default witnesses learn from."""
+LARGEST = 64
+"""Side of the largest images that a LeNet is a witness of."""
+BENDING = ("warp", "camera")
+LIGHTING = ("light", "focus", "sensor", "weather")
+LESSONS = (
+    "turned",
+    "stretched",
+    "sheared",
+    "moved",
+    "bent",
+    "blurred",
+    "light and contrast",
+    "noise",
+)
+"""What the panel is taught to keep the label of, in words (`judges.synthetic`)."""
+
+
+def even_half(images: Images) -> Images:
+    """The images whose content hash is even: about half, the same ones whatever their order."""
+    return images.take((fingerprints(images.x) % 2 == 0).nonzero().squeeze(1))
+
+
+def default_witnesses(
+    train: Images,
+    test: Images,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> tuple[Subject, ...]:
+    """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached.
+
+    Args:
+        train: Training images; those of even content hash are learned from.
+        test: Images on which the accuracy in their cards is measured.
+        device: Where they compute.
+        progress: Told how their training goes.
+
+    Raises:
+        Problem: If the images are too large for a LeNet.
+    """
+    return tuple(
+        Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
+        for net, card in trained_witnesses(train, test, device=device, progress=progress)
+    )
+
+
+def trained_witnesses(
+    train: Images,
+    test: Images,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> list[tuple[torch.nn.Module, Mapping[str, Any]]]:
+    """The networks of `default_witnesses` with their cards."""
+    side = max(train.x.shape[2:])
+    if side > LARGEST:
+        raise Problem(
+            f"there are no default witnesses for images of {side} pixels: "
+            f"a LeNet reads at most {LARGEST}.",
+            fix="--witness MODEL, a pretrained network that is not the subject",
+        )
+    part = even_half(train)
+    return [
+        trained_classifier(NETWORK, part, test, seed=seed, device=device, progress=progress)
+        for seed in SEEDS
+    ]
+
+
+def lineage(spec: str) -> str:
+    """The family that a model's name belongs to: ``resnet`` for ``torchvision:resnet18``.
+
+    Pretrained networks of one family share what they learned from and much of what they are, so
+    one does not check the other. Networks of the zoo are trained here, from scratch.
+
+    Example:
+        >>> lineage("torchvision:resnet18"), lineage("zoo:lenet5")
+        ('resnet', 'lenet, trained here')
+    """
+    known = PRETRAINED.get(spec.removeprefix("zoo:"))
+    if known is not None:
+        return known.lineage
+    form, _, name = spec.rpartition(":")
+    if form in ("zoo", "witness"):
+        return f"{_family(NETWORK if form == 'witness' else name)}, trained here"
+    return _family(name)
+
+
+def _family(name: str) -> str:
+    words = re.split(r"[^a-z]+", name.lower().rpartition("/")[2].removeprefix("tf_"))
+    return next((word for word in words if word), name)
+
+
+def witness_record(
+    subject: Model, witnesses: Sequence[Model], margin: float, train: Images | None
+) -> dict[str, Any] | None:
+    """What run.json says of witnesses; None without any.
+
+    Args:
+        subject: The network under test.
+        witnesses: The networks that must keep the label.
+        margin: By how many logits.
+        train: The training images of the data, if default witnesses learned from them.
+    """
+    if not witnesses:
+        return None
+    own = [one.name.startswith("witness:") for one in witnesses]
+    learned = None
+    if train is not None and all(own):
+        learned = {
+            "data": train.hash,
+            "part": PART,
+            "images": int((fingerprints(train.x) % 2 == 0).sum()),
+            "of": len(train),
+        }
+    return {
+        "models": [one.name for one in witnesses],
+        "margin": margin,
+        "independence": {
+            "networks": "no witness is the subject",
+            "lineage": {
+                "subject": lineage(subject.name),
+                "witnesses": [lineage(one.name) for one in witnesses],
+            },
+            "training images": learned or "not known",
+            "lessons": "shifted by up to two pixels" if all(own) else "not known",
+        },
+    }
+
+
+def apart(
+    record: Mapping[str, Any] | None, learned: Tensor, data: str, space: str | None
+) -> dict[str, Any] | None:
+    """How far a judge's panel is independent of a run's witnesses; None without any.
+
+    Args:
+        record: The entry ``witnesses`` of run.json.
+        learned: Fingerprints of the images that the panel learned from.
+        data: The hash of the training split that they are of.
+        space: The text of the space of appearance that was searched, if it was one.
+    """
+    if not record:
+        return None
+    known = record.get("independence") or {}
+    images = known.get("training images")
+    shared: dict[str, int] | str = "not known"
+    if isinstance(images, Mapping) and images.get("data") == data:
+        both = int((learned % 2 == 0).sum())
+        shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
+    return {
+        "networks": "none shared",
+        "lineage": "the judge's networks are trained here, from scratch, and used nowhere else",
+        "training images": shared,
+        "lessons": {"judge": list(LESSONS), "taught this space": _taught(space)},
+    }
+
+
+def _taught(space: str | None) -> list[str]:
+    """The parts of the searched space that the panel was taught to keep the label in."""
+    parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", space or ""))
+    return [part for part in parts if part in (*BENDING, *LIGHTING)]
+
+
+def said(independence: Mapping[str, Any] | None) -> list[str]:
+    """The same in lines for people: what is shared comes first."""
+    if not independence:
+        return []
+    lines = []
+    images = independence["training images"]
+    if isinstance(images, Mapping):
+        lines.append(
+            f"witnesses and judge share no network; of the {images['witnesses']:,} images that the "
+            f"witnesses learned from, the judge learned from {images['shared']:,} too"
+        )
+    else:
+        lines.append(
+            "witnesses and judge share no network; whether they share training images is not known"
+        )
+    taught = independence["lessons"]["taught this space"]
+    if taught:
+        lines.append(
+            f"the judge was taught that changes of {' and '.join(taught)} keep the label: "
+            "its answer is partly so by construction"
+        )
+    return lines

@@ -1,0 +1,151 @@
+"""The first screen: can this model ship? GateLimits, a verdict with its uncertainty, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hardcase.config import read
+from hardcase.errors import Problem
+from hardcase.report.words import number, percent, plural, rate
+from hardcase.runs.results import Run
+from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
+
+PICTURES = 3
+"""Findings on the first screen."""
+VERDICTS = {
+    "pass": "Within its limits",
+    "fail": "Not within its limits",
+    "cannot tell": "Cannot tell yet",
+    "no limits": "No limits were declared",
+}
+_NAMES = {
+    "usable seeds": "seeds to decide on",
+    "confirmed": "confirmed failures",
+    "confirmed and confident": "confirmed failures made with high confidence",
+    "distinct": "distinct groups of confirmed failures",
+    "witnessed": "failures on which all witnesses keep the label",
+}
+
+
+def decision(
+    run: Run, limits: GateLimits | None, triples: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What the first screen says of a run.
+
+    Args:
+        run: A stored run, judged or not.
+        limits: What the model may at most show; None: those that the run was started with.
+        triples: The findings that are shown large; the first of them are shown here.
+    """
+    declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
+    tally = GateTally(run, declared.accepted)
+    found = checks(run, declared) if declared.any else []
+    said = outcome(found) if found else "no limits"
+    if said == "pass" and not run.record.get("complete"):
+        said = "cannot tell"
+    least = len(tally.confirmed)
+    most = least + len(tally.undecided)
+    judged = run.verdicts is not None
+    return {
+        "question": f"Can {run.record.get('model')} ship?",
+        "verdict": said,
+        "word": VERDICTS[said],
+        "sentence": _sentence(run, tally, judged),
+        "confirmed": rate(least, tally.attempted()),
+        "undecided": len(tally.undecided),
+        "with_undecided": rate(most, tally.attempted()),
+        "judged": judged,
+        "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
+        "limits_from": source if declared.any else None,
+        "limits": [_limit(check) for check in found],
+        "accepted": [row["id"] for row in tally.accepted],
+        "pictures": [fact["id"] for fact in triples[:PICTURES]],
+        "next": _next(run, said, found, tally, judged),
+    }
+
+
+def _recorded(run: Run) -> GateLimits:
+    """The limits that the run was started with; none if they cannot be read."""
+    path = run.folder / "config.toml"
+    try:
+        return GateLimits.of(read(path)) if path.is_file() else GateLimits()
+    except Problem:
+        return GateLimits()
+
+
+def _limit(check: Check) -> dict[str, Any]:
+    least, most = (rate(hits, check.of) for hits in (check.least, check.most))
+    spelt = check.name.replace("confirmed, class", "confirmed failures, class")
+    return {
+        "name": _NAMES.get(check.name, spelt),
+        "outcome": check.outcome,
+        "limit": check.limit,
+        "least": least if check.of is not None else check.least,
+        "most": most if check.of is not None else check.most,
+        "share": check.of is not None,
+        "quiet": ", class " in check.name and check.outcome == "pass",
+        "text": check.text,
+        "decide": check.decide or None,
+    }  # fmt: skip
+
+
+def _sentence(run: Run, tally: GateTally, judged: bool) -> str:
+    """The number that decides, with what is open."""
+    of = tally.attempted()
+    failing = len({row["seed"] for row in tally.rows})
+    if not of:
+        return "No seed was attempted, so nothing is known of this model."
+    if not failing:
+        none = f"No failure was found from {plural(of, 'seed')} within this budget."
+        return f"{none} That is no proof that there is none."
+    if not judged:
+        return (
+            f"{number(failing)} of {number(of)} attempted seeds fail, and nobody has judged "
+            f"whether the inputs are fair: anything from 0 to {number(failing)} may be confirmed."
+        )
+    least = len(tally.confirmed)
+    seen = rate(least, of) or {}
+    span = f"95\u00a0% interval {percent(seen['low'])} to {percent(seen['high'])}"
+    share = f"{percent(seen['share'])}, {span}"
+    verb = "has" if least == 1 else "have"
+    counted = (
+        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} a confirmed failure"
+    )
+    if not tally.undecided:
+        return f"{counted}; none is undecided."
+    most = rate(least + len(tally.undecided), of) or {}
+    open_ = f"Undecided: {number(len(tally.undecided))}"
+    whole = f"{number(most['hits'])} of {number(of)} ({percent(most['share'])})"
+    return f"{counted}. {open_}; with all of them it would be {whole}."
+
+
+def _next(
+    run: Run, said: str, found: Sequence[Check], tally: GateTally, judged: bool
+) -> list[dict[str, str | None]]:
+    """What to do, each with a command where there is one."""
+    name = run.folder.resolve().name
+    steps: list[tuple[str, str | None]] = []
+    if not run.record.get("complete"):
+        steps.append(("Finish the run; it is incomplete.", f"hardcase resume {name}"))
+    if not judged and tally.rows:
+        steps.append(("Have the findings judged.", f"hardcase judge {name}"))
+    again = f"hardcase replay {name} --model NEXT"
+    if said == "no limits":
+        text = "Say what the model may at most show: [limits] in hardcase.toml, or flags."
+        steps.append((text, f"hardcase gate {name} --max-confirmed-rate 0.05"))
+    if said == "fail":
+        steps += [
+            ("Look at the findings below; each group may be a fault of its own.", None),
+            ("Retrain on them and see whether it helped.", f"hardcase retrain {name}"),
+            ("Show the stored findings to the next version.", again),
+        ]
+    if said == "pass":
+        steps += [
+            ("Keep the findings as a suite for the next version.", again),
+            ("Try another method; it may find what this one does not.", "hardcase list methods"),
+        ]
+    if judged and said == "cannot tell":
+        wanted = dict.fromkeys(check.decide for check in found if check.decide)
+        steps += [(f"To decide: {text.replace('RUN', name)}.", None) for text in wanted]
+    return [{"text": text, "command": command} for text, command in steps]

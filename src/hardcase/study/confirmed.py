@@ -1,0 +1,137 @@
+"""The rate of failures that people confirm, from a sample of them and the judge's word on all.
+
+The judge says something of every failing seed, people of a sample of them. The difference
+estimator (C.-E. Särndal, B. Swensson, J. Wretman, *Model Assisted Survey Sampling*, 1992, ch. 6)
+takes the judge's rate and adds the mean of its errors on the sample, each weighted by one over its
+probability of being drawn. It is unbiased however bad the judge is, and exact where he is good.
+
+The judge's verdicts are those of the moment of drawing: a judge fitted to these answers afterwards
+is right about the sample because it has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Z = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """One finding that people have rated.
+
+    Args:
+        stratum: Where it was drawn.
+        judged: Whether the judge had called it confirmed.
+        outcome: What people say: ``confirmed``, ``rejected`` or ``undecided``.
+        probability: With which it was drawn.
+    """
+
+    stratum: str
+    judged: bool
+    outcome: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share of `attempted` seeds with its 95 % interval; `rated` of `failing` were looked at."""
+
+    value: float
+    low: float
+    high: float
+    judge: float
+    rated: int
+    failing: int
+    attempted: int
+    undecided: int
+
+    def __str__(self) -> str:
+        low, high = 100 * self.low, 100 * self.high
+        return (
+            f"{100 * self.value:.1f} % of {self.attempted} attempted seeds "
+            f"(95 % interval {low:.1f} % to {high:.1f} %), {self.rated} of {self.failing} rated"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def confirmed_rate(
+    rated: Sequence[Rated],
+    sizes: Mapping[str, int],
+    judged: int,
+    attempted: int,
+    *,
+    before: tuple[int, int] = (0, 0),
+) -> Rate:
+    """The people-confirmed rate of one run.
+
+    Undecided images count as not confirmed. Variances inside strata are those of a simple random
+    sample without replacement; a stratum in which people never contradict the judge gets the
+    variance of one contradiction more (Agresti and Coull's device), not zero.
+
+    Args:
+        rated: The sample.
+        sizes: How many failing seeds each stratum has.
+        judged: How many failing seeds the judge calls confirmed.
+        attempted: The denominator: seeds the search had tried.
+        before: How many other failing seeds people had rated earlier, and how many of them they
+            had confirmed; these are known and outside of all strata.
+
+    >>> some = [Rated("a", True, "confirmed", 0.5), Rated("a", True, "rejected", 0.5)]
+    >>> round(confirmed_rate(some, {"a": 4}, judged=4, attempted=8).value, 3)
+    0.25
+    """
+    groups: dict[str, list[float]] = {}
+    total = 0.0
+    for one in rated:
+        error = float(one.outcome == "confirmed") - float(one.judged)
+        total += error / one.probability
+        groups.setdefault(one.stratum, []).append(error)
+    variance = 0.0
+    for name, size in sizes.items():
+        errors = groups.get(name, [])
+        variance += _variance(errors, size)
+    looked, known = before
+    value = (judged + known + total) / attempted if attempted else float("nan")
+    half = Z * variance**0.5 / attempted if attempted else float("nan")
+    failing = sum(sizes.values()) + looked
+    return Rate(
+        value=min(max(value, 0.0), failing / attempted if attempted else 1.0),
+        low=max(0.0, value - half),
+        high=min(failing / attempted if attempted else 1.0, value + half),
+        judge=(judged + known) / attempted if attempted else float("nan"),
+        rated=len(rated) + looked,
+        failing=failing,
+        attempted=attempted,
+        undecided=sum(one.outcome == "undecided" for one in rated),
+    )
+
+
+def _variance(errors: Sequence[float], size: int) -> float:
+    """Of the sum of errors of a whole stratum, estimated from a simple random sample of it."""
+    count = len(errors)
+    if count >= size:
+        return 0.0
+    if not count:
+        return size**2 / 4
+    wrong = sum(abs(error) for error in errors)
+    share = (wrong + 1) / (count + 2)
+    spread = share * (1 - share) * count / max(count - 1, 1)
+    return size**2 / count * (1 - count / size) * spread
+
+
+def outcome(answers: Sequence[str], expected: str) -> str:
+    """What people say of one image: a strict majority of all answers, else ``undecided``.
+
+    >>> outcome(["5", "5", "unsure"], "5"), outcome(["5", "3"], "5"), outcome(["3", "3"], "5")
+    ('confirmed', 'undecided', 'rejected')
+    """
+    kept = sum(answer == expected for answer in answers)
+    unsure = sum(answer == "unsure" for answer in answers)
+    if 2 * kept > len(answers):
+        return "confirmed"
+    return "rejected" if 2 * (len(answers) - kept - unsure) > len(answers) else "undecided"

@@ -1,0 +1,100 @@
+"""Every name that a user reaches from `hc` explains its parameters and shows an example."""
+
+import doctest
+import inspect
+from types import ModuleType
+
+import pytest
+
+import hardcase as hc
+
+ROOMS = [
+    "criteria",
+    "data",
+    "generators",
+    "guides",
+    "judges",
+    "methods",
+    "models",
+    "objectives",
+    "oracles",
+    "searches",
+    "spaces",
+    "testing",
+]
+NO_EXAMPLE = {
+    "assert_confirmed_rate": "skips without a calibrated judge",
+    "models.Http": "needs a server",
+    "models.Onnx": "needs onnxruntime and a file",
+    "models.fx_int8": "needs torch's quantised kernels, which not every processor has",
+    "models.load_model": "trains or fetches a network",
+    "models.trained_classifier": "trains a network",
+    "models.load_classifier": "needs a trained network",
+    "generators.trained_generator": "trains a network",
+    "generators.load_generator": "needs a trained network",
+    "judges.Panel": "is taught, see for_data",
+    "judges.PanelJudge": "is taught, see for_data",
+    "judges.for_data": "trains a judge",
+    "judges.read": "needs a trained judge",
+    "judges.calibrate": "needs a trained judge and ratings of people",
+    "judges.read_people": "needs ratings of people",
+    "testing.check_criterion": "run on every criterion by our own tests",
+    "testing.check_pull": "run on every criterion by our own tests",
+}
+"""Names without an example, and why."""
+
+
+def public():
+    """Every public class and function by the name under which users find it."""
+    found = {}
+    homes = {"": hc, **{f"{room}.": getattr(hc, room) for room in ROOMS}}
+    for prefix, home in homes.items():
+        for name in getattr(home, "__all__", None) or vars(home):
+            value = getattr(home, name)
+            own = hasattr(home, "__all__") or getattr(value, "__module__", "") == home.__name__
+            if own and not name.startswith("_") and _documented(value):
+                found.setdefault(id(value), (prefix + name, value))
+    return dict(found.values())
+
+
+def _documented(value):
+    return not isinstance(value, ModuleType) and (inspect.isclass(value) or callable(value))
+
+
+NAMES = public()
+
+
+def parameters(value):
+    if getattr(value, "_is_protocol", False):
+        return []
+    return [name for name in inspect.signature(value).parameters if not name.startswith("_")]
+
+
+def explained(doc):
+    """The parameters that the ``Args`` section names."""
+    _, _, section = doc.partition("Args:\n")
+    lines = section.split("\n\n")[0].splitlines()
+    return {line.strip().partition(":")[0] for line in lines if line[:5].strip() and ":" in line}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_explained(name):
+    doc = inspect.getdoc(NAMES[name]) or ""
+    missing = set(parameters(NAMES[name])) - explained(doc)
+    assert not missing, f"hc.{name} does not explain {sorted(missing)}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NO_EXAMPLE])
+def test_there_is_an_example(name):
+    doc = inspect.getdoc(NAMES[name]) or ""
+    assert doctest.DocTestParser().get_examples(doc), f"hc.{name} has no example"
+
+
+def test_exceptions_are_still_needed():
+    for name in NO_EXAMPLE:
+        assert name in NAMES, f"hc.{name} is gone"
+        assert ">>>" not in (inspect.getdoc(NAMES[name]) or ""), f"hc.{name} has an example now"
+
+
+def test_there_are_about_as_many_names_as_a_reader_can_hold():
+    assert 80 <= len(NAMES) <= 220

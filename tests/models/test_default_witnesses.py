@@ -1,0 +1,136 @@
+"""Default witnesses: which images they learn from, what is recorded of their independence."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from hardcase.config import parse
+from hardcase.context import Context
+from hardcase.errors import Problem
+from hardcase.models import witnesses
+from hardcase.models.subject import Subject
+from hardcase.models.witnesses import (
+    apart,
+    default_witnesses,
+    even_half,
+    lineage,
+    said,
+    witness_record,
+)
+from hardcase.tensors import fingerprints
+from hardcase.testing.toys import toy_images, toy_subject, toy_world
+from hardcase.types import Images
+from tiny import bars
+
+
+@pytest.fixture
+def quick(monkeypatch, tmp_path):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    short = partial(witnesses.trained_classifier, epochs=30)
+    monkeypatch.setattr(witnesses, "trained_classifier", short)
+
+
+def test_half_of_the_images_by_content_whatever_their_order():
+    images = bars(200)
+    part = even_half(images)
+    assert 60 < len(part) < 140
+    assert bool((fingerprints(part.x) % 2 == 0).all())
+    turned = even_half(images.take(torch.arange(200).flip(0)))
+    assert set(turned.id) == set(part.id)
+
+
+def test_three_networks_of_other_weights_are_trained_once(quick):
+    train, test = bars(200), bars(30, seed=1, split="test")
+    first = default_witnesses(train, test)
+    assert [one.name for one in first] == ["witness:1", "witness:2", "witness:3"]
+    assert len({one.hash for one in first}) == 3
+    again = default_witnesses(train, test)
+    assert [one.hash for one in again] == [one.hash for one in first]
+
+
+def test_photographs_have_no_default_witnesses():
+    x = torch.zeros(4, 3, 96, 96, dtype=torch.uint8)
+    images = Images(x, torch.arange(4), tuple("abcd"), tuple("0123"))
+    with pytest.raises(Problem, match="no default witnesses for images of 96 pixels"):
+        default_witnesses(images, images)
+
+
+def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
+    train, test = bars(200), bars(30, seed=1, split="test")
+
+    def context(method, **values):
+        made = Context.of(toy_subject(), test, method, train=train, **values)
+        made._splits["test"] = test
+        return made
+
+    assert len(context("natural").witnesses) == 3
+    assert context("pgd").witnesses == ()
+    assert context("natural", witnesses="none").witnesses == ()
+    assert context("natural", witnesses=()).witnesses == ()
+    assert len(context("pgd", witnesses="default").witnesses) == 3
+    peer = toy_world().peer
+    assert context("pgd", witnesses=[peer]).witnesses == (peer,)
+    assert context("pgd", campaign={"margin": 3.5}).campaign.margin == 3.5
+
+
+def test_where_nobody_can_witness_the_run_says_so(caplog):
+    images = toy_images(8)
+    context = Context.of(toy_subject(), images, "natural", data="npz:/no/such/file.npz")
+    assert context.witnesses == ()
+    assert "this run has no witness" in caplog.text
+    asked = Context.of(
+        toy_subject(), images, "pgd", data="npz:/no/such/file.npz", witnesses="default"
+    )
+    with pytest.raises(Problem, match="npz"):
+        asked.campaign  # noqa: B018
+
+
+def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
+    values = {
+        "model": "zoo:lenet5",
+        "data": "mnist5k",
+        "method": "natural-blackbox",
+        "witnesses": ["zoo:lenet1"],
+        "subject": {"label_only": True},
+    }
+    asked = []
+
+    class Spy(Context):
+        def model(self, spec, *, label_only=None):
+            asked.append((spec, label_only))
+            return toy_subject()
+
+    assert len(Spy(parse(values)).witnesses) == 1
+    assert asked == [("zoo:lenet1", False)]
+
+
+def test_families_of_networks():
+    assert lineage("torchvision:resnet50") == lineage("torchvision:resnet18") == "resnet"
+    assert lineage("timm:tf_efficientnet_lite0") == "efficientnet"
+    assert lineage("witness:1") == lineage("zoo:lenet5") == "lenet, trained here"
+    assert lineage("net.py:make") == "make"
+
+
+def test_independence_has_four_parts_and_says_what_is_shared():
+    train = bars(200)
+    subject = toy_subject()
+    own = [toy_world().peer]
+    assert witness_record(subject, [], 2.0, train) is None
+    record = witness_record(subject, own, 2.0, train)
+    assert set(record["independence"]) == {"networks", "lineage", "training images", "lessons"}
+    assert record["independence"]["training images"] == "not known"
+    renamed = Subject(own[0].net, name="witness:1")
+    record = witness_record(subject, [renamed], 2.0, train)
+    known = record["independence"]["training images"]
+    assert known["images"] == len(even_half(train))
+    judged = apart(record, fingerprints(train.x), train.hash, "warp(points=5)*light")
+    assert judged["training images"]["shared"] == known["images"]
+    assert judged["lessons"]["taught this space"] == ["warp", "light"]
+    assert f"{known['images']:,}" in said(judged)[0]
+    assert "warp and light" in said(judged)[1]
+    odd = fingerprints(train.x)
+    odd = odd[odd % 2 != 0]
+    assert apart(record, odd, train.hash, None)["training images"]["shared"] == 0
+    assert apart(record, odd, "other data", None)["training images"] == "not known"
+    assert apart(None, odd, train.hash, None) is None

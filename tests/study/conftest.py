@@ -1,0 +1,62 @@
+"""Runs of drawn digits and studies of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
+
+from asking import METHODS, NAMES, Browsing
+from drawn import drawn_run, judge
+
+
+def pytest_collection_modifyitems(items):
+    """What needs more than Python and pip is skipped, and said so, unless asked for."""
+    if not os.environ.get("HARDCASE_BROWSER"):
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason="run by make browser"))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Runs by method; all on the same seeds, that of sinvad judged."""
+    folder = tmp_path_factory.mktemp("runs")
+    for i, name in enumerate(METHODS):
+        strength = (0.1 + 0.08 * i, 0.2 + 0.08 * i)
+        drawn_run(folder / name, method=name, per_seed=2, strength=strength)
+    for name in NAMES:
+        run = drawn_run(folder / name, method=name, seed=3, per_seed=3)
+        if name == "sinvad":
+            judge(run)
+    return folder
+
+
+@pytest.fixture
+def make(runs, tmp_path):
+    """Make a study of a design; the runs it needs are chosen."""
+    from hardcase.study import new
+
+    def made(design="label", **options):
+        folders = {
+            "sinvad": NAMES,
+            "argus": METHODS,
+            "rank": METHODS[:3],
+            "compare": METHODS[:3],
+            "fault": NAMES,
+        }.get(design, ("sinvad",))
+        if design == "fault":
+            options = {"thing": "the stroke", "arms": ("faulty", "clean", "placebo"), **options}
+        name = options.pop("name", design)
+        return new([runs / one for one in folders], design, tmp_path / name, **options)
+
+    return made
+
+
+@pytest.fixture
+def browse():
+    return Browsing

@@ -1,0 +1,124 @@
+"""Agreement against published worked examples, to three digits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hardcase.study.agreement import (
+    bradley_terry,
+    clustered_mean,
+    fleiss_kappa,
+    kendall_w,
+    krippendorff_alpha,
+)
+
+_ = np.nan
+# K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), section C: four observers,
+# twelve units, values missing.
+KRIPPENDORFF = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+        [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+    ]
+).T
+# J. L. Fleiss, "Measuring nominal scale agreement among many raters", Psychological Bulletin 76
+# (1971), Table 1: 30 patients, six psychiatrists, five diagnoses.
+FLEISS = np.array(
+    [
+        [0, 0, 0, 6, 0], [0, 3, 0, 0, 3], [0, 1, 4, 0, 1], [0, 0, 0, 0, 6], [0, 3, 0, 3, 0], [2, 0, 4, 0, 0],
+        [0, 0, 4, 0, 2], [2, 0, 3, 1, 0], [2, 0, 0, 4, 0], [0, 0, 0, 0, 6], [1, 0, 0, 5, 0], [1, 1, 0, 4, 0],
+        [0, 3, 3, 0, 0], [1, 0, 0, 5, 0], [0, 2, 0, 3, 1], [0, 0, 5, 0, 1], [3, 0, 0, 1, 2], [5, 1, 0, 0, 0],
+        [0, 2, 0, 4, 0], [1, 0, 2, 0, 3], [0, 0, 0, 0, 6], [0, 1, 0, 5, 0], [0, 2, 0, 1, 3], [2, 0, 0, 4, 0],
+        [1, 0, 0, 4, 1], [0, 5, 0, 1, 0], [4, 0, 0, 0, 2], [0, 2, 0, 4, 0], [1, 0, 5, 0, 0], [0, 0, 0, 0, 6],
+    ]
+)  # fmt: skip
+# S. Siegel, "Nonparametric Statistics for the Behavioral Sciences" (1956), ch. 9: three executives
+# rank six applicants; and three rankings of ten objects with ties (after Kendall, 1948).
+APPLICANTS = np.array([[1, 6, 3, 2, 5, 4], [1, 5, 6, 4, 2, 3], [6, 3, 2, 5, 4, 1]], dtype=float)
+TIED = np.array(
+    [
+        [1, 4.5, 2, 4.5, 3, 7.5, 6, 9, 7.5, 10],
+        [2.5, 1, 2.5, 4.5, 4.5, 8, 9, 6.5, 10, 6.5],
+        [2, 1, 4.5, 4.5, 4.5, 4.5, 8, 8, 8, 10],
+    ]
+)
+# A. Agresti, "Categorical Data Analysis": wins in the American League, Eastern Division, 1987, and
+# the strengths of Milwaukee, Detroit, Toronto, New York, Boston, Cleveland against Baltimore.
+BASEBALL = np.array(
+    [
+        [0, 7, 9, 7, 7, 9, 11], [6, 0, 7, 5, 11, 9, 9], [4, 6, 0, 7, 7, 8, 12], [6, 8, 6, 0, 6, 7, 10],
+        [6, 2, 6, 7, 0, 7, 12], [4, 4, 5, 6, 6, 0, 6], [2, 4, 1, 3, 1, 7, 0],
+    ],
+    dtype=float,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("level", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)]
+)
+def test_krippendorffs_alpha(level, published):
+    assert round(krippendorff_alpha(KRIPPENDORFF, level), 3) == published
+
+
+def test_fleiss_kappa():
+    assert FLEISS.sum(0).tolist() == [26, 26, 30, 55, 43]
+    assert round(fleiss_kappa(FLEISS), 3) == 0.430
+
+
+def test_kendalls_w():
+    assert round(kendall_w(APPLICANTS), 3) == 0.162
+    assert round(kendall_w(TIED), 3) == 0.828
+
+
+def test_bradley_terry():
+    log = bradley_terry(BASEBALL, prior=0).log
+    assert (log - log[-1]).round(2).tolist() == [1.58, 1.44, 1.29, 1.25, 1.11, 0.68, 0.0]
+
+
+def test_bradley_terry_stays_finite_where_one_never_lost():
+    found = bradley_terry(np.array([[0.0, 9], [0, 0]]))
+    assert np.isfinite(found.log).all()
+    assert found.log[0] > found.log[1]
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=30, deadline=None)
+def test_chance_agrees_as_chance_and_full_agreement_as_one(seed):
+    rng = np.random.default_rng(seed)
+    table = rng.integers(0, 4, (400, 5)).astype(float)
+    counts = np.stack([(table == i).sum(1) for i in range(4)], 1)
+    for level in ("nominal", "ordinal", "interval"):
+        assert abs(krippendorff_alpha(table, level)) < 0.12
+        assert krippendorff_alpha(np.repeat(table[:, :1], 3, 1), level) == pytest.approx(1)
+    assert abs(fleiss_kappa(counts)) < 0.12
+    renamed = np.array([3, 0, 2, 1])[table.astype(int)].astype(float)
+    assert krippendorff_alpha(renamed) == pytest.approx(krippendorff_alpha(table))
+
+
+def test_nothing_to_compare_is_no_number():
+    assert np.isnan(krippendorff_alpha(np.array([[1.0, np.nan], [np.nan, 2.0]])))
+    assert np.isnan(krippendorff_alpha(np.ones((4, 3))))
+    assert np.isnan(fleiss_kappa(np.array([[3, 0], [1, 1]])))
+    assert np.isnan(kendall_w(np.ones((3, 4))))
+
+
+def test_the_interval_over_raters_and_images_covers_and_is_wider_than_over_answers():
+    rng = np.random.default_rng(0)
+    inside = 0
+    widths = []
+    for _ in range(60):
+        rater = np.tile(np.arange(12), 30)
+        image = np.repeat(np.arange(30), 12)
+        values = (
+            0.3 * rng.normal(size=12)[rater]
+            + 0.5 * rng.normal(size=30)[image]
+            + rng.normal(size=360)
+        )
+        found = clustered_mean(values, rater, image, rng, repeats=300)
+        inside += found.low <= 0 <= found.high
+        widths.append((found.high - found.low) / (2 * 1.96 * values.std() / 360**0.5))
+    assert inside >= 53
+    assert np.mean(widths) > 1.5
