@@ -34,7 +34,7 @@ lint: venv
 	$(BIN)/ruff format --check src studies tests benchmarks
 	$(BIN)/mypy
 
-bench: venv  ## speed as ratios in one run, collected in benchmarks/results.json
+bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
 	$(BIN)/python -m benchmarks
 
 plant: venv  ## plant known defects one at a time and show that the suite catches each
@@ -46,6 +46,9 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
 	$(BIN)/python -m hardcase.registry
+
+results: venv  ## the tables between marks in RESULTS.md and docs, written from results/*.json; measures nothing
+	$(BIN)/python docs/make_results.py
 
 docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
 	$(BIN)/python docs/make_tables.py

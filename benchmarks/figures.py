@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-RESULTS = Path(__file__).parent / "results.json"
+RESULTS = Path(__file__).parent.parent / "results" / "bench-cpu.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,14 @@ class Figure:
 
 
 def collect(figures: Iterable[Figure]) -> None:
-    """Print each figure as it comes and merge them into results.json, newest value of a name."""
-    known = (
-        {row["name"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.is_file() else {}
-    )
+    """Print each figure as it comes and merge them into the stored result, newest value of a name."""
+    record = json.loads(RESULTS.read_text(encoding="utf-8"))
+    known = {row["name"]: row for row in record["rows"]}
     for figure in figures:
         print(figure, flush=True)
         known[figure.name] = asdict(figure)
-        RESULTS.write_text(
-            json.dumps(sorted(known.values(), key=lambda row: row["name"]), indent=2) + "\n"
-        )
+        record["rows"] = sorted(known.values(), key=lambda row: str(row["name"]))
+        RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def seconds(work: Callable[[], object]) -> float:

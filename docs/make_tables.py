@@ -1,5 +1,5 @@
 """Writes docs/catalogue.md from the catalogue that ``hardcase list`` shows, and the measured table of docs/scale.md from
-benchmarks/results.json, so that they never disagree."""
+results/bench-cpu.json, so that they never disagree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCALE = (
 
 def measured(text: str, results: Path) -> str:
     """`text` with the rows of the table between the two marks as they stand in `results`."""
-    known = {row["name"]: row for row in json.loads(results.read_text())} if results.is_file() else {}
+    known = {row["name"]: row for row in json.loads(results.read_text())["rows"]} if results.is_file() else {}
     before, first, rest = text.partition(MEASURED[0])
     _, last, after = rest.partition(MEASURED[1])
     lines = [first, "| figure | value | compared with |", "|---|---|---|"]
@@ -59,7 +59,7 @@ def main() -> None:
     here = Path(__file__).parent
     (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
     scale = here / "scale.md"
-    results = here.parent / "benchmarks" / "results.json"
+    results = here.parent / "results" / "bench-cpu.json"
     scale.write_text(measured(scale.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 

@@ -28,10 +28,33 @@ def test_the_measured_table_is_written_between_its_marks(tmp_path, monkeypatch):
 
     text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
     (tmp_path / "results.json").write_text(
-        '[{"name": "ray-2-speedup", "value": 1.75, "unit": "times as fast", "against": "one process"}]'
+        '{"rows": [{"name": "ray-2-speedup", "value": 1.75, "unit": "times as fast", "against": "one process"}]}'
     )
     once = measured(text, tmp_path / "results.json")
     assert measured(once, tmp_path / "results.json") == once
     assert "| `ray-2-speedup` | 1.75 times as fast | one process |" in once
     assert "| `workers-2-speedup` | not measured yet" in once
     assert once.partition("## The model")[2] == text.partition("## The model")[2]
+
+
+def test_pages_say_what_the_stored_results_say(monkeypatch):
+    """`make results` would change nothing; every stored result has its schema."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_results import pages, rendered, stored
+
+    results = ROOT / "results"
+    assert {path.stem for path in results.glob("*.json")} >= {"bench-cpu", "questions"}
+    for path in results.glob("*.json"):
+        assert stored(path)["rows"]
+    for page in pages(ROOT):
+        text = page.read_text(encoding="utf-8")
+        assert rendered(text, results) == text, f"{page.name}: make results"
+
+
+def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_results import stored
+
+    (tmp_path / "odd.json").write_text('{"name": "odd", "columns": ["a"], "rows": [{"b": 1}]}')
+    with pytest.raises(SystemExit, match="command"):
+        stored(tmp_path / "odd.json")

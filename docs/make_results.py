@@ -1,0 +1,62 @@
+"""Writes the tables of RESULTS.md and docs from the stored results, between their marks. It measures nothing.
+
+A stored result is ``results/NAME.json``: name, command, commit, seeds, data (its hash), device, versions, notes, columns and rows (a
+mapping from column to value). ``<!-- results: NAME -->`` begins its table in a page, ``<!-- end of results -->`` ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows")
+MARKS = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """One result; what its schema lacks is an error that names it."""
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    missing = [key for key in KEYS if key not in record]
+    wrong = [row for row in record.get("rows", []) if set(row) != set(record.get("columns", []))]
+    if missing or wrong or record["name"] != path.stem:
+        raise SystemExit(f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}")
+    return record
+
+
+def table(record: dict[str, Any]) -> str:
+    """The rows as a table, the notes below it."""
+    columns = record["columns"]
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for row in record["rows"]:
+        cells = (_cell(row[column]).replace("|", "\\|") for column in columns)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def rendered(text: str, results: Path) -> str:
+    """`text` with every marked table as its stored result says."""
+    return MARKS.sub(lambda found: found[1] + table(stored(results / f"{found[2]}.json")) + found[3], text)
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "RESULTS.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def main() -> None:
+    root = Path(__file__).parent.parent
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(rendered(text, root / "results"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
