@@ -116,6 +116,10 @@ class Context:
         objects = witnesses is not None and not all(isinstance(one, str) for one in witnesses)
         self._named = not live and train is None and not objects
         self.__dict__.update(live)  # these take the place of the cached properties
+        self._like = seeds
+        if seeds is not None and self._perturbs and "latent" not in seeds.context:
+            # the method's generator makes as many seeds; the images say their shape and classes
+            del self.__dict__["seeds"]
 
     @classmethod
     def of(
@@ -194,8 +198,7 @@ class Context:
     @property
     def _some(self) -> Images:
         """Images of the campaign's shape and classes, whichever are at hand."""
-        live: Images | None = self.__dict__.get("seeds")
-        return self.test if live is None else live
+        return self.test if self._like is None else self._like
 
     # networks
 
@@ -528,7 +531,7 @@ class Context:
         space = self.campaign.method.space
         assert isinstance(space, Activations)
         assert isinstance(space.generator, Sampler)
-        classes = self.test.classes
+        classes = self._some.classes
         labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
         return fresh(
             space.generator,
