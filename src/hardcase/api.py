@@ -129,7 +129,7 @@ def run(
 
     Args:
         subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
-        seeds: Where the search starts.
+        seeds: Where the search starts; see `search`.
         out: A folder that does not exist yet or is empty.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
         budget: Limits that replace the method's own.

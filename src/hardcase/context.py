@@ -123,7 +123,12 @@ class Context:
         self._named = not live and train is None and not objects
         self.__dict__.update(live)  # these take the place of the cached properties
         if seeds is not None and subject is not None:
-            self.__dict__["seeds"] = self.under_model_classes(seeds)
+            seeds = self.under_model_classes(seeds)
+            self.__dict__["seeds"] = seeds
+        self._like = seeds
+        if seeds is not None and self._perturbs and "latent" not in seeds.context:
+            # the method's generator makes as many seeds; the images say their shape and classes
+            del self.__dict__["seeds"]
 
     @classmethod
     def of(
@@ -230,8 +235,7 @@ class Context:
     @property
     def _some(self) -> Images:
         """Images of the campaign's shape and classes, whichever are at hand."""
-        live: Images | None = self.__dict__.get("seeds")
-        return self.test if live is None else live
+        return self.test if self._like is None else self._like
 
     # networks
 
@@ -579,7 +583,7 @@ class Context:
         space = self.campaign.method.space
         assert isinstance(space, Activations)
         assert isinstance(space.generator, Sampler)
-        classes = self.test.classes
+        classes = self._some.classes
         labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
         return fresh(
             space.generator,

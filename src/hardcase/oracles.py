@@ -148,6 +148,14 @@ class Anything:
     """Every image counts: a run then stores all it generates, as a study of people may need.
 
     Those on which the subject leaves the label are findings of the kind ``label`` as ever.
+
+    Args:
+        kind: What kind of failure it is, one of `KINDS`.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.oracles.Anything().kind
+        'surprise'
     """
 
     kind: Kind = "surprise"

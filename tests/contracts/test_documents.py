@@ -1,5 +1,6 @@
 """What the pages point to is there."""
 
+import doctest
 import re
 from pathlib import Path
 
@@ -58,3 +59,10 @@ def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
     (tmp_path / "odd.json").write_text('{"name": "odd", "columns": ["a"], "rows": [{"b": 1}]}')
     with pytest.raises(SystemExit, match="command"):
         stored(tmp_path / "odd.json")
+
+
+def test_crossing_ideas_as_the_readme_shows_it():
+    """The examples with prompts in README run as they stand, with public names only."""
+    done = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert done.attempted >= 6
+    assert not done.failed

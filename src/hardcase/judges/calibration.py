@@ -43,6 +43,7 @@ class People:
         generator: What made each image.
         rater1: Class that the first person saw; -1: none.
         rater2: Class that the second person saw; -1: none.
+        seed: The seed that each image was made from, where a study knows it.
 
     Example:
         >>> import torch

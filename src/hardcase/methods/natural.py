@@ -4,13 +4,17 @@ not.
 
 from __future__ import annotations
 
+from typing import Any
+
+from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import method
+from hardcase.registry import method, resolve
 from hardcase.searches.evolution import Evolution
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import Appearance, appearance
-from hardcase.types import Budget, Method
+from hardcase.types import Budget, Method, Space
+from hardcase.usercode import guarded
 
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
 CITE = (
@@ -54,7 +58,8 @@ def natural(
     Args:
         shape: Channels, height and width of the images; a campaign fills it in.
         space: A product of warp, camera, light, weather, focus and sensor; ``auto`` takes a warp
-            for small images and warp and light for photographs.
+            for small images and warp and light for photographs. A space of your own is
+            ``file.py:name``.
         gradients: Budget per seed.
         stride: Step of Adam, in units of each coordinate's natural range.
         retreat: Halvings of the way back toward the seed.
@@ -68,7 +73,7 @@ def natural(
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
-        details={"space": made.to_record()},
+        details={"space": _record(made)},
     )
 
 
@@ -105,11 +110,37 @@ def natural_blackbox(
         until="budget",
         needs="label",
         budget=Budget(queries=queries),
-        details={"space": made.to_record()},
+        details={"space": _record(made)},
     )
 
 
-def _space(text: str, shape: tuple[int, int, int]) -> Appearance:
+def _space(text: str, shape: tuple[int, int, int]) -> Space:
     if text == "auto":
         text = "warp" if max(shape[1:]) <= SMALL and shape[0] == 1 else "warp*light"
+    if text.rpartition(":")[0].endswith(".py"):
+        return _own_space(text, shape)
     return appearance(text, shape=shape)
+
+
+def _record(space: Space) -> dict[str, Any]:
+    """What run.json says of the space, for whoever builds it again."""
+    return space.to_record() if isinstance(space, Appearance) else {"name": space.name}
+
+
+def _own_space(text: str, shape: tuple[int, int, int]) -> Space:
+    """A space of a user's file: a class or function that takes nothing, or the images' shape."""
+    part = resolve("space", text)
+    unknown = [name for name in part.given if name != "shape"]
+    if unknown:
+        raise Problem(
+            f"space {text} takes {unknown[0]!r}, which no campaign can give it.",
+            "A space of your own may ask for `shape`; everything else needs a default.",
+        )
+    with guarded(f"space {text}"):
+        made = part(**dict.fromkeys(part.given, shape))
+    if not isinstance(made, Space):
+        raise Problem(
+            f"{text} makes a {type(made).__name__}, which is no space.",
+            "A space has name, keeps_code, encode, decode, project and distance.",
+        )
+    return made

@@ -25,7 +25,8 @@ class _Graph:
 
     def __init__(self, call: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self.x = x.clone()
-        aside: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
+        # torch leaves its streams without types
+        aside: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(3):  # libraries make their plans and workspaces before the capture

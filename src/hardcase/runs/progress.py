@@ -17,10 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
-from hardcase.runs.tables import SPENDING
 from hardcase.runs.folder import Store
 from hardcase.runs.repair import mend_shards, set_aside
 from hardcase.runs.results import Run
+from hardcase.runs.tables import SPENDING
 from hardcase.runs.workers import Progress
 
 # The growth curves of a run: a row for every shard at first, then fewer, so that the file stays

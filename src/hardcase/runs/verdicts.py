@@ -442,7 +442,9 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
 
 
 def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
-    """What the judge shares with the run's witnesses, and what it was taught of the searched space."""
+    """What the judge shares with the run's witnesses, and what it was taught of the searched
+    space.
+    """
     space = (run.record.get("space") or {}).get("text")
     learned = judge.panel.learned.cpu()
     return apart(run.record.get("witnesses"), learned, judge.card["data"], space)

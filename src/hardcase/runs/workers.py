@@ -170,7 +170,9 @@ class Hands(Protocol):
         ...
 
 
-def drive(hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse) -> Iterator[ShardOutcome]:
+def drive(
+    hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse
+) -> Iterator[ShardOutcome]:
     """The outcomes of `todo` in the order they finish.
 
     An error ends it when the shards that are under way are home.

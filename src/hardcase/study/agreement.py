@@ -175,7 +175,8 @@ def clustered_mean(
     """
     if not len(values):
         return Estimate(float("nan"), float("nan"), float("nan"))
-    people, images = int(rater.max()) + 1, int(image.max()) + 1
+    people = int(rater.max()) + 1
+    images = int(image.max()) + 1
     drawn = rng.multinomial(people, np.full(people, 1 / people), repeats)
     shown = rng.multinomial(images, np.full(images, 1 / images), repeats)
     weight = drawn[:, rater] * shown[:, image]  # (repeats, answers)

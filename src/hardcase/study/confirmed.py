@@ -49,7 +49,8 @@ class Rate:
     undecided: int
 
     def __str__(self) -> str:
-        low, high = 100 * self.low, 100 * self.high
+        low = 100 * self.low
+        high = 100 * self.high
         return (
             f"{100 * self.value:.1f} % of {self.attempted} attempted seeds "
             f"(95 % interval {low:.1f} % to {high:.1f} %), {self.rated} of {self.failing} rated"

@@ -17,13 +17,17 @@ from hardcase.study.answers import Answers, Given, Rater
 from hardcase.study.bundle import Study, opaque
 from hardcase.study.forms import GRADES, NONE, SCORES, UNSURE, Item
 
-KEPT, OTHER, NOTHING, SPLIT = 0.75, 0.09, 0.04, 0.12
+KEPT = 0.75
+OTHER = 0.09
+NOTHING = 0.04
+SPLIT = 0.12
 """What a test is to people: still its seed's class, the class the network said, none, or ambiguous.
 
 With `ACCURACY`, the shares under which two raters agree as the two raters of V. Riccio, P. Tonella,
 ICSE 2023, did on 500 generated digits: both saw the expected digit in 72 %, both the same other one
 in 8 %, neither a digit in 4 %; they disagreed on 15 %."""
-ACCURACY, SPREAD = 0.95, 40.0
+ACCURACY = 0.95
+SPREAD = 40.0
 """Mean and concentration of the raters' abilities (a Beta distribution)."""
 
 
@@ -186,7 +190,9 @@ def _at_random(study: Study, item: Item, rng: np.random.Generator) -> dict[str, 
 
 def _resemble(item: Item, seen: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """High for what is seen, low for the other label, middling for both where it is ambiguous."""
-    level = [3.0 if len(seen) > 1 else 4.6 if label == seen[0] else 1.4 for label in item.labels]
+    ambiguous = len(seen) > 1
+    clear = [4.6 if label == seen[0] else 1.4 for label in item.labels]
+    level = [3.0] * len(clear) if ambiguous else clear
     return {name: _score(v + 0.6 * rng.normal()) for name, v in zip(("first", "second"), level)}
 
 

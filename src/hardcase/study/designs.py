@@ -270,7 +270,7 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-# --- Designs that draw a probability sample of findings.
+# Designs that draw a probability sample of findings.
 
 
 def _sampled(making: Making, count: int) -> list[drawing.Drawn]:
@@ -410,7 +410,7 @@ def _fault(making: Making) -> None:
         )
 
 
-# --- Designs that set images of several methods from one seed beside each other.
+# Designs that set images of several methods from one seed beside each other.
 
 
 def _sinvad(making: Making) -> None:

@@ -47,7 +47,8 @@ def export(study: Study, to: str, out: Path, *, database: str = "") -> Path:
     if to not in FORMATS:
         raise choice("format", to, FORMATS)
     store = Answers(database or study.folder)
-    raters, given = store.raters(), store.all()
+    raters = store.raters()
+    given = store.all()
     store.close()
     if to == "csv":
         return write_atomically(out, to_csv(raters, given).encode())
@@ -157,7 +158,7 @@ def _answer(
     return Given(rater, item, position, answer, seconds, hidden, lost, revision)
 
 
-# --- Label Studio: a task per item, an annotation per rater, a result per question.
+# Label Studio: a task per item, an annotation per rater, a result per question.
 
 
 def label_studio_interface(study: Study) -> str:
@@ -254,7 +255,7 @@ def _inline(study: Study, stimulus: str) -> str:
     return "data:image/png;base64," + base64.b64encode(study.image(stimulus).read_bytes()).decode()
 
 
-# --- Rated images in one file, as a study that is over.
+# Rated images in one file, as a study that is over.
 
 
 def read_npz(file: str | Path, out: str | Path, classes: Sequence[str] | None = None) -> Study:
@@ -308,9 +309,11 @@ def _over(
     items: list[Item] = []
     stimuli: list[Stimulus] = []
     for i in range(len(pictures)):
-        image, item = opaque(path.name, "image", i), opaque(path.name, "item", i)
+        image = opaque(path.name, "image", i)
+        item = opaque(path.name, "item", i)
         method = str(arrays["generator"][i])
-        expected, predicted = int(arrays["expected"][i]), int(arrays["predicted"][i])
+        expected = int(arrays["expected"][i])
+        predicted = int(arrays["predicted"][i])
         seed = str(arrays["seed"][i]) if "seed" in arrays else f"{path.name}/{i}"
         stimuli.append(
             Stimulus(

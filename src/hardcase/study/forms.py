@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from hardcase.errors import Problem
 
-NONE, UNSURE = "none", "unsure"
+NONE = "none"
+UNSURE = "unsure"
 """Answers that are no classes: "none of these" and "cannot tell"."""
 SCORES = ("1", "2", "3", "4", "5")
 GRADES = ("4", "3", "2", "1")

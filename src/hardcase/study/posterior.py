@@ -72,7 +72,8 @@ def posterior(
     >>> found.outcome.argmax(1).tolist()
     [2, 1]
     """
-    units, people = int(image.max()) + 1, int(rater.max()) + 1
+    units = int(image.max()) + 1
+    people = int(rater.max()) + 1
     counts = np.zeros((units, categories))
     np.add.at(counts, (image, answer), 1)
     proportion = _proportion(counts)
@@ -195,7 +196,8 @@ def _drawn(chance: Float[Array, "u o"], rng: np.random.Generator) -> Int[Array, 
 def _common(ability: Float[Array, " r"], rng: np.random.Generator) -> tuple[float, float]:
     """Mean and weight of the Beta distribution of abilities, drawn from a grid."""
     mean, weight = (one.ravel() for one in np.meshgrid(_MEANS, _WEIGHTS))
-    yes, no = mean * weight, (1 - mean) * weight
+    yes = mean * weight
+    no = (1 - mean) * weight
     logs = (yes - 1) * np.log(ability).sum() + (no - 1) * np.log1p(-ability).sum()
     logs -= len(ability) * (gammaln(yes) + gammaln(no) - gammaln(yes + no))
     chance = np.exp(logs - logs.max())

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LETTERS = string.ascii_uppercase
-SMALL, LARGE = 280, 392
+SMALL = 280
+LARGE = 392
 """Pixels that an image has at least, beside others and alone; 28 pixels become 280 and 392."""
 LARGEST = 64 * 1024
 """Bytes of a request body."""

@@ -170,16 +170,6 @@ def assert_confirmed_rate(
         usable: Fewer usable seeds than this never pass.
         upper: Hold the upper end of the 95 % interval to the limit.
         strict: Fail instead of skipping where it cannot be told.
-
-    Example:
-        >>> import tempfile
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> folder = tempfile.mkdtemp()
-        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
-        >>> def trusting(findings):
-        ...     return hc.Verdicts([True] * len(findings), [True] * len(findings))
-        >>> hc.assert_confirmed_rate(hc.judge(run, by=trusting), limit=1.0, usable=8)
     """
     stored = run if isinstance(run, Run) else Run(run)
     found = gate(stored, GateLimits(confirmed_rate=limit, usable=usable, upper=upper))

@@ -283,7 +283,7 @@ def digit_world() -> World:
         peer=network(1),
         images=_noise,
         painted=painted_images,
-        profiled=_noise(200),
+        profiled=_often_answered(network(0), _noise(400)),
         partners=_noise(40),
         spaces={
             "pixels": Pixels(),
@@ -307,6 +307,13 @@ class _Folded(nn.Module):
 def _painter_space() -> Activations:
     painter = ToyPainter()
     return Activations(painter, early_places(painter, classes=4), classes=4)
+
+
+def _often_answered(net: Subject, images: Images) -> Images:
+    """Images of the classes that `net` answers often: no density can be estimated from a few."""
+    answer = net(from_bytes(images.x)).logits.argmax(1)
+    often = answer.bincount(minlength=len(images.classes)) >= 40
+    return images.take(often[answer].nonzero().squeeze(1))
 
 
 def _noise(count: int) -> Images:
