@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench catalogue docs torture plant clean browser
+.PHONY: venv demo test lint bench gpu catalogue docs torture plant clean browser
 
 venv: $(READY)
 
@@ -36,6 +36,9 @@ lint: venv
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
 	$(BIN)/python -m benchmarks
+
+gpu: venv  ## the figures of a machine with a GPU, collected in results/bench-gpu.json
+	$(BIN)/python -m benchmarks gpu
 
 plant: venv  ## plant known defects one at a time and show that the suite catches each
 	$(BIN)/python tests/plant_defects.py

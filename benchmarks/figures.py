@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-RESULTS = Path(__file__).parent.parent / "results" / "bench-cpu.json"
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +26,16 @@ class Figure:
         return f"{self.name}: {self.value:.4g} {self.unit} (against {self.against})"
 
 
-def collect(figures: Iterable[Figure]) -> None:
+def collect(figures: Iterable[Figure], result: str = "bench-cpu") -> None:
     """Print each figure as it comes and merge them into the stored result, newest value of a name."""
-    record = json.loads(RESULTS.read_text(encoding="utf-8"))
+    path = RESULTS / f"{result}.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
     known = {row["name"]: row for row in record["rows"]}
     for figure in figures:
         print(figure, flush=True)
         known[figure.name] = asdict(figure)
         record["rows"] = sorted(known.values(), key=lambda row: str(row["name"]))
-        RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -25,6 +25,7 @@ from hardcase.runs.start import Watcher, start
 from hardcase.types import Images
 
 COMMAND = "python -m benchmarks gpu"
+RESULT = "bench-gpu"
 DEVICE = "cuda"
 BATCHES = (256, 512, 1024, 2048, 4096)
 

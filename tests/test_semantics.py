@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hardcase.semantics import FEATURES, measured, moved
+from hardcase.semantics import FEATURES, measured, moved, noticeable
+from hardcase.tensors import from_bytes
 
 NAMES = [feature.name for feature in FEATURES]
 
@@ -110,3 +111,35 @@ def test_an_even_picture_gives_finite_numbers():
 def test_rows_do_not_know_each_other():
     x = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(measured(x)[2:3], measured(x[2:3]))
+
+
+def test_noise_of_a_few_grey_levels_moves_nothing_that_a_person_could_see():
+    """Five grey levels of noise on digits: no feature may seem to move in more than a few of them."""
+    rng = torch.Generator().manual_seed(0)
+    seeds = from_bytes(toy_digits())
+    noisy = (seeds + 0.02 * torch.randn(seeds.shape, generator=rng)).clamp(0, 1)
+    change = moved(seeds, noisy) / noticeable()
+    share = (change.abs() > 1).float().mean(0)
+    names = [feature.name for feature in FEATURES]
+    assert float(share[names.index("x")]) <= 0.05
+    assert float(share[names.index("y")]) <= 0.05
+    assert float(share[names.index("stroke")]) <= 0.05
+    assert float(share[names.index("brightness")]) == 0
+
+
+def toy_digits(count=40):
+    """Bars of different place and width on black."""
+    x = torch.zeros(count, 1, 28, 28, dtype=torch.uint8)
+    for i in range(count):
+        left = 8 + i % 8
+        x[i, 0, 5:23, left : left + 2 + i % 3] = 255
+    return x
+
+
+def test_a_pixel_is_noticed_and_a_twentieth_is_not():
+    seeds = from_bytes(toy_digits(8))
+    column = [feature.name for feature in FEATURES].index("x")
+    one = moved(seeds, seeds.roll(1, 3)) / noticeable()
+    assert bool((one[:, column] >= 0.95).all())
+    part = 0.95 * seeds + 0.05 * seeds.roll(1, 3)
+    assert bool(((moved(seeds, part) / noticeable())[:, column].abs() < 0.2).all())

@@ -140,7 +140,7 @@ def curve(
     batch: int = 256,
     lead: float = LEAD,
 ) -> Curve:
-    """Ask the subject about every seed at every severity: `g` queries a seed.
+    """Ask the subject about every seed at every severity: `g` queries per seed.
 
     Args:
         change: What is done to the seeds.

@@ -177,6 +177,28 @@ FEATURES = (
 )
 
 
+NOTICEABLE = {
+    "brightness": 10 / 255,
+    "contrast": 10 / 255,
+    "background": 10 / 255,
+    "figure": 10 / 255,
+    "hue": 10 / 360,
+    "saturation": 0.1,
+    "slant": 0.087,
+    "detail": 0.1,
+}
+"""The least change that a person can be expected to see: 10 grey levels, 10 degrees of hue,
+5 degrees of slant, a tenth of full saturation or of the fine detail."""
+PIXELS = {"x": 1.0, "y": 1.0, "scale": 0.5, "stroke": 0.5}
+"""The same for lengths, in pixels of a picture of 28; larger ones are seen at the same size."""
+
+
+def noticeable() -> Float[Tensor, " f"]:
+    """The least change of each of `FEATURES` that counts as moved, in the units of `measured`."""
+    lengths = {name: pixels / 28 for name, pixels in PIXELS.items()}
+    return torch.tensor([{**NOTICEABLE, **lengths}[feature.name] for feature in FEATURES])
+
+
 def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
     """Every feature of `FEATURES`, in its order."""
     if not len(x):

@@ -1,6 +1,7 @@
 """Four layers: core, parts, run, faces. Who may import whom, and where every module belongs."""
 
 import ast
+import re
 from pathlib import Path
 
 import hardcase
@@ -73,3 +74,14 @@ def test_a_class_name_exists_once():
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     twice = {name: files for name, files in places.items() if len(files) > 1}
     assert not twice, twice
+
+
+def test_the_architecture_page_shows_this_tree():
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| (\w+) \| (`.*`) \|", page, re.M))
+    shown = {layer: re.findall(r"`(\w+)/?`", rooms) for layer, rooms in table.items()}
+    assert shown == {layer: rooms.split() for layer, rooms in LAYERS.items()}
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    tests = Path(__file__).parents[2]
+    gone = [name for name in named if not ((ROOT / name).exists() or (tests / name).exists())]
+    assert not gone, gone

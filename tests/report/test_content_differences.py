@@ -7,7 +7,7 @@ from drawn import digits, record
 from hardcase.report.content import report_content
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import findings_table, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
 
@@ -25,9 +25,7 @@ def stored(folder, change, *, count=40, code=None, **about):
         queries=torch.ones(count, dtype=torch.int64), code=torch.zeros(count, 0) if code is None else code,
     )  # fmt: skip
     rows = {"id": names, "label": labels.tolist(), "predicted": labels.tolist(), "confidence": zeros.tolist(), "status": ["done"] * count}  # fmt: skip
-    rows |= dict.fromkeys(
-        ("looked", "failing", "queries", "gradients", "peer_queries"), [1] * count
-    )
+    rows |= dict.fromkeys(("looked", "failing", *SPENDING), [1] * count)
     store = Store.create(folder, record(tuple("0123456789"), **about), "", seeds_table(rows, seeds))
     part = findings_table(found, seeds, names, method="made", oracle="label")
     store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(rows, seeds)), pack_deltas({})))

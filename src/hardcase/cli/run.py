@@ -82,11 +82,12 @@ def _next(run: Run) -> str:
 
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
 METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "natural"},
     {"name": "pgd", "epsilon": 0.2},
     {"name": "cw", "steps": 40, "rounds": 5},
     {"name": "sinvad"},
 )
-"""Two yardsticks and a search that stays close to real digits, with budgets that end in seconds."""
+"""Bent digits that other networks still read, two yardsticks, and a search among codes."""
 
 
 @o.takes("seed", "out", "device", "show", *o.WATCHED)
@@ -96,7 +97,7 @@ def demo(
         int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
     ] = 60,
 ) -> None:
-    """Search LeNet-5 on handwritten digits with three methods, judge the findings,
+    """Search LeNet-5 on handwritten digits with four methods, judge the findings,
     write one report; trains what is missing.
     """
     from hardcase.report.page import write

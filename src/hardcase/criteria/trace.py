@@ -42,7 +42,7 @@ from hardcase.types import State
 #
 # The definition follows the abstract and the published tool's final form; an earlier form there
 # (the share of inputs beyond a radius) is not offered. Not a ratio, not monotone. Classes without a
-# rightly classified training image are left out and counted (the tool puts their centroid at zero).
+# correctly classified training image are left out and counted (the tool: centroid at zero).
 
 
 @dataclass(frozen=True)

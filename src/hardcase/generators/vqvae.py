@@ -408,12 +408,9 @@ def train_jointly(
         z = net.encode(x)
         own = own_loss(net, x, noise, z=z)
         code = _mixed(z, y, mix, noise)
+        picture = net.paint(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
         fooled = weights[0] * functional.softplus(-latent(code)).mean()
-        return (
-            own
-            + fooled
-            + weights[1] * functional.softplus(-image(net.paint(net.book.quantise(code)))).mean()
-        )
+        return own + fooled + weights[1] * functional.softplus(-image(picture)).mean()
 
     def judges(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():

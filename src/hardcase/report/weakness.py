@@ -13,18 +13,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase import statistics
+from hardcase.inference import max_statistic
+from hardcase.randomness import stream
 from hardcase.report.words import Sheet, percent, rate
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
-from hardcase.semantics import FEATURES, measured, moved
+from hardcase.semantics import FEATURES, measured, moved, noticeable
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 
 PIXELS = 20_000_000
 TESTS = 1000
 """What is measured at most; beyond it an even choice of the findings."""
-LEAST = 0.2
-"""A feature has moved if it did so by this share of its standard deviation over the seeds."""
+LEAST = 1.0
+"""A feature has moved if it did so by what a person can see: `semantics.noticeable`."""
+LEVEL = 0.05
+PERMUTATIONS = 2000
+"""A sentence is said where the best of all features would be as clear in 5 % of sign flips."""
 ENOUGH = 10
 SENTENCES = 8
 """Tests that a pair of classes needs for a sentence, and sentences that are said."""
@@ -48,7 +53,7 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
         }
     change, spread = _changes(run, rows)
     shown = [i for i in range(len(FEATURES)) if float(spread[i]) > 0]
-    relative = change[:, shown] / spread[shown]
+    relative = change[:, shown] / noticeable()[shown]
     pairs = _by_pair(sheet, rows, relative, shown)
     return {
         "tests": len(rows),
@@ -124,6 +129,9 @@ def _by_pair(
         if count >= ENOUGH:
             inside = torch.from_numpy((pairs == (expected, predicted)).all(1))
             shares = _shares(relative[inside], shown)
+            ways = (relative[inside] > LEAST).double() - (relative[inside] < -LEAST).double()
+            p = max_statistic(ways, rng=stream(0, "what moved"), permutations=PERMUTATIONS)
+            shares = [{**row, "p": one} for row, one in zip(shares, p.tolist(), strict=True)]
             found.append(
                 {"expected": expected, "predicted": predicted, "tests": count, "features": shares}
             )
@@ -131,8 +139,10 @@ def _by_pair(
 
 
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
-    """What more than half of the findings of a pair share, the surest first;
-    the interval must be above a half.
+    """What more than half of the findings of a pair share, the surest first.
+
+    The interval must be above a half, and the feature beyond what the best of all features would
+    show by chance.
     """
     said = []
     for pair in pairs:
@@ -141,7 +151,7 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
                 ((row["rose"], row["up"]), (row["fell"], row["down"])),
                 key=lambda both: both[0]["hits"],
             )
-            if share["low"] > 0.5:
+            if share["low"] > 0.5 and row["p"] <= LEVEL:
                 names = classes.pair(pair["expected"], pair["predicted"])
                 span = f"{percent(share['low'])} to {percent(share['high'])}"
                 text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,6 +37,7 @@ class Sheet:
     linf: Float[np.ndarray, " t"]
     seeds: dict[str, dict[str, Any]]
     verdicts: Mapping[str, Mapping[str, Any]] | None
+    change: list[str | None] = field(default_factory=list)
 
     @staticmethod
     def of(run: Run) -> Sheet:
@@ -50,6 +51,7 @@ class Sheet:
             **{name: table.column(name).to_numpy() for name in _NUMBERS},
             seeds={row["id"]: row for row in run.seeds.drop_columns(["image"]).to_pylist()},
             verdicts=run.verdicts,
+            change=run.changes(),
         )
 
     def __len__(self) -> int:
@@ -86,6 +88,7 @@ class Sheet:
             **real,
             "seed_confidence": seed.get("confidence"),
             "verdict": self.verdict(row),
+            "change": self.change[row] if self.change else None,
         }
 
 

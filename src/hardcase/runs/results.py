@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import torch
 
 from hardcase import statistics, tensors
 from hardcase.errors import Problem
@@ -114,6 +115,19 @@ class Run:
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
         witnesses = bool(self.record.get("witnesses"))
         return statistics.count(seeds, findings, self.verdicts, witnesses=witnesses)
+
+    def changes(self) -> list[str | None]:
+        """What was done to the seed of each finding, in words; None where the space has no words.
+
+        Only spaces of appearance have: ``bent 3 % of the side, 0.7 stops darker``.
+        """
+        record = self.record.get("space")
+        codes = self.findings["code"].to_pylist()
+        if not record or not all(codes):
+            return [None] * len(codes)
+        from hardcase.spaces.appearance import Appearance
+
+        return list(Appearance.from_record(record).words(torch.tensor(codes)))
 
     def undecided(self) -> int | None:
         """Failing seeds of which the judge can neither confirm nor refuse a failure;

@@ -148,7 +148,7 @@ def allocate(sizes: Mapping[str, int], count: int) -> dict[str, int]:
 
 
 def real_images(runs: Sequence[Run], rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Seeds that the subject classified rightly, each once, in random order."""
+    """Seeds that the subject correctly classified, each once, in random order."""
     found: dict[str, dict[str, Any]] = {}
     for run in runs:
         for row in run.seeds.to_pylist():

@@ -243,6 +243,7 @@ def _stored(
         **counts,
         "method": method,
         "judge": None,
+        "witnesses": None,
         "shrink": facts,
     }
     store = Store.create(out, record, (run.folder / "config.toml").read_text(), run.seeds)

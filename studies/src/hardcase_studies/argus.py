@@ -24,6 +24,7 @@ from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
 from hardcase_studies.argus_measure import (
+    EXTRA,
     RIVALS,
     SAMPLE,
     Bar,
@@ -159,7 +160,7 @@ def _rivals(one: _Trial) -> list[list[Cell]]:
     """The paper's rivals as it ran them: one network; DiffChaser with the 8-bit copy, scored on the network itself."""
     bench = one.here.bench
     rows: list[list[Cell]] = []
-    for name in RIVALS if bench.options.get("rivals", True) else ():
+    for name in (*RIVALS, *EXTRA) if bench.options.get("rivals", True) else ():
         bench.say(f"{one.name}: {name}")
         done = rival(one.here, name, one.groups, equal(bench), bar=one.bar)
         rates = [_percent(done.seeds.er), _judged(done), "", _percent(done.seeds.sr)]

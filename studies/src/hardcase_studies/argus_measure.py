@@ -296,7 +296,10 @@ def _alike(findings: Findings, images: Images) -> Float[Tensor, " n"]:
     return label_diversity(near.seed, near.predicted, len(images))
 
 
-RIVALS = ("diffchaser", "adapt", "dlfuzz@adapt", "deepxplore@adapt")
+RIVALS = ("diffchaser", "adapt@paper", "dlfuzz@adapt", "deepxplore@adapt")
+"""The paper's rivals as it ran them, from ADAPT's repository."""
+EXTRA = ("adapt",)
+"""Our form of ADAPT, a row of its own: the paper has no number for it."""
 POPULATION = 50
 
 

@@ -29,7 +29,7 @@ _METHODS = (
     "ARGUS 0.2",
     "ARGUS 0.3",
     "diffchaser",
-    "adapt",
+    "adapt@paper",
     "dlfuzz@adapt",
     "deepxplore@adapt",
 )

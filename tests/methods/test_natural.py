@@ -1,0 +1,91 @@
+"""Natural failures: bent and lit seeds that witnesses still read, said in words."""
+
+import json
+
+import torch
+
+import hardcase as hc
+from hardcase.methods.natural import natural, natural_blackbox
+from hardcase.models.subject import Subject
+from hardcase.randomness import Rng
+from hardcase.spaces.appearance import Appearance
+from hardcase.spaces.latent import WithResidual, latent
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.testing.toys import CLASSES, Quarters, toy_images, toy_subject
+from hardcase.types import Seeds
+
+SHAPE = (1, 8, 8)
+
+
+def witness():
+    """The subject's sight, a little to the side: it errs elsewhere."""
+    net = Quarters(60.0)
+    net.mean.weight.data = net.mean.weight.data.reshape(4, 8, 8).roll(1, 2).flatten(1)
+    return Subject(net, classes=CLASSES, name="beside")
+
+
+def test_the_space_follows_the_images():
+    assert natural(shape=(1, 28, 28)).space.name == "warp"
+    assert natural(shape=(3, 32, 32)).space.name == "warp*light"
+    assert natural(shape=(3, 224, 224)).space.name == "warp*light"
+    assert natural(shape=SHAPE, space="camera").space.name == "camera"
+    assert natural_blackbox(shape=SHAPE).needs == "label"
+
+
+def test_findings_are_the_seed_under_their_code():
+    method = natural(shape=SHAPE, space="warp*light")
+    images = toy_images(6)
+    found = hc.search(toy_subject(), images, method=method, seed=1)
+    assert len(found) >= 4
+    x = from_bytes(images.x[found.seed])
+    seeds = Seeds(torch.zeros_like(found.code), x, found.expected, found.seed)
+    again = to_bytes(method.space.decode(found.code, seeds))
+    assert torch.equal(again, found.x)
+
+
+def test_witnesses_make_the_change_one_that_they_still_read():
+    method = natural(shape=SHAPE, space="warp*light")
+    found = hc.search(
+        toy_subject(), toy_images(8), method=method, witnesses=[witness()], margin=0.5, seed=1
+    )
+    assert bool((found.witness_margin[found.witnessed] >= 0.5).all())
+
+
+def test_a_run_says_in_words_what_it_took(tmp_path):
+    method = natural(shape=SHAPE, space="warp*light")
+    run = hc.run(toy_subject(), toy_images(6), method=method, out=tmp_path / "run", judge=False)
+    assert Appearance.from_record(run.record["space"]) == method.space
+    said = run.changes()
+    assert all(isinstance(text, str) and text for text in said)
+    page = run.report()
+    content = json.loads((page.parent / "report.json").read_text())
+    shown = [test["change"] for test in content["runs"][0]["gallery"]["tests"]]
+    assert set(shown) <= set(said)
+    assert shown[0] in page.read_text(encoding="utf-8").replace("&#39;", "'")
+
+
+def test_other_spaces_have_no_words(tmp_path):
+    run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
+    assert set(run.changes()) == {None}
+
+
+class Blurred:
+    """A generator that reconstructs badly."""
+
+    def encode(self, x):
+        return x.flatten(1), x.flatten(1)
+
+    def decode(self, z):
+        return (0.5 * z + 0.1).reshape(-1, *SHAPE)
+
+
+def test_with_its_residual_a_seed_is_its_own_reconstruction():
+    x = from_bytes(toy_images(4).x)
+    y = torch.zeros(4, dtype=torch.int64)
+    space = WithResidual(latent(Blurred()))
+    z, context = space.encode(x, y, Rng.numbered(0, "space", 4))
+    seeds = Seeds(z, x, y, torch.arange(4), context)
+    assert torch.equal(to_bytes(space.decode(z, seeds)), to_bytes(x))
+    moved = space.decode(z + 1, seeds) - x
+    assert torch.allclose(moved, torch.full_like(moved, 0.5), atol=1e-6)
+    assert space.distance(z + 1, seeds).tolist() == [64.0] * 4
