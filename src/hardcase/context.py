@@ -193,7 +193,8 @@ class Context:
 
     def under_model_classes(self, images: Images) -> Images:
         """The images with the labels and class names of the model's outputs."""
-        return aligned(images, self._output_names)
+        names = self._output_names
+        return images if names in ((), images.classes) else aligned(images, names)
 
     @property
     def class_map(self) -> ClassMap | None:

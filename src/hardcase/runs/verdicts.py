@@ -353,8 +353,14 @@ def _splits_of(
         return images(other), images(own)
     name = run.record["data"]
     stored = (load(name, split=split, offline=offline) for split in (other, own))
-    first, second = (aligned(part, run.record["classes"]) for part in stored)
+    first, second = (_under(run, part) for part in stored)
     return first, second
+
+
+def _under(run: Run, images: Images) -> Images:
+    """The images under the classes of the run."""
+    names = tuple(run.record["classes"])
+    return images if images.classes == names else aligned(images, names)
 
 
 def _same_data(run: Run, images: Images) -> None:
