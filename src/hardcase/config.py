@@ -89,11 +89,14 @@ class Config(_Section):
     limits: LimitsConfig = LimitsConfig()
     peers: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
+    was: str | None = None
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
     criteria: str | None = None
-    oracle: Literal["label", "disagreement", "non-finite", "surprise", "any"] | None = None
+    oracle: (
+        Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
+    ) = None
     keep: str | None = None
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"
