@@ -90,11 +90,14 @@ class Config(_Section):
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
+    was: str | None = None
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None
     criteria: str | None = None
-    oracle: Literal["label", "disagreement", "non-finite", "surprise", "any"] | None = None
+    oracle: (
+        Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
+    ) = None
     keep: str | None = None
     seeds: int = Field(100, ge=1)
     split: Literal["train", "test"] = "test"

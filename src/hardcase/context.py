@@ -39,6 +39,7 @@ from hardcase.models.witnesses import default_witnesses, witness_record
 from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
+from hardcase.regression import regressing
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
@@ -255,8 +256,10 @@ class Context:
     @cached_property
     def peers(self) -> tuple[Model, ...]:
         """The networks that the method compares with: those named, or a quantised copy it needs."""
-        if self.config.peers:
-            return tuple(self.model(spec) for spec in self.config.peers)
+        before = () if self.config.was is None else (self.config.was,)
+        named = (*before, *self.config.peers)  # the oracle of regressions looks at the first
+        if named:
+            return tuple(self.model(spec) for spec in named)
         wanted = self.part is not None and self.part.facts.get("peers") == "quantised"
         if wanted and self.config.oracle not in ("label", "non-finite"):
             return (self._quantised_copy(),)
@@ -463,7 +466,8 @@ class Context:
         except TypeError as error:
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
         details = {**method.details, "generator": card, "cite": part.cite}
-        return replace(method, oracle=self._oracle(method), details=details)
+        method = replace(method, oracle=self._oracle(method), details=details)
+        return method if self.config.was is None else regressing(method)
 
     @cached_property
     def campaign(self) -> Campaign:
@@ -570,8 +574,13 @@ class Context:
         if any(one.name.startswith("witness:") for one in witnesses):
             margin = config.campaign.margin
             about["witnesses"] = witness_record(self.subject, witnesses, margin, self.train)
+<<<<<<< HEAD
         if config.judge_features:
             about["judge_features"] = list(config.judge_features)
+=======
+        if config.was is not None:
+            about["was"] = config.was
+>>>>>>> next
         return about
 
     @property
@@ -662,7 +671,14 @@ class Context:
     def _oracle(self, method: Method) -> Oracle:
         """The oracle that was asked for, or the method's own."""
         wanted = self.config.oracle
-        if wanted is None:
+        if wanted == "regression" and self.config.was is None:
+            raise Problem("a regression needs the version before.", fix="--was MODEL")
+        if wanted not in (None, "regression") and self.config.was is not None:
+            raise Problem(
+                f"--was searches for regressions; the oracle is to be {wanted!r}.",
+                fix="leave out --oracle or --was",
+            )
+        if wanted in (None, "regression"):
             return method.oracle
         if wanted not in _ORACLES:
             raise choice("oracle for this method", wanted, list(_ORACLES))

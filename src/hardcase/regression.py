@@ -10,18 +10,19 @@ budget: the same search between the old version and a retraining of it, and with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.objectives import joint
 from hardcase.oracles import LEAD
 from hardcase.statistics import Interval, Rate, bootstrap, mcnemar
 from hardcase.tensors import margin
-from hardcase.types import Kind, Probe
+from hardcase.types import Kind, Method, Objective, Oracle, Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,38 @@ class Regression:
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
         kept = [margin(peer.softmax(1), probe.origin.y) <= -self.lead for peer in probe.peers]
         return wrong & torch.stack(kept).all(0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBefore:
+    """An objective that also asks the old version to keep the seed's label.
+
+    Args:
+        objective: The objective it is built on.
+        oracle: What the method it belongs to calls a failure.
+        least: By how many logits the old version is asked to keep it.
+        old: Position of the old version among the peers.
+    """
+
+    objective: Objective
+    oracle: Oracle
+    least: float = 1.0
+    old: int = 0
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        asked = replace(probe, witnesses=(*probe.witnesses, probe.peers[self.old]))
+        return joint(self.objective, self.oracle, self.least)(asked)
+
+
+def regressing(method: Method) -> Method:
+    """A method as a search for regressions: the first peer is the version before.
+
+    Its failures are inputs that the subject gets wrong and all peers right; its objective is less
+    where the old version does not keep the label. A targeted method loses its target.
+    """
+    return replace(
+        method, oracle=Regression(), objective=KeptBefore(method.objective, method.oracle)
+    )
 
 
 @dataclass(frozen=True, slots=True)

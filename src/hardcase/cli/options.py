@@ -115,6 +115,14 @@ class Flags:
             panel=_CAMPAIGN,
         ),
     ] = None
+    was: Annotated[
+        str | None,
+        _option(
+            "The version before: search for inputs that it gets right and --model gets wrong.",
+            metavar="MODEL",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
     generator: Annotated[
         str | None,
         _option(
@@ -150,7 +158,11 @@ class Flags:
     ] = None
     oracle: Annotated[
         str | None,
-        _option("label, disagreement or non-finite.", metavar="KIND", panel=_CAMPAIGN),
+        _option(
+            "label, disagreement, non-finite, any, regression.",
+            metavar="KIND",
+            panel=_CAMPAIGN,
+        ),
     ] = None
     keep: Annotated[
         str | None,
@@ -285,6 +297,7 @@ CAMPAIGN = (
         "seed",
         "peer",
         "witness",
+        "was",
         "generator",
     ),
     *("judge_features", "target", "criterion", "criteria", "oracle", "keep", "settings"),
@@ -356,7 +369,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    *("model", "data", "generator", "criterion", "criteria", "oracle", "keep"),
+    *("model", "data", "was", "generator", "criterion", "criteria", "oracle", "keep"),
     *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
 )
 _EITHER = ("target", "batch_size")

@@ -243,7 +243,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         },
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
-        "notes": list(record.get("notes") or []),
+        "notes": [*(record.get("notes") or []), *_regressions(record)],
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
         "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),
@@ -264,6 +264,19 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         },
         "reproduce": reproduce(run, counts["skipped"], sheet),
     }
+
+
+def _regressions(record: Mapping[str, Any]) -> list[str]:
+    """How to read a search for regressions."""
+    was = record.get("was")
+    if was is None:
+        return []
+    return [
+        f"A search for regressions: findings are inputs that {was}, the version before, gets right "
+        f"and {record.get('model')} gets wrong. Two trainings of one recipe differ on such inputs "
+        "too; only what exceeds the same search with the roles swapped, and with a retraining of "
+        "the old version, is a regression."
+    ]
 
 
 def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:

@@ -1,0 +1,90 @@
+"""A search for regressions: what the version before gets right and the new one wrong, nothing else."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from hardcase.cli.main import main
+from hardcase.report.content import report_content
+from hardcase.runs.results import Run
+from hardcase.runs.tables import read_images
+
+MODEL = """
+import torch
+from torch import nn
+
+class Edge(nn.Module):
+    def __init__(self, edge):
+        super().__init__()
+        self.edge = nn.Parameter(torch.tensor(edge))
+    def forward(self, x):
+        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
+        return torch.stack([torch.zeros_like(gap), gap], 1)
+
+def old():
+    return Edge(0.5)
+
+def new():
+    return Edge(0.65)
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(MODEL)
+    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
+    np.savez(tmp_path / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    yield tmp_path
+    logging.captureWarnings(False)
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+
+
+WORDS = (
+    "run",
+    "--data",
+    "npz:greys.npz?split=all",
+    "--method",
+    "pgd",
+    "--seeds",
+    "40",
+    "--allow-low-accuracy",
+)
+
+
+def test_findings_are_right_before_and_wrong_now(home, capsys):
+    words = [*WORDS, "--model", "models.py:new", "--was", "models.py:old", "--out", "new"]
+    assert main(words) == 0, capsys.readouterr().err
+    run = Run("new")
+    light = read_images(run.findings["image"]).float().mean((1, 2, 3)) / 255
+    assert len(run) > 0
+    assert bool(((light > 0.5) & (light < 0.65)).all())
+    assert set(run.findings["expected"].to_pylist()) == {1}
+    assert run.record["was"] == "models.py:old"
+    assert 'was = "models.py:old"' in (home / "new/config.toml").read_text()
+    assert json.loads((home / "new/run.json").read_text())["funnel"]["failing"] > 0
+    (section,) = report_content([run])["runs"]
+    assert "roles swapped" in section["notes"][-1]
+
+
+def test_the_roles_swapped_find_the_other_class(home, capsys):
+    words = [*WORDS, "--model", "models.py:old", "--was", "models.py:new", "--out", "swapped"]
+    assert main([*words, "--oracle", "regression"]) == 0, capsys.readouterr().err
+    assert set(Run("swapped").findings["expected"].to_pylist()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--oracle", "regression"], "--was MODEL"),
+        (["--was", "models.py:old", "--oracle", "label"], "leave out --oracle"),
+    ],
+)
+def test_what_does_not_go_together_is_told(home, capsys, more, told):
+    assert main([*WORDS, "--model", "models.py:new", "--out", "x", *more]) == 2
+    assert told in capsys.readouterr().err
