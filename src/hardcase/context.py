@@ -574,13 +574,10 @@ class Context:
         if any(one.name.startswith("witness:") for one in witnesses):
             margin = config.campaign.margin
             about["witnesses"] = witness_record(self.subject, witnesses, margin, self.train)
-<<<<<<< HEAD
         if config.judge_features:
             about["judge_features"] = list(config.judge_features)
-=======
         if config.was is not None:
             about["was"] = config.was
->>>>>>> next
         return about
 
     @property

@@ -225,7 +225,7 @@ def for_run(
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The networks whose features judge a run: those given, its own, or for photographs the best here.
+    """Whose features judge a run: those given, the run's own, or for photographs the best here.
 
     Args:
         run: A stored run.
@@ -429,7 +429,8 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
     for role, other in used.items():
         if lineage and lineage == other:
             raise Problem(
-                f"the run's {role} and the judge's network ({network}) are of one lineage, {lineage}.",
+                f"the run's {role} and the judge's network ({network}) are of one lineage,"
+                f" {lineage}.",
                 "Networks of one lineage err together; it would confirm their common mistakes.",
                 fix="--judge-features with a network of another lineage, as zoo:resnet50-imagenet",
             )
