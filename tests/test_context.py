@@ -97,3 +97,18 @@ def test_features_of_a_judge_are_part_of_the_configuration():
     values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
     config = parse({**values, "judge_features": "zoo:resnet50-imagenet"})
     assert config.judge_features == ("zoo:resnet50-imagenet",)
+
+
+def test_grey_levels_may_be_written_as_a_quotient():
+    from hardcase.config import assign
+
+    values = assign({}, ["method.epsilon=8/255", "data=a/255"])
+    assert values == {"method": {"epsilon": 8 / 255}, "data": "a/255"}
+
+
+def test_the_doctor_shows_which_output_means_which_class():
+    images = toy_images(8)
+    context = Context.of(renamed_subject(tuple(reversed(images.classes))), images, "pgd")
+    context._stored["test"] = images
+    last = len(images.classes) - 1
+    assert context.class_map.outputs == tuple(range(last, -1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -211,6 +212,9 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
 
 
 def _value(text: str) -> Any:
+    quotient = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
+    if quotient and int(quotient[2]):
+        return float(quotient[1]) / int(quotient[2])  # 8/255: grey levels, as papers write them
     try:
         read = tomllib.loads(f"value = {text}")
         return read["value"] if len(read) == 1 else text

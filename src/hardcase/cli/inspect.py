@@ -188,6 +188,10 @@ OPTIONAL = {
 }
 
 
+MAPPED = 12
+"""Classes of the data whose output is shown."""
+
+
 class DoctorLine(NamedTuple):
     """One line of the doctor."""
 
@@ -261,6 +265,11 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         yield DoctorLine("data", "warning", text)
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    found = context.class_map
+    if found is not None:
+        rows = str(found).splitlines()
+        more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
+        yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
     health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
     yield DoctorLine(
         "accuracy",
