@@ -99,7 +99,7 @@ def test_two_names_never_stand_for_one_factory():
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(tmp_path, fresh_registry):
     file = tmp_path / "own.py"
     file.write_text(OWN)
     return str(file)
