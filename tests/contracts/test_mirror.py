@@ -14,9 +14,9 @@ ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
-    "methods/deepxplore methods/dlfuzz methods/maxplore methods/natural methods/pgd methods/adapt "
+    "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
     "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
-    "searches/gradient searches/carlini_wagner searches/evolution searches/interpolation "
+    "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: context runs/start runs/workers "
     "models/graphs",
