@@ -18,7 +18,7 @@ ELSEWHERE = {
     "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
-    "contracts/test_path_of_a_seed.py": "one whole run: context runs/start runs/workers "
+    "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers "
     "models/graphs",
     "contracts/test_doctests.py": "their examples: api lazy corruptions/draws",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
@@ -31,7 +31,6 @@ ELSEWHERE = {
     "end_to_end/test_commands.py": "cli/inspect cli/science config suite/studies",
     "evidence/test_folder.py": "evidence/pages evidence/profiles evidence/requirements",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
-    "generators/test_build.py": "generators/quality",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
     "judges/probes judges/textures",
