@@ -23,7 +23,7 @@ from hardcase.data.sources import load
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
-from hardcase.generators.quality import Sampler, fresh
+from hardcase.generators.quality import Sampler, fresh, refuse_unreadable
 from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
@@ -586,12 +586,29 @@ class Context:
         return self.part is not None and self.part.facts.get("seeds") == "generator"
 
     def _generated_seeds(self) -> Images:
-        """Fresh samples that the subject classifies correctly; none of the target's own class."""
+        """Fresh samples that the subject and every witness classify correctly; none of the target's
+        own class. A generator whose samples the witnesses do not recognise is refused.
+        """
         space = self.campaign.method.space
         assert isinstance(space, Activations)
         assert isinstance(space.generator, Sampler)
         classes = self._some.classes
         labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
+        witnesses = self.campaign.witnesses
+        if witnesses:
+            refuse_unreadable(
+                space.generator,
+                labels,
+                witnesses,
+                seed=self.config.seed,
+                device=self.subject.device,
+            )
+        else:
+            _log.warning(
+                "nobody but the subject has checked that the generator's samples show their class;"
+                " --witness names networks that do"
+            )
+        judges = (self.subject, *witnesses)
         return fresh(
             space.generator,
             classes,
@@ -599,7 +616,9 @@ class Context:
             labels=labels,
             seed=self.config.seed,
             device=self.subject.device,
-            accept=lambda x, y: self.subject(x).logits.argmax(1) == y,
+            accept=lambda x, y: torch.stack(
+                [one(x).logits.argmax(1).to(y.device) == y for one in judges]
+            ).all(0),
         )
 
     def _check_family(self, family: str) -> None:

@@ -12,7 +12,7 @@ from hardcase.suite.coverage import coverage
 from hardcase.testing import check_criterion
 
 OWN = """
-from hardcase.criteria.criterion import Plan
+from hardcase.criteria.criterion import CriterionPlan
 from hardcase.criteria.network import select
 from hardcase.criteria.neuron import Activated
 from hardcase.registry import criterion
@@ -20,7 +20,7 @@ from hardcase.registry import criterion
 @criterion("loud", laws=("ratio", "monotone", "order-free", "idempotent", "mergeable"))
 def loud(anatomy, *, threshold: float = 0.2):
     'Units that are loud for some input.'
-    return Plan(select(anatomy, "dense", "unit"), lambda _: Activated(selected(anatomy), threshold))
+    return CriterionPlan(select(anatomy, "dense", "unit"), lambda _: Activated(selected(anatomy), threshold))
 
 def selected(anatomy):
     return select(anatomy, "dense", "unit")
@@ -99,7 +99,7 @@ def test_two_names_never_stand_for_one_factory():
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(tmp_path, fresh_registry):
     file = tmp_path / "own.py"
     file.write_text(OWN)
     return str(file)

@@ -17,7 +17,7 @@ from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import predict
-from hardcase.types import Images
+from hardcase.types import Images, Model
 
 # How well a generator gives back what it is shown: does a classifier still see the label, how alike
 # are the images.
@@ -185,6 +185,47 @@ class Sampler(Protocol):
 
 
 Accept = Callable[[Tensor, Tensor], Bool[Tensor, " m"]]
+
+
+READABLE = 0.5
+"""The share of a generator's samples that independent networks must take for their class."""
+
+
+def refuse_unreadable(
+    generator: Sampler,
+    labels: Int[Tensor, " k"],
+    witnesses: Sequence[Model],
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    count: int = 200,
+) -> float:
+    """The share of samples that all `witnesses` take for the class they were asked for.
+
+    Args:
+        generator: What makes labelled images.
+        labels: The classes that are asked for, in turns.
+        witnesses: Networks other than the one under test.
+        seed: Draws the samples.
+        device: Where the generator is.
+        count: Samples.
+
+    Raises:
+        Problem: If the share is below a half: seeds would not show what they are called.
+    """
+    wanted = labels.repeat(-(-count // len(labels)))[:count].to(device)
+    with torch.no_grad():
+        _, x = generator.sample(wanted, stream(seed, "readable", device=device))
+        x = from_bytes(to_bytes(x))
+        right = torch.stack([one(x).logits.argmax(1) == wanted for one in witnesses]).all(0)
+    share = float(right.double().mean())
+    if share < READABLE:
+        raise Problem(
+            f"only {share:.0%} of the generator's samples are taken for their class by"
+            f" {len(witnesses)} independent networks; seeds would not show what they are called.",
+            fix="a generator trained longer, or another --generator",
+        )
+    return share
 
 
 def fresh(

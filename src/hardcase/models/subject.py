@@ -105,7 +105,10 @@ class Subject(nn.Module):
         before = interrupts()
         with self._tapped(taps) as seen:
             try:
-                logits = self.net(images) if taps else replayed(self.net, self.net, images)
+                if taps or not images.is_cuda:
+                    logits = self.net(images)
+                else:
+                    logits = replayed(self.net, self.net, images)
             except BaseException as error:  # the user's code may raise anything, sys.exit included
                 reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):

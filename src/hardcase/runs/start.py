@@ -78,7 +78,9 @@ def first_record(
             "guides": {},
             "data": images.hash,
         },
-        "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None),
+        "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None)
+        if campaign.witnesses
+        else None,
         **_lineages(campaign),
         "space": method.details.get("space"),
         "generator": card,

@@ -452,9 +452,11 @@ def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
     """What the judge shares with the run's witnesses, and what it was taught of the searched
     space.
     """
+    witnesses = run.record.get("witnesses")
+    if not witnesses:
+        return None
     space = (run.record.get("space") or {}).get("text")
-    learned = judge.panel.learned.cpu()
-    return apart(run.record.get("witnesses"), learned, judge.card["data"], space)
+    return apart(witnesses, judge.panel.learned.cpu(), judge.card["data"], space)
 
 
 def _hashes(record: Mapping[str, Any]) -> dict[str, str]:

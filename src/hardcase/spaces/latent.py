@@ -193,7 +193,7 @@ class Latent:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return _decoded(self.vae, z)
+        return tiled(_decoder(self.vae, z), z)
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         return z
@@ -396,7 +396,7 @@ class Grid:
         return tiled(self.vqvae.encode, x), {}
 
     def decode(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return _decoded(self.vqvae, z)
+        return tiled(_decoder(self.vqvae, z), z)
 
     def project(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m d i j"]:
         return z
@@ -405,8 +405,8 @@ class Grid:
         return flat(z - origin.z).square().sum(1).sqrt()
 
 
-def _decoded(net: Autoencoder | Quantiser, z: Tensor) -> Tensor:
-    """Images of whole tiles of codes; a small decoder is replayed as a graph where that pays."""
-    if isinstance(net, nn.Module):
-        return tiled(partial(replayed, net, net.decode), z)
-    return tiled(net.decode, z)
+def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tensor]:
+    """What decodes a tile of codes; on a device a small decoder is replayed as a graph."""
+    if isinstance(net, nn.Module) and z.is_cuda:
+        return partial(replayed, net, net.decode)
+    return net.decode

@@ -300,7 +300,7 @@ def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
     return made
 
 
-def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Rate]:
+def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.ConfirmedRate]:
     """The people-confirmed rate of each run; empty for designs that draw no sample of labels."""
     said = outcomes(study, given)
     strata = study.settings.get("strata")

@@ -36,7 +36,7 @@ class Rated:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class ConfirmedRate:
     """A share of `attempted` seeds with its 95 % interval; `rated` of `failing` were looked at."""
 
     value: float
@@ -67,7 +67,7 @@ def confirmed_rate(
     attempted: int,
     *,
     before: tuple[int, int] = (0, 0),
-) -> Rate:
+) -> ConfirmedRate:
     """The people-confirmed rate of one run.
 
     Undecided images count as not confirmed. Variances inside strata are those of a simple random
@@ -100,7 +100,7 @@ def confirmed_rate(
     value = (judged + known + total) / attempted if attempted else float("nan")
     half = Z * variance**0.5 / attempted if attempted else float("nan")
     failing = sum(sizes.values()) + looked
-    return Rate(
+    return ConfirmedRate(
         value=min(max(value, 0.0), failing / attempted if attempted else 1.0),
         low=max(0.0, value - half),
         high=min(failing / attempted if attempted else 1.0, value + half),

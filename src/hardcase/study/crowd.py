@@ -63,7 +63,7 @@ def crowd(count: int, rng: np.random.Generator, *, cheats: float = 0.0) -> list[
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class CrowdWorld:
     """What the images of a study are to people, drawn once; the truth of a simulation.
 
     Args:
@@ -75,7 +75,7 @@ class World:
     quality: dict[str, float]
 
 
-def world(study: Study, rng: np.random.Generator) -> World:
+def world(study: Study, rng: np.random.Generator) -> CrowdWorld:
     """A truth for every image: real ones are their label, tests what `KEPT` and its kin say.
 
     Images that show the same pixels (a repeat, a test in two arms) have the same truth.
@@ -94,11 +94,16 @@ def world(study: Study, rng: np.random.Generator) -> World:
             level = methods.index(one.method) / max(len(methods) - 1, 1) if one.method else -0.5
             known[mark] = (kinds[pick], float(1.0 - 2.0 * level + 0.4 * rng.normal()))
         seen[name], quality[name] = known[mark]
-    return World(seen, quality)
+    return CrowdWorld(seen, quality)
 
 
 def answer(
-    study: Study, item: Item, rater: Simulated, truth: World, rng: np.random.Generator, done: float
+    study: Study,
+    item: Item,
+    rater: Simulated,
+    truth: CrowdWorld,
+    rng: np.random.Generator,
+    done: float,
 ) -> tuple[dict[str, Any], float]:
     """What `rater` says of `item`, and after how many seconds; `done` is the share of the list."""
     ability = rater.ability * (1 - rater.fatigue * done)
@@ -146,7 +151,7 @@ def simulate(
     seed: int = 0,
     cheats: float = 0.0,
     place: str | None = None,
-) -> World:
+) -> CrowdWorld:
     """Let a simulated crowd answer `study`; returns the truth it answered by.
 
     Args:

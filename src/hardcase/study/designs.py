@@ -37,7 +37,7 @@ REAL = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """What `new` was asked for.
 
     Args:
@@ -66,7 +66,7 @@ class Plan:
 class Making:
     """A study while it is being put together: items, stimuli and their pixels under opaque ids."""
 
-    plan: Plan
+    plan: StudyPlan
     runs: dict[str, Run]
     classes: tuple[str, ...]
     rng: np.random.Generator
@@ -192,7 +192,7 @@ def new(
     usual = {**_USUAL, **_SIZES.get(design, {})}
     given = {"raters": raters, "per_rater": per_rater, "checks": checks, "repeats": repeats}
     sizes = Sizes(**{n: usual[n] if value is None else value for n, value in given.items()})
-    plan = Plan(design, sizes, votes, thing, tuple(arms), stop, seed)
+    plan = StudyPlan(design, sizes, votes, thing, tuple(arms), stop, seed)
     making = Making(plan, opened, _classes(list(opened.values())), np.random.default_rng(seed))
     _MAKERS[design](making)
     if not any(item.use == "main" for item in making.items):

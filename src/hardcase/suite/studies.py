@@ -21,7 +21,7 @@ GROUP = "hardcase.studies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class PaperStudy:
     """One line of ``hardcase list experiments``.
 
     Args:
@@ -37,10 +37,10 @@ class Study:
     needs: str = "mnist5k"
 
 
-def studies() -> dict[str, Study]:
+def studies() -> dict[str, PaperStudy]:
     """The installed studies by name.
 
-    A package says more than a name by a mapping ``STUDIES`` from names to `Study` in its
+    A package says more than a name by a mapping ``STUDIES`` from names to `PaperStudy` in its
     ``__init__.py``, which must import no torch.
 
     Raises:
@@ -49,8 +49,8 @@ def studies() -> dict[str, Study]:
     found = {}
     for name, point in _points().items():
         package = import_module(point.module.partition(".")[0])
-        told: Mapping[str, Study] = getattr(package, "STUDIES", {})
-        found[name] = told.get(name, Study(name=name))
+        told: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
+        found[name] = told.get(name, PaperStudy(name=name))
     return found
 
 

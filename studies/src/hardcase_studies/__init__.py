@@ -2,99 +2,99 @@
 
 from __future__ import annotations
 
-from hardcase.suite.studies import Study
+from hardcase.suite.studies import PaperStudy
 
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2023"
 _ARGUS = "Duan, Dwyer and Yang, 2025 (ARGUS)"
 _DUNN = "Dunn, Pouget, Melham and Kroening, ISSTA 2021"
 
-_ROWS: tuple[Study, ...] = (
-    Study(
+_ROWS: tuple[PaperStudy, ...] = (
+    PaperStudy(
         name="coverage-matrix",
         summary="DeepXplore and DLFuzz under every criterion and three controls, each measured by every criterion",
         paper="Kim, Cho and Kwon, course project: Adversarial image generation based on various neuron coverage",
     ),
-    Study(
+    PaperStudy(
         name="maxplore",
         summary="each claim of MaXplore singly: One, Topk and Multi-Topk against DeepXplore by Layer-SNAC; k against validity",
         paper="Te Wei Lee, report, Singapore Management University, 2020",
     ),
-    Study(
+    PaperStudy(
         name="sinvad-rq1",
         summary="images for people to rate: real, FGSM, C&W and SINVAD on the same boundary; with ratings, the analysis",
         paper=_SINVAD,
     ),
-    Study(
+    PaperStudy(
         name="sinvad-rq2",
         summary="how close to the decision boundary found images lie, and what that costs",
         paper=_SINVAD,
     ),
-    Study(
+    PaperStudy(
         name="sinvad-rq3",
         summary="class escape against test error as labels are mixed in training",
         paper=_SINVAD,
     ),
-    Study(
+    PaperStudy(
         name="sinvad-rq4",
         summary="latent size and kind of VAE against how well a classifier still sees the label",
         paper=_SINVAD,
     ),
-    Study(
+    PaperStudy(
         name="sinvad-feasibility",
         summary="interpolation, images of given surprise and ambiguous images, in pixels and in the latent space",
         paper=_SINVAD,
     ),
-    Study(
+    PaperStudy(
         name="argus-table1",
         summary="likeness, diversity and error rate of interpolated images at every share, adaptive, and of rivals",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="argus-table2",
         summary="accuracy after retraining with found images, against controls of the same size",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="argus-table3",
         summary="error and success rates; the same images as argus-table1, printed with it",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="argus-table4",
         summary="the ablation: without the quantiser, without the discriminators",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="argus-sweep",
         summary="joint training at every weight of the two adversarial losses, which the paper leaves unsaid, against its numbers",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="argus-ratings",
         summary="images of seven methods for people to rank and score, without a sign of who made them; with ratings, the analysis",
         paper=_ARGUS,
     ),
-    Study(
+    PaperStudy(
         name="features-rq1",
         summary="planted faults: which methods detect which (also hardcase faults)",
         paper=_DUNN,
     ),
-    Study(
+    PaperStudy(
         name="features-rq2",
         summary="unmodified networks: which features move in confident targeted failures of pairs of classes, beside pixels",
         paper=_DUNN,
     ),
-    Study(
+    PaperStudy(
         name="features-rq3",
         summary="how far tests lie from seeds in pixels, and how often robust networks keep the label of them",
         paper=_DUNN,
     ),
-    Study(
+    PaperStudy(
         name="features-labels",
         summary="how often independent networks keep the seed's label of failing tests, by step, bound and way back",
         paper=_DUNN,
     ),
-    Study(
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

@@ -7,7 +7,7 @@ from asking import NAMES, as_people
 
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.panel import Signals
-from hardcase.judges.rules import Rule
+from hardcase.judges.rules import DecisionRule
 from hardcase.study import folds, rated
 
 
@@ -80,8 +80,8 @@ def test_the_judge_is_fitted_to_one_half_of_the_raters_and_measured_on_the_other
         neighbours=zero, nearness=zero, likeness=zero, contrast=zero,
     )  # fmt: skip
     rules = {
-        "label_kept": Rule(signals=("classifiers",), weights=(1.0,), bias=0.0),
-        "valid": Rule(signals=("something",), weights=(1.0,), bias=0.0),
+        "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
+        "valid": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0),
     }
 
     def measured(given):

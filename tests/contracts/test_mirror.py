@@ -1,0 +1,97 @@
+"""Tests mirror sources: whoever changes a file finds its tests by its name, and the other way round.
+
+``src/hardcase/ROOM/FILE.py`` is tested by ``tests/ROOM/test_FILE.py``, and by ``test_FILE_*.py``
+where one file of tests would be too long.
+"""
+
+from pathlib import Path
+
+import hardcase
+
+SOURCES = Path(hardcase.__file__).parent
+TESTS = Path(__file__).parents[1]
+ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "torture"}
+"""Folders of tests about the whole: contracts, references, whole runs, crashes."""
+ELSEWHERE = {
+    "contracts/test_methods.py": "every method of the registry under the laws: "
+    "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
+    "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
+    "searches/gradient searches/carlini_wagner searches/interpolation "
+    "searches/worklist",
+    "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers "
+    "models/graphs",
+    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws",
+    "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
+    "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/trace testing/criteria",
+    "corruptions/test_effects.py": "corruptions/filters corruptions/table",
+    "cli/test_main.py": "errors",
+    "data/test_own_tables.py": "data/readers",
+    "data/test_images.py": "data/streams",
+    "end_to_end/test_commands.py": "cli/inspect cli/science config suite/studies",
+    "evidence/test_folder.py": "evidence/pages evidence/profiles evidence/requirements",
+    "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
+    "guides/test_units.py": "guides/adapt guides/corpus",
+    "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
+    "judges/probes judges/textures",
+    "judges/test_teach.py": "judges/panel",
+    "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
+    "models/test_http_campaigns.py": "models/load",
+    "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
+    "models/pretrained/lpips models/pretrained/pickles models/pretrained/roles "
+    "models/pretrained/synsets",
+    "report/test_page.py": "report/paths report/trust report/weakness",
+    "report/test_pictures.py": "report/charts",
+    "runs/test_folder.py": "runs/tables",
+    "study/test_server.py": "study/bundle study/crowd study/papers study/power "
+    "study/progress study/report study/tables",
+    "suite/test_tables.py": "suite/figures",
+    "test_objectives.py": "oracles",
+    "models/test_subject.py": "tensors",
+    "torture/test_cluster.py": "runs/ray",
+    "training/test_loop.py": "training/adversarial training/cards",
+}
+"""Files without tests of their own name, and which tests run them instead."""
+
+
+def sources():
+    """Every module by its path without the ending; packages and the entry point hold no code."""
+    paths = (path.relative_to(SOURCES) for path in SOURCES.rglob("*.py"))
+    return {str(path.with_suffix("")) for path in paths if not path.name.startswith("__")}
+
+
+def files_of_tests():
+    """Every file of tests that is about files: its room and the name it bears."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        inside = path.relative_to(TESTS)
+        if inside.parts[0] not in ACROSS:
+            yield inside, inside.parent / path.stem.removeprefix("test_")
+
+
+def bears(name, source):
+    """Whether a file of tests called `name` is about `source`."""
+    return str(name) == source or str(name).startswith(f"{source}_")
+
+
+def listed():
+    return [word for text in ELSEWHERE.values() for word in text.split(": ")[-1].split()]
+
+
+def test_every_source_has_tests():
+    named = [name for _, name in files_of_tests()]
+    alone = {source for source in sources() if not any(bears(name, source) for name in named)}
+    assert alone == set(listed()), alone.symmetric_difference(listed())
+
+
+def test_every_file_of_tests_names_a_source():
+    known = sources()
+    strange = [
+        str(path) for path, name in files_of_tests() if not any(bears(name, one) for one in known)
+    ]
+    assert not strange, strange
+
+
+def test_the_tests_named_instead_exist():
+    missing = [name for name in ELSEWHERE if not (TESTS / name).is_file()]
+    assert not missing, missing
+    assert len(set(listed())) == len(listed())
