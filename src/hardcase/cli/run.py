@@ -122,11 +122,10 @@ def demo(
 
 def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
     from hardcase.config import parse
-    from hardcase.report.paths import paint_paths
     from hardcase.runs.start import start
 
     with watched(parse(values), folder, flags) as (context, screen):
-        paint_paths(start(context.plan, folder, screen), context.campaign, context.seeds)
+        _drawn(start(context.plan, folder, screen), context)
     run = stored(folder)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
@@ -162,13 +161,12 @@ def _without_advice(text: str) -> str:
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
 def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    from hardcase.report.paths import paint_paths
     from hardcase.runs.start import start
 
     wanted = o.resolve(vars(flags), choose=flags.say)
     folder = o.folder_for(wanted, flags.out)
     with watched(wanted, folder, flags) as (context, screen):
-        paint_paths(start(context.plan, folder, screen), context.campaign, context.seeds)
+        _drawn(start(context.plan, folder, screen), context)
     conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
@@ -176,7 +174,6 @@ def run(flags: o.Flags) -> None:
 def resume(folder: o.OneRun, flags: o.Flags) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse, read
-    from hardcase.report.paths import paint_paths
     from hardcase.runs.start import reopen
     from hardcase.runs.start import resume as go_on
 
@@ -192,7 +189,7 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
     if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
     with watched(parse(values), folder, flags) as (context, screen):
-        paint_paths(go_on(context.plan, folder, screen), context.campaign, context.seeds)
+        _drawn(go_on(context.plan, folder, screen), context)
     conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
@@ -219,6 +216,15 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
                 fix=_both(problem.fix, f"hardcase resume {shown(folder)}"),
                 code=problem.code,
             ) from problem
+
+
+def _drawn(run: Run, context: Context) -> None:
+    """Images between seeds and findings, where the method has a way from one to the other."""
+    if not {"places", "mix"} & context.method.details.keys():
+        return
+    from hardcase.report.paths import paint_paths
+
+    paint_paths(run, context.campaign, context.seeds)
 
 
 def stored(folder: Path) -> Run | None:
