@@ -18,6 +18,7 @@ from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
 from hardcase.report.paths import paint_paths
 from hardcase.runs import start
+from hardcase.runs.consent import require, same_source
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
 from hardcase.runs.verdicts import finish
@@ -184,6 +185,7 @@ def resume(
     *,
     watcher: Watcher | None = None,
     judge: bool = True,
+    trust: bool = False,
     **arguments: Any,
 ) -> Run:
     """Go on with a run that was stopped.
@@ -194,6 +196,7 @@ def resume(
         seeds: The seeds, if the run was started from Python.
         watcher: Told how the run goes.
         judge: Judge the findings if the judge of the data is trained.
+        trust: Execute what the folder names, though it was not started from this account.
         arguments: What else `run` was given, if the run was started from Python.
 
     Raises:
@@ -209,10 +212,13 @@ def resume(
         >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
         True
     """
-    start.reopen(Path(folder))
+    record, _ = start.reopen(Path(folder))
     values = read(Path(folder) / "config.toml")
     if values:
-        context = Context(parse(values))
+        config = parse(values)
+        same_source(record, config)
+        require(config.model_dump(), Path(folder), trusted=trust)
+        context = Context(config)
     elif subject is None or seeds is None:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",

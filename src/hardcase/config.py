@@ -13,6 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from hardcase.errors import Problem, choice
 
+LONGEST = 200_000
+"""Characters of a configuration."""
+MOST = 4_000
+"""Dots, equals signs and brackets in it: reading takes time that grows with their square."""
 DEEPEST = 20
 """Sections inside sections that a setting's name may go through."""
 
@@ -171,10 +175,25 @@ def chosen_method(values: Mapping[str, Any]) -> tuple[str, str]:
     return "natural", f"method natural: {model} gives gradients"
 
 
+def loads(text: str) -> dict[str, Any]:
+    """The raw values of TOML; a text that is too long or too rich for a configuration is a
+    `ValueError`.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(
+            f"it has {len(text):,} characters; a configuration has at most {LONGEST:,}"
+        )
+    if text.count(".") + text.count("=") + text.count("[") > MOST:
+        raise ValueError(f"it has more than {MOST:,} keys and values")
+    return tomllib.loads(text)
+
+
 def read(path: Path) -> dict[str, Any]:
     """The raw values of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > 4 * LONGEST:
+            raise ValueError(f"it is larger than any configuration ({LONGEST:,} characters)")
+        return loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Problem(f"there is no configuration file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -40,6 +40,7 @@ from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
 from hardcase.regression import regressing
+from hardcase.runs.consent import code_digests
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
@@ -540,6 +541,7 @@ class Context:
             allow_low_accuracy=config.allow_low_accuracy,
             config=self._resolved().to_toml() if self._named else _FROM_PYTHON,
             about=self._about,
+            ingredients=self._ingredients(),
         )
 
     def _shard(self) -> int:
@@ -562,6 +564,16 @@ class Context:
             update={"shard": self._shard(), "tile": self.tile}
         )
         return self.config.model_copy(update={"campaign": campaign, "device": self.device})
+
+    def _ingredients(self) -> dict[str, str]:
+        """What the campaign was made from and does not show: source text, and the training data
+        where it was used.
+        """
+        train = self._splits.get("train")
+        return {
+            **code_digests(self.config.model_dump()),
+            "training data": "none" if train is None else train.hash,
+        }
 
     # the steps of the above
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hardcase.redaction import redact
+
 FAILED = 1
 USAGE = 2
 INTERNAL = 3
@@ -35,7 +37,7 @@ class Problem(Exception):  # noqa: N818 - the word users read
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {line}" for line in self.why)]
-        return "\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)
+        return redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines))
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:

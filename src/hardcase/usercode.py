@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from hardcase.errors import Problem
@@ -26,6 +27,10 @@ class Raised(Problem):
 
 class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
     """A model did not answer a call: too late, or not at all."""
+
+
+class Endless(Unanswered):
+    """A call took longer than any call should."""
 
 
 def count_interrupt() -> None:
@@ -104,6 +109,41 @@ def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
         raise
     except BaseException as error:
         reraise(error, what, before=before, why=why, fix=fix)
+
+
+@contextmanager
+def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
+    """Break off what takes longer than so many seconds, where the system can (the main thread of a
+    POSIX process).
+
+    Inside another such block, the outer one's time holds.
+
+    Args:
+        seconds: How long it may take; None: any time.
+        error: What is raised then.
+
+    Raises:
+        Unanswered: When the time is over.
+    """
+    if (
+        seconds is None
+        or threading.current_thread() is not threading.main_thread()
+        or not hasattr(signal, "setitimer")
+        or signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    ):
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise error(f"no answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def file_member(path: Path, member: str) -> Callable[..., Any]:

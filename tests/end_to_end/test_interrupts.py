@@ -106,7 +106,7 @@ def test_another_model_is_not_mixed_into_a_run(world, monkeypatch):
     )
     done = world("resume", "out")
     assert done.code == 2
-    assert "the subject is not the one this run began with" in done.err
+    assert "the model source is not the one this run began with" in done.err
     assert world.findings() == before
 
 

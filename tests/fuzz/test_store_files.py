@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hardcase.cli import run
 from hardcase.cli.results import cite
 from hardcase.runs import progress
+from hardcase.runs.directory import Directory
 from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.runs.ledger import Ledger
 from hardcase.runs.repair import mend_papers, mend_shards
@@ -137,7 +138,7 @@ def test_a_ledger_of_any_lines(tmp_path, bodies, rest):
     (tmp_path / "state").mkdir(exist_ok=True)
     good = json.dumps({**LINE, "shard": 77}).encode()
     lines = [body + b"\t%08x" % crc32(body) for body in [*bodies, good] if b"\n" not in body]
-    ledger = Ledger(tmp_path)
+    ledger = Ledger(Directory(tmp_path))
     ledger.path.write_bytes(b"\n".join([*lines, rest]))
     entries = ledger.read()
     assert 77 in entries

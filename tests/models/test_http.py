@@ -5,6 +5,7 @@ import logging
 import pickle
 import time
 
+import numpy as np
 import pytest
 import torch
 from serving import Server, serving, write_onnx
@@ -52,7 +53,9 @@ def test_the_same_answers_as_the_network_itself(model, binary):
         server.seen.clear()
         subject(x)
         assert server.seen["binary" if binary else "json"] == 3, "20 images in requests of 8"
-        assert server.seen["rows"] == 20
+        assert server.seen["rows"] == 20 + 3, (
+            "one row of every request shows that the order is kept"
+        )
 
 
 @pytest.mark.parametrize("fault", ["drop", 429, 500, 503, "garbage", "short", "shape"])
@@ -153,7 +156,7 @@ def test_wrong_shapes_are_told(model):
     with serving(model) as server:
         subject = made(server)
         server.always = "shape"
-        with pytest.raises(Problem, match=r"an answer of shape \(1, 2, 2\) for 3 images"):
+        with pytest.raises(Problem, match=r"an answer of shape \(1, 2, 2\) for . images"):
             subject(pictures(3))
 
 
@@ -255,7 +258,7 @@ def test_the_token_is_sent_and_told_to_nobody(model, monkeypatch, caplog):
         with pytest.raises(Problem) as caught:
             subject(pictures(1))
         assert secret not in str(caught.value), "the server repeated it"
-        assert "***" in str(caught.value)
+        assert "not shown" in str(caught.value)
         server.token = secret
         again = pickle.loads(pickle.dumps(subject))
         assert torch.equal(again(pictures(2)).logits, subject(pictures(2)).logits)
@@ -308,13 +311,51 @@ def test_certificates_are_verified(model, tmp_path):
         made(server, manners=Manners(timeout=5, retries=0))
 
 
-def test_another_model_behind_the_same_name_has_another_hash(model, tmp_path):
+def test_another_model_behind_the_same_name_is_known_by_its_answers_to_the_seeds(model, tmp_path):
+    from hardcase.campaign.record import Campaign
+    from hardcase.methods import pgd
+    from hardcase.runs.start import _same_servers, server_answers
+
+    def campaign(server):
+        return Campaign(subject=toy_subject(), method=pgd(), peers=(made(server),))
+
+    seeds = toy_images(8)
     with (
         serving(model) as server,
         serving(write_onnx(tmp_path / "soft.onnx", softmax=True)) as other,
     ):
         other.metadata["outputs"] = server.metadata["outputs"]
-        assert made(server).hash == made(server).hash != made(other).hash
+        record = {"answers": server_answers(campaign(server), seeds)}
+        _same_servers(record, campaign(server), seeds)
+        with pytest.raises(Problem, match=r"the server of the peer 1 answers . of 8 seeds"):
+            _same_servers(record, campaign(other), seeds)
+
+
+def test_answers_in_another_order_are_noticed(model):
+    with serving(model, binary=False) as server:
+        subject, x = made(server), pictures(6)
+        right = subject(x).logits
+        real = server.answer
+
+        def turned(times):
+            left = [times]
+
+            def answer(body, length):
+                status, headers, content = real(body, length)
+                said = json.loads(content)
+                if left[0] and said["outputs"][0]["shape"][0] > 1:
+                    left[0] -= 1
+                    rows = np.array(said["outputs"][0]["data"]).reshape(-1, 4)
+                    said["outputs"][0]["data"] = np.roll(rows, 1, 0).ravel().tolist()
+                return status, headers, json.dumps(said).encode()
+
+            return answer
+
+        server.answer = turned(1)
+        assert torch.allclose(subject(x).logits, right)
+        server.answer = turned(9)
+        with pytest.raises(Problem, match="answers in another order"):
+            subject(x)
 
 
 def test_metadata_that_make_no_sense_are_told(model):

@@ -6,8 +6,10 @@ from torch import nn
 
 from hardcase.models.subject import Subject
 from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, seeds_table, to_parquet
+from hardcase.runs.verify import seal_of
 from hardcase.statistics import count
 from hardcase.types import Findings
 
@@ -68,7 +70,7 @@ def write_run(
     )
     about = {
         "method": "made", "model": "edge 0.5", "data": "greys", "split": "test", "classes": ["dark", "light"], "complete": complete,
-        "image": [1, 2, 2], "seed": 0, "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
+        "image": [1, 2, 2], "seed": 0, "shards": 1, "identity": Identity({"model": "edge"}).to_json(), "budget": {"queries": 10}, "totals": {"queries": sum(spent)}, "elapsed": 1.0,
         "hashes": {"subject": subject().hash, "peers": [], "generator": None, "guides": {}, "data": "d"}, **record,
     }  # fmt: skip
     said = None
@@ -81,7 +83,9 @@ def write_run(
     store = Store.create(folder, {**about, **counts}, "", table)
     store.put(0, Packed(to_parquet(part), to_parquet(table), pack_deltas({})))
     if said is not None:
-        store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
+        data = to_parquet(pa.Table.from_pylist(said))
+        store.write("verdicts/part-00000.parquet", data)
+        store.write_record({**store.record(), "verdicts": {"part-00000.parquet": seal_of(data)}})
     return Run(folder)
 
 

@@ -133,13 +133,21 @@ def test_where_it_computes_may_be_changed(tmp_path, half):
 def test_what_others_added_to_the_record_stays(tmp_path, half):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(
-        json.dumps({**record, "judge": {"kind": "vae"}, "method": "spoilt"})
-    )
+    store = Store.open(folder)
+    store.write_record({**store.record(), "judge": {"kind": "vae"}, "method": "spoilt"})
     world.go(folder)
     record = json.loads((folder / "run.json").read_text())
     assert (record["judge"], record["method"]) == ({"kind": "vae"}, "walk")
+
+
+def test_a_record_without_its_own_checksum_is_not_believed(tmp_path, half):
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text.replace('"elapsed": ', '"elapsed": 9'))
+    assert Run(folder).verification.state == "damaged"
+    assert any("run.json was damaged (its checksum)" in said for said in world.go(folder))
+    assert Run(folder).verification.state == "verified"
 
 
 def test_half_written_files_are_swept_up(tmp_path, half, whole):

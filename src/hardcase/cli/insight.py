@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, shown, tell
+from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
 
 
-@o.takes("model", "data", *ASKED, *o.SAYS)
+@o.takes("model", "data", *ASKED, "trust_run", *o.SAYS)
 def curve(
     flags: o.Flags,
     folder: MaybeRun = None,
@@ -163,7 +163,6 @@ def evidence(
     from dataclasses import asdict
 
     from hardcase.evidence import read_requirements, write_evidence
-    from hardcase.runs.results import Run
 
     about = None
     if tool is not None:
@@ -172,7 +171,7 @@ def evidence(
         except (OSError, ValueError) as error:
             raise Problem(f"{tool} cannot be read as JSON: {error}") from error
     rows = write_evidence(
-        [Run(folder) for folder in folders],
+        [opened(folder) for folder in folders],
         out,
         profile=profile,
         requirements=read_requirements(requirements) if requirements is not None else (),
@@ -194,12 +193,12 @@ def _model_and_images(
     """The context of the model and the images that a run or flags name."""
     from hardcase.cli.results import config_of
     from hardcase.context import Context
-    from hardcase.runs.results import Run
 
     named = vars(flags)
     if folder is not None:
-        run = Run(folder)
-        config = config_of(run, **{name: named[name] for name in ("model", *ASKED)})
+        run = opened(folder)
+        given = {name: named[name] for name in ("model", *ASKED)}
+        config = config_of(run, trusted=flags.trust_run, **given)
         context = Context(config)
         images = _seeds(run)
     else:
@@ -233,10 +232,9 @@ def _failures(near: Path | None) -> Any:
         return None
     import pyarrow.compute as pc
 
-    from hardcase.runs.results import Run
     from hardcase.runs.tables import read_images
 
-    found = Run(near).findings
+    found = opened(near).findings
     kept = found.filter(pc.equal(found["kind"], "label"))
     return read_images(kept["image"]) if len(kept) else None
 

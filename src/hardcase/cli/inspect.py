@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, tell
+from hardcase.cli.output import as_json, console, facts, grid, note, opened, tell
 from hardcase.errors import USAGE, Problem
 
 if TYPE_CHECKING:
@@ -116,10 +116,9 @@ def _seeds(data: str, images: Images) -> Images | None:
         return None
     from dataclasses import replace
 
-    from hardcase.runs.results import Run
     from hardcase.runs.tables import read_images
 
-    run = Run(data.removeprefix(RUN))
+    run = opened(Path(data.removeprefix(RUN)))
     made = dict(zip(run.findings["id"].to_pylist(), run.findings["seed"].to_pylist()))
     place = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
     stored = read_images(run.seeds["image"])

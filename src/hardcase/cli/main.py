@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, INTERRUPTED, Problem
+from hardcase.redaction import redact
 from hardcase.usercode import count_interrupt
 
 
@@ -34,7 +35,7 @@ def usage(error: BaseException) -> int | None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
-    typer.echo(f"error: {explain().strip()}", err=True)
+    typer.echo(f"error: {redact(explain().strip())}", err=True)
     if context is not None:
         typer.echo(f"  try: {context.command_path} --help", err=True)
     return int(getattr(error, "exit_code", 2))
@@ -42,8 +43,8 @@ def usage(error: BaseException) -> int | None:
 
 def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
-    text = "".join(traceback.format_exception(error))
-    summary = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+    text = redact("".join(traceback.format_exception(error)))
+    summary = (redact(str(error)).strip().splitlines() or ["no message"])[0]
     typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
     if verbose:
         typer.echo(text, err=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from hardcase.cli.output import note
+from hardcase.redaction import Redacting
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -194,6 +195,23 @@ class Flags:
         ),
     ] = False
 
+    trust_run: Annotated[
+        bool,
+        _option(
+            "Allow what the run folder names: code, pickles, paths, addresses.",
+            "--trust-run",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+    accept_changes: Annotated[
+        bool,
+        _option(
+            "Go on although ingredients have changed: into a new folder, with the same seeds.",
+            "--accept-changes",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+
     queries: Annotated[
         int | None, _option("Query budget per seed.", metavar="N", panel=_BUDGET)
     ] = None
@@ -284,6 +302,7 @@ class Flags:
 
 
 SAYS = ("format", "quiet", "verbose")
+FOREIGN = ("trust_run", "accept_changes")
 WATCHED = ("progress", *SAYS)
 BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 CAMPAIGN = (
@@ -362,6 +381,8 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else level, format="note: %(message)s", force=True
     )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Redacting("note: %(message)s"))
     logging.captureWarnings(True)
     if not verbose:
         logging.getLogger("py.warnings").setLevel(logging.ERROR)
@@ -434,13 +455,18 @@ def free(base: Path) -> Path:
 
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
+    from hardcase.runs.consent import require
 
     if named is None and PROJECT.is_file():
         logging.getLogger(__name__).warning("settings come from %s", PROJECT)
         return read(PROJECT)
     if named is None:
         return {}
-    return read(named / "config.toml" if named.is_dir() else named)
+    if not named.is_dir():
+        return read(named)
+    values = read(named / "config.toml")
+    require(values, named)  # a run folder grants no rights, also where it is run anew
+    return values
 
 
 def _method(values: Mapping[str, Any]) -> Any:

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hardcase.redaction import redact
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
+
+    from hardcase.runs.results import Run
 
 WIDE = 160
 """Columns of a table that is not shown on a terminal."""
@@ -21,16 +27,26 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(text)
+    typer.echo(redact(text))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(text, err=True)
+    typer.echo(redact(text), err=True)
+
+
+def opened(folder: Path) -> Run:
+    """A stored run; what in it cannot be believed is said first."""
+    from hardcase.runs.results import Run
+
+    run = Run(folder)
+    for text in run.verification.notes:
+        note(f"note: {shown(folder)}: {text}")
+    return run
 
 
 def as_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    typer.echo(redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
 def console(*, error: bool = False) -> Console:
@@ -44,6 +60,7 @@ def console(*, error: bool = False) -> Console:
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """A light table; numbers lean right, the first column never breaks."""
+
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -14,18 +14,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, rate, shown, tell
+from hardcase.cli.output import as_json, console, facts, grid, note, opened, rate, shown, tell
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
     from hardcase.config import Config
+    from hardcase.context import Context
     from hardcase.runs.results import Run
     from hardcase.suite.gate import Check, GateTally
 
 
-def config_of(run: Run, **flags: Any) -> Config:
-    """The configuration of a run with some of it changed."""
+def config_of(
+    run: Run,
+    *,
+    uses: tuple[str, ...] | None = ("model",),
+    trusted: bool = False,
+    changed: bool = False,
+    **flags: Any,
+) -> Config:
+    """The configuration of a run with some of it changed by flags.
+
+    What the folder names is only allowed if it was started from this account, or with `trusted`;
+    what flags name is.
+
+    Args:
+        run: A stored run, perhaps of others.
+        uses: The settings whose models, files and addresses the verb will use; None: all of them.
+        trusted: The user trusts the folder.
+        changed: Source text may be another than when the run began.
+        flags: Settings by name; those that are empty change nothing.
+    """
     from hardcase.config import assign, parse, read
+    from hardcase.runs.consent import require, same_source
 
     values = read(run.folder / "config.toml")
     if not values:
@@ -33,8 +53,40 @@ def config_of(run: Run, **flags: Any) -> Config:
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
             fix="hc.replay or hc.shrink in Python",
         )
-    values |= {key: value for key, value in flags.items() if value and key != "settings"}
-    return parse(assign(values, flags.get("settings") or []))
+    for name in ("metrics", "cluster"):  # no verb that looks back needs them
+        values.pop(name, None)
+    given = {key: value for key, value in flags.items() if value and key != "settings"}
+    stored = parse(values)
+    if not changed:
+        same_source(run.record, stored.model_copy(update=dict.fromkeys(given)), uses)
+    own = {
+        key: value
+        for key, value in stored.model_dump().items()
+        if key not in given and (uses is None or key in (*uses, "trust_pickle"))
+    }
+    require(own, run.folder, trusted=trusted)
+    if (
+        "model" in given
+    ):  # the run's own model may have been trusted; this one has to be trusted anew
+        values["trust_pickle"] = False
+    return parse(assign({**values, **given}, flags.get("settings") or []))
+
+
+def same_ingredients(run: Run, context: Context, flags: o.Flags) -> None:
+    """Refuse ingredients other than the run's; the machine may be another one."""
+    from hardcase.runs.identity import MACHINE, Identity, require_same
+
+    then = Identity.from_json(run.record.get("identity"))
+    if then is None:
+        note("note: this run was stored before ingredients were recorded: it is unverified")
+        return
+    now = context.plan.identity(context.campaign)
+    try:
+        require_same(then, now, but=MACHINE, fix="--accept-changes")
+    except Problem as problem:
+        if not flags.accept_changes:
+            raise
+        note(f"note: {problem.what}")
 
 
 @o.takes("seed", "format", "quiet")
@@ -50,7 +102,7 @@ def compare(
     """
     from hardcase.suite.compare import compare as side_by_side
 
-    found = side_by_side(*folders, seed=flags.seed or 0)
+    found = side_by_side(*map(opened, folders), seed=flags.seed or 0)
     table = found.table
     page = found.report(out or _beside(folders) / "compare.html")
     if flags.json:
@@ -141,7 +193,6 @@ def gate(
     """Pass or fail a run by limits on what was confirmed; 1: it fails, 4: it cannot be told."""
     from dataclasses import asdict
 
-    from hardcase.runs.results import Run
     from hardcase.suite import gate as gates
 
     limits = gates.GateLimits.of(
@@ -155,7 +206,7 @@ def gate(
         upper=upper or None,
         accepted=None if accept is None else gates.read_accepted(accept),
     )
-    run = Run(folder)
+    run = opened(folder)
     checks = gates.gate(run, limits)
     said = gates.outcome(checks)
     tally = gates.GateTally(run, limits.accepted)
@@ -237,10 +288,9 @@ def replay(
     """
     from hardcase.cache import write_atomically
     from hardcase.context import Context
-    from hardcase.runs.results import Run
     from hardcase.suite.replay import replay as again
 
-    run = Run(folder)
+    run = opened(folder)
     config = config_of(
         run,
         model=model,
@@ -305,13 +355,12 @@ def report(
     """Write the report of one run or several: one HTML page and the same numbers as JSON."""
     from hardcase.config import read
     from hardcase.report.page import write
-    from hardcase.runs.results import Run
     from hardcase.suite.gate import GateLimits
 
     path = config or o.PROJECT
     values = read(path) if config is not None or path.is_file() else {}
     limits = GateLimits.of(values) if "limits" in values else None
-    runs = [Run(folder) for folder in folders]
+    runs = [opened(folder) for folder in folders]
     page = write(runs, flags.out or _home(folders), limits=limits)
     if flags.json:
         as_json({"page": str(page), "json": str(page.with_name("report.json"))})
@@ -336,9 +385,8 @@ def export(
     """Write the findings as a data set of their own, or the run's numbers and report into
     MLflow.
     """
-    from hardcase.runs.results import Run
 
-    run = Run(folder)
+    run = opened(folder)
     if to == To.mlflow:
         from hardcase.suite.export import track
 
@@ -370,7 +418,7 @@ def _beside(folders: list[Path]) -> Path:
     return Path(os.path.commonpath([folder.absolute().parent for folder in folders]))
 
 
-@o.takes("out", "device", "offline", *o.SAYS)
+@o.takes("out", "device", "offline", *o.FOREIGN, *o.SAYS)
 def shrink(
     folder: o.OneRun,
     flags: o.Flags,
@@ -382,18 +430,20 @@ def shrink(
     of its own.
     """
     from hardcase.context import Context
-    from hardcase.runs.results import Run
     from hardcase.suite.shrink import shrink as move_back
 
-    run = Run(folder)
-    config = config_of(run, device=flags.device, offline=flags.offline)
+    run = opened(folder)
+    config = config_of(
+        run,
+        uses=None,
+        trusted=flags.trust_run,
+        changed=flags.accept_changes,
+        device=flags.device,
+        offline=flags.offline,
+    )
     context = Context(config)
     ready = context.campaign
-    if ready.subject.hash != run.record["hashes"]["subject"]:
-        note(
-            "the model is not the one that the run was made with; only findings that it fails too"
-            " are moved"
-        )
+    same_ingredients(run, context, flags)
     where = flags.out or o.free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(
         run, ready.subject, where, space=ready.method.space, seeds=context.seeds, steps=steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,20 +160,24 @@ def _without_advice(text: str) -> str:
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
 def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
+    from hardcase.runs.consent import remember
     from hardcase.runs.start import start
 
     wanted = o.resolve(vars(flags), choose=flags.say)
     folder = o.folder_for(wanted, flags.out)
+    remember(wanted.model_dump())
     with watched(wanted, folder, flags) as (context, screen):
         _drawn(start(context.plan, folder, screen), context)
     conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
-@o.takes(*o.WATCHED)
+@o.takes(*o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse, read
-    from hardcase.runs.start import reopen
+    from hardcase.runs.consent import require, same_source
+    from hardcase.runs.identity import Identity, require_same
+    from hardcase.runs.start import reopen, start
     from hardcase.runs.start import resume as go_on
 
     record, mended = reopen(folder)
@@ -186,10 +189,22 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
+    wanted = parse(values)
+    if not flags.accept_changes:
+        same_source(record, wanted)
+    require(wanted.model_dump(), folder, trusted=flags.trust_run)
     if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
-    with watched(parse(values), folder, flags) as (context, screen):
-        _drawn(go_on(context.plan, folder, screen), context)
+    if flags.accept_changes:  # a new run from the old one's seeds: nothing is ever mixed
+        folder = o.free(folder)
+    with watched(wanted, folder, flags) as (context, screen):
+        if flags.accept_changes:
+            then = Identity({"seeds": record["hashes"]["data"]})
+            require_same(then, Identity({"seeds": context.seeds.hash}))
+            done = start(context.plan, folder, screen)
+        else:
+            done = go_on(context.plan, folder, screen)
+        _drawn(done, context)
     conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
 
 
@@ -344,8 +359,12 @@ def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
+    """What a small file of a run folder says; one that is damaged is named."""
+    from hardcase.runs.directory import read_plain
+    from hardcase.runs.verify import unsealed
+
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said, sound = unsealed(read_plain(path))
     except FileNotFoundError:
         if not needed:
             return {}
@@ -357,6 +376,8 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
         raise Problem(f"{path} cannot be read: {error}") from error
     if not isinstance(said, dict):
         raise Problem(f"{path} cannot be read: it is not an object")
+    if sound is False:
+        note(f"note: {path} is damaged: it does not have the checksum of its content")
     return said
 
 

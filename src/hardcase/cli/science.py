@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, shown, tell
+from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -249,7 +249,7 @@ def show(outcome: Outcome) -> None:
         tell(f"figure {figure}")
 
 
-@o.takes("seed", "device", "out", *o.SAYS)
+@o.takes("seed", "device", "out", *o.FOREIGN, *o.SAYS)
 def retrain(
     folder: o.OneRun,
     flags: o.Flags,
@@ -265,9 +265,20 @@ def retrain(
     """Fine-tune the run's network on its findings; report held-out accuracy beside two controls."""
     from dataclasses import replace
 
+    from hardcase.cli.results import config_of, same_ingredients
+    from hardcase.context import Context
     from hardcase.suite.retrain import Retraining
     from hardcase.suite.retrain import retrain as perform
 
+    run = opened(folder)
+    config = config_of(
+        run,
+        uses=None,
+        trusted=flags.trust_run,
+        changed=flags.accept_changes,
+        device=flags.device,
+    )
+    same_ingredients(run, Context(config), flags)
     how = Retraining(repeats=repeats, seed=flags.seed or 0)
     how = replace(how, recipe=replace(how.recipe, epochs=epochs))
     outcome = perform(

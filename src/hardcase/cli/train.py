@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, rate, shown, tell
+from hardcase.cli.output import as_json, console, facts, grid, opened, rate, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -304,11 +304,10 @@ def judge(
     """
     from hardcase.cli.progress import front
     from hardcase.judges.teach import calibrate_on
-    from hardcase.runs.results import Run
     from hardcase.runs.verdicts import judge_run
 
     place = flags.place
-    runs = [Run(folder) for folder in folders or []]
+    runs = [opened(folder) for folder in folders or []]
     if not runs and calibrate is None:
         raise Problem(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"

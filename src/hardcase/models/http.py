@@ -13,9 +13,12 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -23,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.models.deadline import TimedConnection, TimedTlsConnection
 from hardcase.models.onnx import Array, PixelLayout, to_logits
 from hardcase.models.wrappers import Unanswered
 from hardcase.randomness import stream
@@ -84,61 +88,62 @@ class Client:
     ) -> tuple[dict[str, str], bytes]:
         """Headers (names in small letters) and body of a good answer.
 
-        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain (an answer
-        that does not come in time is waited for twice only). `hurried`: no second try.
+        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain. All tries
+        together wait for the server at most twice the timeout, and an answer that does not come in
+        time is waited for twice only. `hurried`: no second try.
         """
         why = ""
-        late_before = False
         tries = 1 if self.hurried else self.manners.retries + 1
+        left = 2 * self.manners.timeout
+        times_late = 0
         for attempt in range(tries):
             self._turn()
             self._count("calls")
+            begun = monotonic()
             try:
-                status, answered, content = self._once(method, path, headers, body)
+                allowed = min(self.manners.timeout, left)
+                status, answered, content = self._once(method, path, headers, body, allowed)
             except (OSError, http.client.HTTPException) as error:
                 self._close()
                 late = isinstance(error, TimeoutError)
                 self._count("timeouts" if late else "dropped")
-                why = (
-                    f"no answer within {self.manners.timeout:g} s"
-                    if late
-                    else self._safe(f"{type(error).__name__}: {error}")
-                )
                 wait = None
-                if late and late_before:
+                why = self._said(error)
+                if late:
+                    why = f"no answer within {self.manners.timeout:g} s"
+                    times_late += 1
+                if times_late > 1:
                     break
-                late_before = late
             else:
                 if status == 200:
                     return answered, content
-                why = str(Refused(status, self._safe(content[:300].decode(errors="replace"))))
+                refused = Refused(status, self._words(content))
+                why = str(refused)
                 if status not in AGAIN:
-                    raise Refused(status, self._safe(content[:300].decode(errors="replace")))
+                    raise refused
                 wait = answered.get("retry-after")
+            left -= monotonic() - begun
+            if left <= 0:
+                break
             if attempt + 1 < tries:
                 self._count("retries")
                 sleep(self._pause(attempt, wait))
         raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
 
     def _once(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes, seconds: float
     ) -> tuple[int, dict[str, str], bytes]:
-        late = monotonic() + self.manners.timeout
         link = self._connection()
-        link.timeout = self.manners.timeout
-        if link.sock is not None:
-            link.sock.settimeout(self.manners.timeout)
+        link.until(monotonic() + seconds)
         secret = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         link.request(method, path, body or None, {"User-Agent": "hardcase", **headers, **secret})
         answer = link.getresponse()
         content = bytearray()
         while block := answer.read1(1 << 20):
             content += block
-            if len(content) > LARGEST or monotonic() > late:
+            if len(content) > LARGEST:
                 self._close()
-                raise (
-                    TimeoutError if monotonic() > late else http.client.IncompleteRead(b"", LARGEST)
-                )
+                raise http.client.IncompleteRead(b"", LARGEST)
         answer.read()  # nothing is left; only now the connection is free for the next request
         return (
             answer.status,
@@ -146,18 +151,18 @@ class Client:
             bytes(content),
         )
 
-    def _connection(self) -> http.client.HTTPConnection:
-        link: http.client.HTTPConnection | None = getattr(self.local, "link", None)
+    def _connection(self) -> TimedConnection | TimedTlsConnection:
+        link: TimedConnection | TimedTlsConnection | None = getattr(self.local, "link", None)
         if link is None:
             host = self.place.hostname or ""
             port = self.place.port
             wait = self.manners.timeout
             if self.place.scheme == "https":
-                link = http.client.HTTPSConnection(
+                link = TimedTlsConnection(
                     host, port, timeout=wait, context=ssl.create_default_context()
                 )
             else:
-                link = http.client.HTTPConnection(host, port, timeout=wait)
+                link = TimedConnection(host, port, timeout=wait)
             self.local.link = link
         return link
 
@@ -182,17 +187,39 @@ class Client:
         and as long as the server asks for.
         """
         own = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
-        wanted = float(asked) if asked and re.fullmatch(r"\d{1,6}(\.\d+)?", asked.strip()) else 0.0
-        return min(max(own, wanted), LONGEST)
+        return min(max(own, _asked_for(asked or "")), LONGEST)
 
     def _count(self, what: str) -> None:
         with self.lock:
             self.tally[what] += 1
 
-    def _safe(self, text: str) -> str:
-        """What a server says, on one line, without the secret it may repeat."""
-        words = text.replace(self.token, "***") if self.token else text
+    def _words(self, content: bytes) -> str:
+        """What a server says of an error, on one line. A server that knows a secret is not quoted:
+        it may repeat it.
+        """
+        if self.token:
+            return f"{len(content):,} bytes that are not shown, because a token was sent"
+        words = content[:300].decode(errors="replace")
         return " ".join("".join(c if c.isprintable() else " " for c in words).split())
+
+    def _said(self, error: Exception) -> str:
+        """A failure of the connection in words; those of a server are left out."""
+        why = error.strerror if isinstance(error, OSError) else None
+        return f"{type(error).__name__}: {why}" if why else type(error).__name__
+
+
+def _asked_for(header: str) -> float:
+    """Seconds that a server asks to be left alone for: a number, or the moment when it may be asked
+    again.
+    """
+    text = header.strip()
+    if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+        return (until - datetime.now(until.tzinfo or UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
 
 
 def checked_url(url: str) -> SplitResult:
@@ -271,6 +298,22 @@ class Garbled(ValueError):  # noqa: N818 - what happened
     """An answer that is not one of this protocol."""
 
 
+class _Unusable(ValueError):  # noqa: N818 - what happened
+    """Something is wrong that can be told in words of our own."""
+
+
+def _kind(error: Exception) -> str:
+    """What is wrong with an answer, without a word of it: a server may put anything there, also our
+    token.
+    """
+    if isinstance(error, _Unusable):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON at byte {error.pos}"
+    names = {"KeyError": "something is missing", "RecursionError": "nested too deeply"}
+    return names.get(type(error).__name__, f"{type(error).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One tensor of a model: its name, its type, its shape with the batch axis first (None:
@@ -328,9 +371,7 @@ def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec) -> Array
         RecursionError,
         MemoryError,
     ) as error:
-        raise Garbled(
-            f"an answer that cannot be read ({type(error).__name__}: {str(error)[:100]})"
-        ) from error
+        raise Garbled(f"an answer that cannot be read ({_kind(error)})") from None
 
 
 def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
@@ -350,18 +391,16 @@ def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
         OverflowError,
         RecursionError,
     ) as error:
-        raise Garbled(
-            f"metadata that cannot be used ({type(error).__name__}: {str(error)[:100]})"
-        ) from error
+        raise Garbled(f"metadata that cannot be used ({_kind(error)})") from None
 
 
 def _spec(said: Mapping[str, Any]) -> TensorSpec:
     kind = str(said["datatype"])
     if kind not in KINDS:
-        raise ValueError(f"tensors of {kind[:20]}")
+        raise _Unusable("tensors of an unknown type")
     shape = tuple(None if int(size) < 1 else int(size) for size in said["shape"])
     if shape and (shape[0] or 1) > LARGEST_BATCH:
-        raise ValueError(f"{shape[0]} images at once")
+        raise _Unusable(f"more than {LARGEST_BATCH:,} images at once")
     return TensorSpec(str(said["name"]), kind, shape)
 
 
@@ -374,7 +413,7 @@ def _values(one: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array
             .astype(kind)
         )
     if not 0 <= size <= len(binary):
-        raise ValueError(f"{len(binary)} bytes follow instead of {size}")
+        raise _Unusable(f"{len(binary):,} bytes follow instead of those it promises")
     return np.frombuffer(binary[:size], kind)
 
 
@@ -395,6 +434,8 @@ def _numbers(array: Array) -> bytes:
 # Models behind an address that speaks the Open Inference Protocol v2: KServe, Triton, MLServer,
 # TorchServe.
 
+SAME = 0.02
+"""How far logits of the same picture may differ between two answers."""
 GARBLED = 2
 """How often an answer that cannot be read is asked for again."""
 
@@ -429,7 +470,9 @@ class Http:
         self._begin()
         self.given, self.wanted, identity = self._metadata()
         self.binary = self._understands_binary()
-        self.hash = digest([identity, repr(self.pixels), self.outputs, self._fingerprint()])
+        self.hash = digest([identity, repr(self.pixels), self.outputs])
+        self.canary: Tensor | None = None
+        self.canary = self._known_answer()
         self.tally.clear()
 
     @property
@@ -456,6 +499,8 @@ class Http:
             raise Problem(f"{self.name} shows no layers; a server offers {self.offers} only.")
         self.tally["rows"] += len(x)
         size = min(self.manners.batch, self.given.shape[0] or self.manners.batch)
+        if self.canary is not None and len(x) > 1:
+            size = max(size - 1, 1)  # one row is the canary's
         parts = [x[part] for part in chunks(len(x), size)]
         if len(parts) == 1:
             return Answer(self._ask(parts[0]))
@@ -464,16 +509,20 @@ class Http:
     def _ask(self, x: Tensor, *, binary: bool | None = None) -> Float[Tensor, "m k"]:
         """One request; an answer that makes no sense is asked for again a few times."""
         binary = self.binary if binary is None else binary
-        array = self._array(x)
+        place = self._canary_place(x)
+        rows = x
+        if place is not None:
+            picture = self._pictures()[:1].to(x)
+            rows = torch.cat([x[:place], picture, x[place:]])
+        array = self._array(rows)
         headers, body = encode(array, self.given, self.wanted, binary=binary)
         why = ""
         for _ in range(GARBLED + 1):
             try:
                 answered, content = self.client.ask("POST", self.client.place.path, headers, body)
                 answer = decode(answered, content, self.wanted)
-                return to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)[
-                    : len(x)
-                ]
+                logits = to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)
+                return self._without_canary(logits[: len(rows)], place)
             except ValueError as error:
                 why = str(error)
             except Refused as error:
@@ -524,15 +573,35 @@ class Http:
             return False
         return True
 
-    def _fingerprint(self) -> str:
-        """What the model says of four fixed pictures, rounded:
-        another model behind the same name says something else.
+    def _known_answer(self) -> Tensor | None:
+        """What the model says of a fixed picture that is asked about alone;
+        it then travels with every other request.
         """
         try:
-            logits = torch.cat([self._ask(picture[None]) for picture in self._pictures()])
+            logits = self._ask(self._pictures()[:1])
         except Unanswered as error:
             raise Problem(f"{self.url} does not answer: {error}") from error
-        return str([[round(value, 2) for value in row] for row in logits.softmax(1).tolist()])
+        return logits if bool(logits.isfinite().all()) else None
+
+    def _canary_place(self, x: Tensor) -> int | None:
+        """Where among the rows the fixed picture goes; nowhere if there is one row only, or no
+        room.
+        """
+        room = self.given.shape[0] or len(x) + 1
+        if self.canary is None or not 1 < len(x) < room:
+            return None
+        return crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
+
+    def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
+        """The answers to the other rows; a `ValueError` if the fixed picture's answer came back in
+        another row's place.
+        """
+        if place is None or self.canary is None:
+            return logits
+        far = (logits - self.canary).abs().amax(1)
+        if not far[place] <= SAME and bool((far <= SAME).any()):
+            raise ValueError("answers in another order than the images were sent")
+        return torch.cat([logits[:place], logits[place + 1 :]])
 
     def _pictures(self) -> Float[Tensor, "m c h w"]:
         return (torch.rand(4, *self.image, generator=stream(0, "fingerprint")) * 255).round() / 255

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.models.external import external_files
 from hardcase.tensors import digest
 from hardcase.types import Answer, Offer, Tap
 
@@ -105,8 +106,6 @@ KINDS = {
     "tensor(float16)": "f2",
     "tensor(uint8)": "u1",
 }
-BESIDE = ("{0}.data", "{0}_data")
-"""Names of the file that holds large weights beside a model, as exporters write them."""
 
 
 @dataclass
@@ -149,9 +148,8 @@ class Onnx:
         return "label" if "int" in self._session.get_outputs()[0].type else "scores"
 
     def files(self) -> list[Path]:
-        """The file itself and, if there is one, the file with its weights."""
-        beside = (self.path.with_name(form.format(self.path.name)) for form in BESIDE)
-        return [self.path, *(path for path in beside if path.is_file())]
+        """The file itself and the files with weights that it names."""
+        return [self.path, *(path for path in external_files(self.path) if path.is_file())]
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -194,7 +192,8 @@ class Onnx:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The model travels with its files, so that another machine needs none of them."""
-        files = {path.name: path.read_bytes() for path in self.files()}
+        home = self.path.parent
+        files = {str(path.relative_to(home)): path.read_bytes() for path in self.files()}
         return _unpacked, (
             files,
             self.path.name,
@@ -212,7 +211,9 @@ def _unpacked(files: Mapping[str, bytes], first: str, *rest: Any) -> Onnx:
     folder = tempfile.TemporaryDirectory(prefix="hardcase-")
     _FOLDERS.append(folder)  # until this process ends
     for name, data in files.items():
-        (Path(folder.name) / Path(name).name).write_bytes(data)
+        path = Path(folder.name) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
     return Onnx(Path(folder.name) / first, *rest)
 
 

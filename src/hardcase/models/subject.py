@@ -16,7 +16,10 @@ from hardcase.errors import Problem
 from hardcase.models.graphs import replayed
 from hardcase.tensors import TILE, digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
-from hardcase.usercode import guarded, interrupts, reraise
+from hardcase.usercode import Endless, guarded, interrupts, reraise, within
+
+LOOPING = 900.0
+"""Seconds after which a call of a network is taken for one that never ends."""
 
 
 class Subject(nn.Module):
@@ -105,10 +108,17 @@ class Subject(nn.Module):
         before = interrupts()
         with self._tapped(taps) as seen:
             try:
-                if taps or not images.is_cuda:
-                    logits = self.net(images)
-                else:
-                    logits = replayed(self.net, self.net, images)
+                with within(LOOPING, Endless):
+                    if taps or not images.is_cuda:
+                        logits = self.net(images)
+                    else:
+                        logits = replayed(self.net, self.net, images)
+            except Endless as late:
+                raise Problem(
+                    f"model {self.name} does not answer: {late}.",
+                    f"Calls without a subject.timeout are broken off after {LOOPING:g} s.",
+                    fix="--set subject.timeout=SECONDS, which finds out the inputs to blame",
+                ) from late
             except BaseException as error:  # the user's code may raise anything, sys.exit included
                 reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):

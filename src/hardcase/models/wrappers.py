@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
-from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +17,7 @@ from hardcase.models.onnx import SURE
 from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered as Unanswered
+from hardcase.usercode import within
 
 
 class _Around:
@@ -157,10 +155,12 @@ class Patient(_Around):
             if taps or x.requires_grad:
                 raise _silent(self.name, str(reason)) from reason
             with self._hurry():
+                if self.good is not None:
+                    self._alive(reason)
                 return Answer(self._apart(x, reason))
 
     def _ask(self, x: Tensor, taps: Mapping[str, Tap] | None = None) -> Answer:
-        with _within(self.timeout):
+        with within(self.timeout):
             answer = self.model(x, taps)
         if self.good is None and len(x):
             self.good = x[:1].detach().clone()
@@ -172,14 +172,23 @@ class Patient(_Around):
         if len(x) > 1:
             size = self.piece if len(x) > self.piece else (len(x) + 1) // 2
             return torch.cat([self._part(x[part]) for part in chunks(len(x), size)])
+        try:
+            return self._ask(
+                x
+            ).logits  # once more, alone: it may have been the others' fault, or chance
+        except Unanswered:
+            self._alive(reason)
+        self.tally["unanswered"] += 1
+        return torch.full((1, self.outputs), torch.nan)
+
+    def _alive(self, reason: Unanswered) -> None:
+        """Raise if an image that was answered before is not answered any more."""
         if self.good is None:
             raise _silent(self.name, str(reason)) from reason
         try:
             self._ask(self.good)
         except Unanswered:
             raise _silent(self.name, str(reason)) from reason
-        self.tally["unanswered"] += 1
-        return torch.full((1, self.outputs), torch.nan)
 
     def _part(self, x: Tensor) -> Tensor:
         try:
@@ -206,28 +215,3 @@ def _silent(name: str, why: str) -> Problem:
         "Shards that were finished are stored.",
         fix="see to the model, then go on",
     )
-
-
-@contextmanager
-def _within(seconds: float | None) -> Iterator[None]:
-    """Break off what takes longer than so many seconds, where the system can (the main thread of a
-    POSIX process).
-    """
-    if (
-        seconds is None
-        or threading.current_thread() is not threading.main_thread()
-        or not hasattr(signal, "setitimer")
-    ):
-        yield
-        return
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise Unanswered(f"no answer within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

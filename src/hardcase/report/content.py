@@ -24,10 +24,13 @@ from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import where
 from hardcase.report.words import Sheet, number, plural, rate
+from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 from hardcase.statistics import kinds_in_words
 from hardcase.suite.gate import GateLimits
 
+LONGEST = 1_000_000
+"""Bytes of a configuration that is shown."""
 POINTS = 160
 """A curve is drawn through at most so many points."""
 
@@ -117,7 +120,7 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
         "again": (
             f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER"
         ),
-        "config": config.read_text(encoding="utf-8") if config.is_file() else None,
+        "config": _text(config),
         "hashes": _flat(record.get("hashes") or {}),
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
         "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
@@ -125,6 +128,14 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
         "citations": bibtex(key for key in keys if key in known),
         "citations_unknown": [key for key in keys if key not in known],
     }
+
+
+def _text(path: Path) -> str | None:
+    """What a plain file of the run folder says, if it is text."""
+    try:
+        return read_plain(path, most=LONGEST).decode()
+    except (OSError, ValueError):
+        return None
 
 
 def _command(argv: list[str]) -> str | None:
@@ -244,6 +255,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
         "notes": [*(record.get("notes") or []), *_regressions(record)],
+        "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
         "summary": _summary(record, steps, Counter(sheet.kind)),
         "funnel": _funnel(steps),

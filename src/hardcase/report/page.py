@@ -9,8 +9,10 @@ from typing import Any
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
+from hardcase.redaction import redacted
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
+from hardcase.runs.directory import refuse_links
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames
@@ -24,10 +26,13 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     """
     if not runs:
         raise Problem("there is no run to report on.", fix="hardcase report RUN")
+    if folder.parent in [run.folder for run in runs]:  # what others left there may lead elsewhere
+        refuse_links(folder.parent, (folder.name,))
     report = report_content(runs, limits)
     large = pictures.triples(runs, report["runs"])
     small = pictures.thumbnails(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
+    report = redacted(report)
     page = _render(plain(report), large, small)
     write_atomically(
         folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()

@@ -15,6 +15,8 @@ from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
 from hardcase.report.words import Sheet, gallery
 from hardcase.runs.folder import locked
+from hardcase.runs.ledger import PATHS as PAINTED
+from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, table, to_parquet
 from hardcase.tensors import chunks, encode_all, to_bytes
@@ -64,7 +66,9 @@ def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
         "image": [{"bytes": picture, "path": None} for picture in pictures],
     }
     with locked(run.folder):
-        run.store.write("state/paths.parquet", to_parquet(table(columns, PATHS)))
+        data = to_parquet(table(columns, PATHS))
+        run.store.write("state/paths.parquet", data)
+        run.store.ledger.add(PAINTED, Entry.of({"state/paths.parquet": data}, {}))
 
 
 def _shares(method: Method) -> tuple[float, ...]:

@@ -18,10 +18,13 @@ import pyarrow.compute as pc
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from hardcase.cache import is_temporary, make_folder, unwritable, write_atomically
+from hardcase.cache import is_temporary, make_folder, unwritable
 from hardcase.errors import Problem
+from hardcase.redaction import redact, redacted
 from hardcase.runs import tables
+from hardcase.runs.directory import NOFOLLOW, Directory, plain, read_plain, refuse_links
 from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_record
+from hardcase.runs.verify import sealed, unsealed
 from hardcase.tensors import digest_tensors
 from hardcase.types import State
 
@@ -70,9 +73,11 @@ def locked(folder: Path) -> Iterator[None]:
     """
     make_folder(folder)
     try:
-        handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o644)
     except OSError as error:
         raise unwritable(folder / NAME, error) from error
+    handle = plain(handle, folder / NAME)
+    refuse_links(folder, FOLDERS)
     try:
         if not _take(handle):
             who = os.read(handle, 200).decode(errors="replace").strip()
@@ -110,6 +115,8 @@ def _take(handle: int) -> bool:
 SCHEMA = 1
 _PART = re.compile(r"part-(\d+)\.parquet")
 FOLDERS = ("findings", "verdicts", "state")
+LARGEST = 2**27
+"""Bytes, at most, of run.json and of what is kept of a run's beginning."""
 _BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
 
 
@@ -136,11 +143,13 @@ class Packed:
 
 
 class Store:
-    """One run folder."""
+    """One run folder. `seal`: whether run.json had the checksum of its content when it was read; None: it had none."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ledger = Ledger(folder)
+        self.directory = Directory(folder)
+        self.ledger = Ledger(self.directory)
+        self.seal: bool | None = None
 
     @classmethod
     def create(cls, folder: Path, record: Mapping[str, Any], config: str, seeds: pa.Table) -> Store:
@@ -149,12 +158,17 @@ class Store:
         """
         refuse_used(folder)
         store = cls(folder)
-        for name in FOLDERS:
-            make_folder(folder / name)
-        store.write("config.toml", config.encode())
-        store.write_seeds(seeds)
-        store.write("state/begun.json", _sealed({"record": record, "config": config}))
-        store.write_record(record)
+        record, config = redacted(dict(record)), redact(config)
+        try:
+            for name in FOLDERS:
+                make_folder(folder / name)
+            store.write("config.toml", config.encode())
+            store.write_seeds(seeds)
+            store.write("state/begun.json", _with_crc({"record": record, "config": config}))
+            store.write_record(record)
+        except BaseException:
+            store.directory.close()
+            raise
         return store
 
     @classmethod
@@ -174,10 +188,10 @@ class Store:
         )
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        write_atomically(self.folder / name, data, flush=flush)
+        self.directory.write(name, data, flush=flush)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        self.write("run.json", json.dumps(record, indent=2).encode())
+        self.write("run.json", sealed(redacted(record)))
 
     def write_seeds(self, seeds: pa.Table) -> None:
         """The table of all seeds, and its checksum: with it, going on need not read the whole
@@ -190,7 +204,7 @@ class Store:
     def record(self) -> dict[str, Any]:
         path = self.folder / "run.json"
         try:
-            record = json.loads(path.read_bytes())
+            record, self.seal = unsealed(read_plain(path, most=LARGEST))
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(path, str(error)) from error
         wrong = wrong_record(record)
@@ -203,9 +217,8 @@ class Store:
         None if that is not known any more.
         """
         try:
-            body, _, check = (
-                (self.folder / "state/begun.json").read_bytes().rstrip().rpartition(b"\n")
-            )
+            data = read_plain(self.folder / "state/begun.json", most=LARGEST)
+            body, _, check = data.rstrip().rpartition(b"\n")
             said: Any = json.loads(body) if check == f"{crc32(body):08x}".encode() else None
         except (OSError, ValueError, RecursionError):
             return None
@@ -228,7 +241,7 @@ class Store:
     def deltas(self, number: int) -> dict[str, State]:
         """What the guides of a finished shard have learned."""
         path = self.folder / f"state/deltas-{number:05d}.safetensors"
-        return unpack_deltas(path.read_bytes(), where=str(path)) if path.exists() else {}
+        return unpack_deltas(read_plain(path), where=str(path)) if path.exists() else {}
 
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order."""
@@ -303,6 +316,6 @@ def _only_begun(folder: Path) -> bool:
     )
 
 
-def _sealed(content: Mapping[str, Any]) -> bytes:
+def _with_crc(content: Mapping[str, Any]) -> bytes:
     body = json.dumps(content, indent=2).encode()
     return body + f"\n{crc32(body):08x}\n".encode()

@@ -16,21 +16,23 @@ from zlib import crc32
 
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
+from hardcase.runs.directory import Directory, read_plain
 
 # What is read from a run folder is checked before anybody uses it: whoever can write there can
 # write anything.
 
 _NUMBER = (int, float)
 RECORD: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("schema", "seed", "seeds", "threads"), (int,)),
+    **dict.fromkeys(("schema", "seed", "seeds", "shards", "threads"), (int,)),
     **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), (str,)),
     **dict.fromkeys(("complete", "bitwise", "deterministic"), (bool,)),
     **dict.fromkeys(
-        ("versions", "budget", "hashes", "totals", "funnel", "skipped", "findings", "kinds"),
+        ("versions", "budget", "hashes", "identity", "answers", "totals", "funnel", "skipped"),
         (dict,),
     ),
+    **dict.fromkeys(("findings", "kinds"), (dict,)),
     **dict.fromkeys(
-        ("accuracy", "judge", "service", "shrink", "generator", "witnesses", "space"),
+        ("accuracy", "verdicts", "judge", "service", "shrink", "generator", "witnesses", "space"),
         (dict, type(None)),
     ),
     **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
@@ -121,8 +123,11 @@ a killed process loses nothing in any case.
 """
 
 
+NAME = "state/ledger.jsonl"
 SEEDS = -1
 """The line that speaks of ``seeds.parquet`` instead of a shard."""
+PATHS = -2
+"""The line that speaks of ``state/paths.parquet``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +150,10 @@ class Ledger:
     `torn`: its last line may be half a line, so a new one is begun.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "state" / "ledger.jsonl"
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.folder = directory.path
+        self.path = self.folder / NAME
         self.pending: set[Path] = set()
         self.flushed = monotonic()
         self.known: dict[int, Entry] | None = None
@@ -160,8 +166,8 @@ class Ledger:
         """
         if self.known is None:
             try:
-                lines = self.path.read_bytes().split(b"\n")
-            except FileNotFoundError:
+                lines = read_plain(self.path).split(b"\n")
+            except OSError:
                 lines = []
             with _uncollected():
                 said = _read_all([body for line in lines if (body := _body(line)) is not None])
@@ -176,7 +182,7 @@ class Ledger:
         )
         line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
         try:
-            with open(self.path, "ab") as file:
+            with open(self.directory.appending(NAME), "ab") as file:
                 cache.step("begin", self.path)
                 file.write(b"\n" + line[:20] if self.torn else line[:20])
                 file.flush()

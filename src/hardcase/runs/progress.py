@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import os
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from time import monotonic
@@ -17,10 +18,13 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
-from hardcase.runs.folder import Store
+from hardcase.runs.tables import SPENDING
+from hardcase.redaction import Redacting
+from hardcase.runs.directory import NOFOLLOW, plain, read_plain
+from hardcase.runs.folder import FOLDERS, Store
 from hardcase.runs.repair import mend_shards, set_aside
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SPENDING
+from hardcase.runs.verify import seal_of, sealed
 from hardcase.runs.workers import Progress
 
 # The growth curves of a run: a row for every shard at first, then fewer, so that the file stays
@@ -36,9 +40,8 @@ Row = list[float]
 def read_history(path: Path) -> list[Row]:
     """The rows that are whole. If some are not, the file is set aside and the good rows go on."""
     try:
-        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8", errors="replace"))))[
-            1:
-        ]
+        text = read_plain(path).decode(errors="replace")
+        lines = list(csv.reader(io.StringIO(text)))[1:]
     except (OSError, csv.Error):
         return []
     rows = [row for line in lines if (row := _numbers(line)) is not None]
@@ -80,7 +83,12 @@ diary.addHandler(logging.NullHandler())
 
 
 class _Quiet(RotatingFileHandler):
-    """A log that cannot be written must not disturb the search."""
+    """A log that cannot be written must not disturb the search. It is not written through a link or into a pipe."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
+        handle = plain(os.open(self.baseFilename, flags, 0o644), Path(self.baseFilename))
+        return open(handle, "a", encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         pass
@@ -92,7 +100,7 @@ def logged(folder: Path) -> Iterator[None]:
     handler = _Quiet(
         folder / "log.txt", maxBytes=LARGEST, backupCount=1, delay=True, encoding="utf-8"
     )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = (diary, logging.getLogger("hardcase"))
     for logger in loggers:
         logger.addHandler(handler)
@@ -246,8 +254,10 @@ class Logbook:
         status = self._status(phase)
         if self.rows:
             self.rows = thinned(self.rows)
-            self.store.write("history.csv", to_csv(self.rows), flush=False)
-        self.store.write("status.json", json.dumps(status, indent=2).encode(), flush=False)
+            history = to_csv(self.rows)
+            self.store.write("history.csv", history, flush=False)
+            status["history"] = seal_of(history)
+        self.store.write("status.json", sealed(status), flush=False)
         if self.metrics is not None:
             write_metrics(self.metrics, str(self.store.folder), status)
 
@@ -258,7 +268,8 @@ class Logbook:
         Every stored file is compared with its checksum first; the numbers of shards that were
         damaged are returned.
         """
-        damaged = mend_shards(self.store)
+        self.store.directory.hold(*FOLDERS)  # a folder that was moved away is told before anything else
+        damaged = mend_shards(self.store, shards=self.shards)
         self.store.settle()
         run = Run(self.store.folder)
         complete = self.store.done() >= set(range(self.shards))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -11,29 +10,18 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from hardcase.cache import is_temporary
+from hardcase.config import loads
 from hardcase.errors import Problem
 from hardcase.runs import tables
+from hardcase.runs.directory import read_plain
 from hardcase.runs.folder import FOLDERS, Store
+from hardcase.runs.identity import FREE
 from hardcase.runs.ledger import SEEDS, Entry
+from hardcase.runs.verify import CHANGING
 
 # Putting a run folder right before its search goes on. What is damaged is set aside under another
 # name, never deleted.
 
-CHANGING = (
-    "complete",
-    "finished",
-    "elapsed",
-    "totals",
-    "service",
-    "funnel",
-    "skipped",
-    "findings",
-    "kinds",
-)
-"""What a record says anew each time a run stops."""
-FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics")
-"""Settings that may be changed while a run rests: they are about where it computes, not about what.
-"""
 
 
 class Mended(NamedTuple):
@@ -59,22 +47,30 @@ def mend_papers(folder: Path) -> Mended:
     return Mended(record, [*notes, *_config(store, begun["config"])])
 
 
-def mend_shards(store: Store, deep: Callable[[str], bool] = lambda name: True) -> list[int]:
+def mend_shards(
+    store: Store, deep: Callable[[str], bool] = lambda name: True, *, shards: int | None = None
+) -> list[int]:
     """Set aside finished shards whose files are not what was stored, so that they are searched
     again; their numbers and those of shards that have disappeared.
 
-    Files are compared with the ledger by size, and by content where `deep` says so of their names.
+    Files are compared with the ledger by size, and by content where `deep` says so of their names. A run has `shards`
+    shards: parts with other numbers are not its own and set aside, ledger lines with other numbers mean nothing.
     """
     entries = store.ledger.read()
-    done = store.done()
     sizes = _sizes(store)
+    for number in store.done():
+        if shards is not None and number >= shards:
+            for path in _files(store, number):
+                set_aside(path)
+    done = store.done()
+    highest = max([*done, -1]) + 1 if shards is None else shards
 
     def whole(name: str, size: int, check: int) -> bool:
         return sizes.get(name) == size and (
             not deep(name) or _checksum(store.folder / name) == check
         )
 
-    damaged = [number for number in entries if number not in done and number != SEEDS]
+    damaged = [number for number in entries if number not in done and 0 <= number < highest]
     for number in sorted(done):
         entry = entries.get(number) or _examined(store, number)
         if entry is None or not all(whole(name, *seal) for name, seal in entry.files.items()):
@@ -112,6 +108,9 @@ def _record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[s
     try:
         now = store.record()
         spoilt = [key for key, value in kept.items() if now.get(key) != value]
+        if store.seal is False:  # what does not show in the beginning is not believed either
+            now = {}
+            spoilt = spoilt or ["its checksum"]
     except Problem:
         now = {}
         spoilt = ["all of it"]
@@ -131,8 +130,8 @@ def _record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[s
 def _config(store: Store, begun: str) -> list[str]:
     path = store.folder / "config.toml"
     try:
-        now = tomllib.loads(path.read_text(encoding="utf-8"))
-        changed = sorted(_changes(tomllib.loads(begun), now))
+        now = loads(read_plain(path).decode())
+        changed = sorted(_changes(loads(begun), now))
     except (OSError, ValueError, RecursionError):
         changed = ["all of it"]
     if not changed:
@@ -164,7 +163,7 @@ def _examined(store: Store, number: int) -> Entry | None:
             store.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS
         )
         store.deltas(number)
-        content = {name: path.read_bytes() for name, path in files.items()}
+        content = {name: read_plain(path) for name, path in files.items()}
     except (Problem, OSError):
         return None
     return Entry.of(content, tables.summarise(findings, spent))
@@ -180,7 +179,7 @@ def _sizes(store: Store) -> dict[str, int]:
 
 def _checksum(path: Path) -> int | None:
     try:
-        return crc32(path.read_bytes())
+        return crc32(read_plain(path))
     except OSError:
         return None
 

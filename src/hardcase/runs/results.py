@@ -16,6 +16,7 @@ from hardcase import statistics, tensors
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
+from hardcase.runs.verify import Verification, verify
 from hardcase.statistics import Rate, kinds_in_words
 from hardcase.types import ClassNames
 
@@ -84,6 +85,11 @@ class Run:
         about = "{method} on {model}, {data}".format_map(defaultdict(lambda: "?", self.record))
         state = "complete" if self.record.get("complete") else "unfinished"
         return f"Run({str(self.folder)!r}: {about}; {len(self):,} findings, {state})"
+
+    @cached_property
+    def verification(self) -> Verification:
+        """How far the folder agrees with its own checksums and with its beginning."""
+        return verify(self.store)
 
     @cached_property
     def findings(self) -> pa.Table:

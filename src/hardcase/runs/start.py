@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -23,12 +23,13 @@ from torch import Tensor
 
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.environment import VERSION
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import INTERNAL, NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
 from hardcase.models.pretrained.roles import lineage_of
 from hardcase.models.witnesses import witness_record
 from hardcase.registry import citation_key
-from hardcase.runs.folder import SCHEMA, Store, locked, refuse_used
+from hardcase.runs.folder import FOLDERS, SCHEMA, Store, locked, refuse_used
+from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same, settings_of
 from hardcase.runs.progress import Logbook, diary, logged
 from hardcase.runs.ray import check_place
 from hardcase.runs.repair import Mended, mend_papers, mend_shards, seeds_are_whole, set_aside
@@ -207,6 +208,8 @@ class Plan:
         allow_low_accuracy: Go on with a subject that is hardly better than chance.
         config: The text that re-creates the plan.
         about: More entries of the record.
+        ingredients: Digests of what the campaign was made from and does not show: source text,
+            training data.
     """
 
     source: Source
@@ -221,6 +224,31 @@ class Plan:
     allow_low_accuracy: bool = False
     config: str = ""
     about: dict[str, Any] = field(default_factory=dict)
+    ingredients: Mapping[str, str] = field(default_factory=dict)
+
+    def identity(self, campaign: Campaign) -> Identity:
+        """Of the campaign that `source` builds, with everything it starts from."""
+        settings = settings_of(
+            self.config,
+            overlay(self.budget, campaign.method.budget),
+            shard=self.shard,
+            rounds=self.rounds,
+            campaign=campaign,
+        )
+        return identity_of(
+            campaign, self.images, settings=settings, ingredients=self.ingredients
+        )
+
+
+ASKED = 512
+"""Seeds, at most, that the subject is asked about again before a run goes on."""
+SERVED = 64
+"""Seeds whose answers tell one server from another."""
+LEAD = 0.02
+"""Logits by which a server's lead may differ between two answers (a fraction of large ones)."""
+MOVED = 1e-3
+"""How far the confidence of the same model on the same image may move."""
+UNVERIFIED = "this run was stored before ingredients were recorded: only model and seeds were compared"
 
 
 class Watcher:
@@ -262,10 +290,12 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     with opened(plan, out, watcher) as (campaign, store, rows, record):
         todo, budget = _tasks(plan, campaign, rows)
         limit = seconds(budget.time)
+        store.directory.hold(*FOLDERS)
         with logged(store.folder):
             watcher.expect(shard=plan.shard, workers=plan.workers)
             watcher.begin(record, len(todo.rows))
             missing = True
+            before: set[int] = set()
             while missing:  # shards that turn out to be damaged at the end are missing again
                 book = Logbook(store, record, len(todo), watcher, plan.metrics)
                 book.open()
@@ -292,6 +322,9 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
                     for number in damaged:
                         book.say(_again(number))
                 missing = bool(damaged) and not watcher.stopped()
+                if missing and before & {*damaged}:
+                    raise _no_progress(store, sorted(before & {*damaged}))
+                before = {*damaged}
         return Run(store.folder)
 
 
@@ -330,42 +363,115 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     for note in health.notes:
         watcher.say(note)
     rows = seed_rows(plan.images, logits, campaign.target)
-    _, budget = _tasks(plan, campaign, rows)
+    todo, budget = _tasks(plan, campaign, rows)
     record = first_record(campaign, plan.images, budget, health, plan.about)
+    record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
+    record |= {"answers": server_answers(campaign, plan.images)}
     with locked(out):
-        yield campaign, Store.create(out, record, plan.config, rows), rows, record
+        store = Store.create(out, record, plan.config, rows)
+        with closing(store.directory):
+            yield campaign, store, rows, record
 
 
 @contextmanager
 def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     """A run folder as it was left, put right where it is damaged."""
     store = Store.open(out)
-    with locked(out):
+    with locked(out), closing(store.directory):
         record, notes = mend_papers(out)
         campaign = plan.campaign or plan.source()
-        _same_campaign(record, campaign, plan.images)
+        unsure = _same_campaign(record, plan, campaign)
         rows, more = stored_rows(store, campaign, plan.images)
+        _same_servers(record, campaign, plan.images)
+        if not more:
+            _same_answers(read(out / "seeds.parquet", SEEDS), campaign, plan.images)
         guided = bool(campaign.method.guides or campaign.criteria)
-        damaged = mend_shards(store, lambda name: guided and name.endswith(".safetensors"))
-        for note in (*notes, *more, *map(_again, damaged)):
+        damaged = mend_shards(
+            store, lambda name: guided and name.endswith(".safetensors"), shards=len(_tasks(plan, campaign, rows)[0])
+        )
+        for note in (*notes, *unsure, *more, *map(_again, damaged)):
             watcher.say(note)
         yield campaign, store, rows, record
 
 
-def _same_campaign(record: dict[str, Any], campaign: Campaign, images: Images) -> None:
-    present = {
-        "subject": campaign.subject.hash,
-        "witnesses": [witness.hash for witness in campaign.witnesses],
-        "data": images.hash,
-    }
-    for what, now in present.items():
-        if record["hashes"].get(what, []) != now:
+def _same_campaign(record: Mapping[str, Any], plan: Plan, campaign: Campaign) -> list[str]:
+    """Refuse ingredients that are not those the run began with; notes on what could not be compared."""
+    then = Identity.from_json(record.get("identity"))
+    if then is not None:
+        require_same(then, plan.identity(campaign), fix=ANOTHER)
+        return []
+    for what, now in {"model": campaign.subject.hash, "seeds": plan.images.hash}.items():
+        stored = record["hashes"]["subject" if what == "model" else "data"]
+        require_same(Identity({what: stored}), Identity({what: now}), fix=ANOTHER)
+    return [UNVERIFIED]
+
+
+def server_answers(campaign: Campaign, images: Images) -> dict[str, list[float]]:
+    """How far the first class leads on some seeds, for every model that is asked over a network.
+
+    Nothing else tells such a model from another one behind the same address.
+    """
+    roles = {"model": campaign.subject}
+    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
+    roles |= {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
+    some = images.take(torch.arange(min(len(images), SERVED)))
+    said = {}
+    for role, model in roles.items():
+        if _is_server(model):
+            top = answers(model, some, campaign.batch).topk(2, dim=1).values
+            said[role] = [round(lead, 4) for lead in (top[:, 0] - top[:, 1]).tolist()]
+    return said
+
+
+def _is_server(model: Any) -> bool:
+    while hasattr(model, "model"):
+        model = model.model
+    return hasattr(model, "url")
+
+
+def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: Images) -> None:
+    """Refuse a server that leads by other margins than when the run began."""
+    then = record.get("answers") or {}
+    now = server_answers(campaign, images) if then else {}
+    for role, leads in then.items():
+        pairs = zip(leads, now.get(role, ()))
+        far = sum(not abs(a - b) <= LEAD * max(1.0, abs(a) / 10) for a, b in pairs)
+        if far or role not in now:
             raise Problem(
-                f"the {what} is not the one this run began with (hash {now}, then"
-                f" {record['hashes'].get(what)}).",
+                f"the server of the {role} answers {far} of {len(leads)} seeds differently from when this run began.",
                 "Findings of two different campaigns would be mixed.",
-                fix="a new --out",
+                fix=ANOTHER,
             )
+
+
+def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:
+    """Ask the subject again about seeds whose answers are stored; these queries are counted nowhere.
+
+    Whatever was changed without a trace in any digest shows here.
+    """
+    count = min(len(images), ASKED)
+    chosen = torch.linspace(0, len(images) - 1, count).round().long()
+    kept = rows.select(["predicted", "confidence"]).take(pa.array(chosen.tolist()))
+    now = answers(campaign.subject, images.take(chosen), campaign.batch).softmax(1)
+    then = torch.tensor(kept["confidence"].to_pylist())
+    moved = ((now.amax(1) - then).abs() > MOVED) & then.isfinite()
+    other = (now.argmax(1) != torch.tensor(kept["predicted"].to_pylist())) & then.isfinite()
+    different = int((moved | other).sum())
+    if different:
+        raise Problem(
+            f"the model answers {different} of {count} seeds differently from when this run began.",
+            "Findings of two different campaigns would be mixed.",
+            fix=ANOTHER,
+        )
+
+
+def _no_progress(store: Store, numbers: list[int]) -> Problem:
+    return Problem(
+        f"shard {numbers[0]} in {store.folder} was damaged again as soon as it was stored.",
+        "Searching it once more would not end: the disk, or another program, changes what is written.",
+        fix="another disk: a new --out",
+        code=INTERNAL,
+    )
 
 
 def _again(number: int) -> str:

@@ -5,6 +5,8 @@ pictures.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -190,11 +192,13 @@ def read(
     checked; a damaged one is named.
     """
     try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise OSError("it is not a plain file")
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             wanted = {name: types[name] for name in columns or types}
             there = [name for name in wanted if name in file.schema_arrow.names]
             rows = file.read(there if columns else None, use_threads=False)
-            return _checked(_completed(rows, wanted), wanted)
+            return _named(_checked(_completed(rows, wanted), wanted), types)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
@@ -225,6 +229,16 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
                 f"column {name} holds {column.type} with {column.null_count} gaps instead of {kind}"
             )
     rows.validate(full=True)
+    return rows
+
+
+def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """`rows`, if their ids are those of findings wherever they have to be: other words could be paths."""
+    if not any(types is known for known in (FINDINGS, VERDICTS, PATHS)):
+        return rows
+    good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
+    if not pc.all(good).as_py() and len(rows):
+        raise ValueError("column id holds something else than the digests of findings")
     return rows
 
 

@@ -30,6 +30,7 @@ from hardcase.registry import resolve
 from hardcase.runs.folder import locked
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
+from hardcase.runs.verify import seal_of
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts
@@ -550,9 +551,11 @@ def _write(run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, A
         pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
-        run.store.write("verdicts/part-00000.parquet", to_parquet(said))
+        data = to_parquet(said)
+        run.store.write("verdicts/part-00000.parquet", data)
         for path in (run.folder / "verdicts").glob("part-*.parquet"):
             if path.name != "part-00000.parquet":
                 path.unlink()
         fresh = Run(run.folder)
-        run.store.write_record({**fresh.record, **fresh.counts(), "judge": dict(entry)})
+        seal = {"verdicts": {"part-00000.parquet": seal_of(data)}}
+        run.store.write_record({**fresh.record, **fresh.counts(), "judge": dict(entry), **seal})

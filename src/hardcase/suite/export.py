@@ -10,7 +10,6 @@ import re
 import secrets
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -20,11 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from hardcase.cache import make_folder, write_atomically
+from hardcase.config import loads
 from hardcase.data.own import natural
 from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
+from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
+from hardcase.tensors import encode_all
 from hardcase.types import ClassNames
 
 _FACTS = (
@@ -69,6 +71,9 @@ def export(run: Run, to: str, out: Path) -> Path:
         raise choice("form of export", to, list(forms))
     if not len(run):
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
+    labels = run.findings.column("expected").to_pylist()
+    if not all(0 <= label < len(run.classes) for label in labels):
+        raise Problem(f"{run.folder} is damaged: it has labels of classes that its data lacks.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Problem(
             f"{out} exists and is not empty.",
@@ -76,6 +81,13 @@ def export(run: Run, to: str, out: Path) -> Path:
             fix="another --out",
         )
     return forms[to](run, out)
+
+
+def pictures(run: Run) -> list[bytes]:
+    """Every finding's image as a PNG made here: what is exported is a picture, whatever bytes were
+    stored.
+    """
+    return list(encode_all(read_images(run.findings.column("image"))))
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
@@ -97,7 +109,7 @@ def _imagefolder(run: Run, out: Path) -> Path:
     """
     folders = class_folders(run.classes)
     rows = _rows(run)
-    images = [image["bytes"] for image in run.findings.column("image").to_pylist()]
+    images = pictures(run)
 
     def fill(folder: Path) -> None:
         for name in folders:
@@ -126,7 +138,9 @@ def _csv(rows: list[dict[str, Any]], classes: ClassNames) -> str:
 
 
 def _hf(run: Run, out: Path) -> Path:
-    columns: dict[str, Any] = {"image": run.findings.column("image")}
+    kind = run.findings.schema.field("image").type
+    stored = [{"bytes": picture, "path": None} for picture in pictures(run)]
+    columns: dict[str, Any] = {"image": pa.array(stored, kind)}
     columns["label"] = run.findings.column("expected").cast(pa.int64())
     for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
         columns[name] = (
@@ -281,7 +295,7 @@ def _enter(client: Any, run: Run, experiment: str) -> str:
 def parameters(run: Run) -> dict[str, str]:
     """The settings of a run and the hashes of what it used, by their full names."""
     try:
-        settings = tomllib.loads((run.folder / "config.toml").read_text(encoding="utf-8"))
+        settings = loads(read_plain(run.folder / "config.toml").decode())
     except (OSError, ValueError, RecursionError):  # the record says what matters most
         settings = {}
     record: dict[str, Any] = {
@@ -316,7 +330,7 @@ def metrics(run: Run) -> Iterator[tuple[str, float, float, int]]:
 
 def _artefacts(client: Any, number: str, run: Run) -> None:
     for name in ("run.json", "config.toml", "history.csv"):
-        if (run.folder / name).is_file():
+        if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
             client.log_artifact(number, str(run.folder / name))
     with tempfile.TemporaryDirectory() as folder:
         page = run.folder / "report" / "index.html"

@@ -374,6 +374,13 @@ def _decidable(run: Run, limits: GateLimits) -> None:
             "the gate has no limit to hold the run against.",
             fix="--max-confirmed-rate 0.05, or [limits] in hardcase.toml",
         )
+    believed = run.verification
+    if believed.state != "verified":
+        raise Problem(
+            f"{run.folder} is {believed.state}, and a gate decides on verified runs only.",
+            *believed.notes,
+            fix=f"hardcase resume {run.folder} checks and mends it",
+        )
     if not run.record.get("complete"):
         raise Problem(f"{run.folder} is not complete.", fix=f"hardcase resume {run.folder}")
     tally = GateTally(run, limits.accepted)

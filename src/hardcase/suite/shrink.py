@@ -16,7 +16,9 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, keys_of
+from hardcase.runs.directory import read_plain
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
+from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, read_images, to_parquet
 from hardcase.statistics import count
@@ -244,9 +246,15 @@ def _stored(
         "method": method,
         "judge": None,
         "witnesses": None,
+        "verdicts": None,
+        "shards": 1,
         "shrink": facts,
     }
-    store = Store.create(out, record, (run.folder / "config.toml").read_text(), run.seeds)
+    then = Identity.from_json(run.record.get("identity"))
+    if then is not None:
+        moved = Identity({**then.parts, "shrunk from": then.digest})
+        record = {**record, "identity": moved.to_json()}
+    store = Store.create(out, record, read_plain(run.folder / "config.toml").decode(), run.seeds)
     store.put(0, Packed(to_parquet(table), to_parquet(run.seeds), pack_deltas({})))
     return Run(out)
 

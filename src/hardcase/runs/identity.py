@@ -1,0 +1,290 @@
+"""The identity of a campaign: a digest over every ingredient that its findings depend on, each with a name.
+
+It is computed in one place, stored when a run begins, and compared as a whole whenever the ingredients are used again,
+so that findings of two different campaigns never stand in one folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from hashlib import sha256
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hardcase.campaign.record import Campaign
+from hardcase.environment import VERSION
+from hardcase.errors import Problem
+from hardcase.models.subject import Subject
+from hardcase.tensors import tile_rows
+from hardcase.types import Budget, Images, Model
+
+FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
+"""Settings that are about where a run computes and whom it trusts, not about what it finds."""
+STOPS = ("time", "findings")
+"""Limits of a budget that end a run earlier and change nothing in what was searched before."""
+MACHINE = ("device", "tile", "precision", "hardcase", "torch")
+"""Ingredients that belong to the machine and to what is installed there."""
+NONE = "none"
+ANOTHER = "a new --out, or --accept-changes: a new run from the same seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Every ingredient by its name.
+
+    Example:
+        >>> then = Identity({"model": "1a2b", "seeds": "3c4d"})
+        >>> then.differences(Identity({"model": "ffff", "seeds": "3c4d"}))
+        ['model']
+    """
+
+    parts: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """One name for all of them."""
+        return short(json.dumps(dict(sorted(self.parts.items()))).encode())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"digest": self.digest, "parts": dict(self.parts)}
+
+    @staticmethod
+    def from_json(said: Any) -> Identity | None:
+        """What was stored; None if nothing was, or something else than an identity."""
+        parts = said.get("parts") if isinstance(said, Mapping) else None
+        if not isinstance(parts, Mapping):
+            return None
+        if not all(isinstance(one, str) for one in (*parts, *parts.values())):
+            return None
+        identity = Identity(dict(parts))
+        return identity if said.get("digest") == identity.digest else None
+
+    def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
+        """The names of ingredients that are not the same `now`; of settings, which."""
+        names = [*self.parts, *(name for name in now.parts if name not in self.parts)]
+        left_out = {*but}
+        changed = [
+            name
+            for name in names
+            if name not in left_out and self.parts.get(name, NONE) != now.parts.get(name, NONE)
+        ]
+        return [self._in_words(name, now) for name in changed]
+
+    def _in_words(self, name: str, now: Identity) -> str:
+        then, today = self.parts.get(name, NONE), now.parts.get(name, NONE)
+        if name == "settings":
+            return f"settings ({', '.join(_changed_settings(then, today))})"
+        return f"{name} ({today}, then {then})" if name in MACHINE else name
+
+
+def identity_of(
+    campaign: Campaign,
+    images: Images,
+    *,
+    settings: Mapping[str, Any],
+    ingredients: Mapping[str, str] | None = None,
+) -> Identity:
+    """The identity of a campaign that starts from `images`.
+
+    Args:
+        campaign: What is searched, ready to run.
+        images: The seeds, also those that turn out to be of no use.
+        settings: Every setting that findings depend on.
+        ingredients: What only the caller knows: source text by role, the training data.
+    """
+    card = campaign.method.details.get("generator") or {}
+    device = campaign.subject.device
+    return Identity(
+        {
+            "model": campaign.subject.hash,
+            **_numbered("peer", campaign.peers),
+            **_numbered("witness", campaign.witnesses),
+            "generator": str(card.get("weights", NONE)),
+            "classes of the model": class_sources(campaign.subject),
+            "seeds": images.hash,
+            "seeds' names": short(json.dumps([images.id, images.classes]).encode()),
+            **(ingredients or {}),
+            "settings": json.dumps(dict(sorted(_flat(settings)))),
+            "device": device.type,
+            "tile": str(tile_rows(device)),
+            "precision": str(settings.get("precision", "strict")),
+            "hardcase": VERSION,
+            "torch": metadata.version("torch"),
+        }
+    )
+
+
+def require_same(
+    then: Identity | None, now: Identity, *, but: Iterable[str] = (), fix: str = "a new --out"
+) -> None:
+    """Raise the problem that names every ingredient that differs; a run that stored none is not compared."""
+    changed = [] if then is None else then.differences(now, but=but)
+    if changed:
+        be = "is not the one" if len(changed) == 1 else "are not those"
+        raise Problem(
+            f"the {', the '.join(changed)} {be} this run began with.",
+            "Findings of two different campaigns would be mixed.",
+            fix=fix,
+        )
+
+
+def settings_of(
+    config: str, budget: Budget, *, shard: int, rounds: int, campaign: Campaign
+) -> dict[str, Any]:
+    """Every setting that findings depend on: those of the configuration, or of objects where it has none."""
+    values = tomllib.loads(config)
+    limits = {f.name: getattr(budget, f.name) for f in fields(budget) if f.name not in STOPS}
+    named = {name: value for name, value in values.items() if name not in (*FREE, "budget")}
+    return {
+        **named,
+        "budget": limits,
+        "shard": shard,
+        "rounds": rounds,
+        "seed": campaign.seed,
+        "keep": str(campaign.keep),
+        "margin": campaign.margin,
+        "method parts": dict(_scalars(campaign.method, 6)),
+    }
+
+
+# --- source text
+
+
+def source_digest(path: Path) -> str:
+    """A digest of a Python file and of every module that it imports from beside it; nothing is run for that."""
+    return short(b"\0".join(f.read_bytes() for f in source_files(path)))
+
+
+def source_files(path: Path) -> list[Path]:
+    """A Python file and the modules it imports, as far as they are the user's own: not installed, not Python's."""
+    seen: dict[Path, None] = {}
+    waiting = [path.absolute()]
+    while waiting:
+        file = waiting.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen[file] = None
+        waiting += _imported(file, path.absolute().parent)
+    return [path.absolute(), *sorted(f for f in seen if f != path.absolute())] if seen else []
+
+
+def _imported(file: Path, home: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    places = [str(file.parent), str(home), *filter(_own_place, sys.path)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            up: Sequence[Path] = ()
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names = [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
+            up = file.parents[node.level - 1 :][:1] if node.level else ()
+        else:
+            continue
+        for name in filter(None, names):
+            yield from _module_files(name, [*map(str, up), *places])
+
+
+def _module_files(name: str, places: Sequence[str]) -> Iterator[Path]:
+    """The files of a dotted module: of every package on the way, and its own."""
+    if name.partition(".")[0] in ("hardcase", *sys.stdlib_module_names):
+        return
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, list(places))
+        if spec is None:
+            return
+        if spec.origin and spec.origin.endswith(".py"):
+            yield Path(spec.origin).absolute()
+        places = list(spec.submodule_search_locations or ())
+        if not places:
+            return
+
+
+def _own_place(place: str) -> bool:
+    """Whether a folder of the search path holds the user's own modules."""
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    packages = re.search(r"(site|dist)-packages|\.zip$|lib-dynload", place)
+    return packages is None and place not in installed
+
+
+def class_sources(model: Model) -> str:
+    """A digest of the source of a live network's own classes, as far as there is any; torch's and ours are versioned."""
+    inner: Any = model
+    while not isinstance(inner, Subject) and hasattr(inner, "model"):
+        inner = inner.model
+    if not isinstance(inner, Subject):
+        return NONE
+    kinds = {type(module) for module in inner.net.modules()}
+    own = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
+    texts = sorted(text for kind in own if (text := _source(kind)))
+    return short("\0".join(texts).encode()) if texts else NONE
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return ""  # typed at a prompt, or of a file that is digested by its name
+
+
+# --- helpers
+
+
+def short(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
+
+
+def _numbered(role: str, models: Sequence[Model]) -> dict[str, str]:
+    """The hash of each model of a role, with the source of its classes."""
+    return {
+        f"{role} {i}": short(f"{model.hash} {class_sources(model)}".encode())
+        for i, model in enumerate(models, 1)
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", str(value)
+
+
+def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:
+    """Numbers and words in a tree of dataclasses, by their place in it; what is learned is digested elsewhere."""
+    if isinstance(value, str | int | float | bool):
+        yield name, str(value)
+    elif is_dataclass(value) and not isinstance(value, type) and depth:
+        yield f"{name} is", type(value).__name__
+        for field in fields(value):
+            if not field.name.startswith("_") and field.name != "details":
+                inner = getattr(value, field.name, None)
+                yield from _scalars(inner, depth - 1, f"{name}.{field.name}".strip("."))
+    elif isinstance(value, tuple | list) and len(value) <= 64 and depth:
+        for i, one in enumerate(value):
+            yield from _scalars(one, depth - 1, f"{name}.{i}")
+    elif value is not None and not isinstance(value, torch.Tensor):
+        yield f"{name} is", type(value).__name__
+
+
+def _changed_settings(then: str, now: str) -> list[str]:
+    try:
+        old, new = json.loads(then), json.loads(now)
+        return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    except (ValueError, AttributeError):
+        return ["all of them"]

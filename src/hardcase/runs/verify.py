@@ -1,0 +1,156 @@
+"""A stored run is believed as far as it agrees with its own checksums and with its beginning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from zlib import crc32
+
+from hardcase.config import loads
+from hardcase.runs.directory import read_plain
+from hardcase.runs.identity import FREE, Identity
+
+if TYPE_CHECKING:
+    from hardcase.runs.folder import Store
+
+CHECK = "checksum"
+CHANGING = (
+    *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
+    *("kinds", "judge", "verdicts", "coverage"),
+)
+"""What a record says anew each time a run stops or is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far a run can be believed, and why not: damaged, or unverified because it stored nothing to compare with."""
+
+    state: Literal["verified", "unverified", "damaged"]
+    notes: tuple[str, ...] = ()
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """`content` as readable JSON that carries its own checksum."""
+    body = {name: value for name, value in content.items() if name != CHECK}
+    return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
+
+
+def unsealed(data: bytes) -> tuple[Any, bool | None]:
+    """What a file says, and whether its checksum is right; None if it has none."""
+    said = json.loads(data)
+    if not isinstance(said, dict) or CHECK not in said:
+        return said, None
+    check = said.pop(CHECK)
+    return said, check == _sum(said)
+
+
+def _sum(body: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def verify(store: Store) -> Verification:
+    """Compare everything in a run folder with what was written about it; reads each file once."""
+    record = store.record()
+    if "identity" not in record and store.seal is not False:
+        why = "no identity of its ingredients was stored when it began"
+        return Verification("unverified", (f"this run is unverified: {why}",))
+    notes = tuple(dict.fromkeys(_notes(store, record)))
+    return Verification("damaged" if notes else "verified", notes)
+
+
+def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
+    if store.seal is not True:
+        yield "run.json does not have the checksum of its content"
+    if Identity.from_json(record.get("identity")) is None:
+        yield "run.json has no valid identity of its ingredients"
+    yield from _beginning(store, record)
+    yield from _shards(store, record)
+    for name, seal in (record.get("verdicts") or {}).items():
+        if _seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
+            yield f"verdicts/{name} is not what was stored"
+    there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
+    if there != {str(name) for name in record.get("verdicts") or {}}:
+        yield "verdicts are there that run.json does not name, or the other way round"
+    if record.get("complete"):
+        yield from _small_files(store)
+
+
+def _beginning(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
+    """run.json and config.toml against what was kept when the run began."""
+    begun = store.begun()
+    if begun is None:
+        yield "state/begun.json is missing or damaged"
+        return
+    kept = {name: value for name, value in begun["record"].items() if name not in CHANGING}
+    spoilt = [name for name, value in kept.items() if record.get(name) != value]
+    if spoilt:
+        yield f"run.json is not of the run that began here ({', '.join(spoilt)})"
+    try:
+        now = loads(read_plain(store.folder / "config.toml").decode())
+        then = loads(begun["config"])
+    except (OSError, ValueError, RecursionError):
+        yield "config.toml is missing or damaged"
+        return
+    changed = [k for k in then.keys() | now.keys() if k not in FREE and then.get(k) != now.get(k)]
+    if changed:
+        yield f"config.toml was changed ({', '.join(sorted(changed))})"
+
+
+def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
+    """The files of every shard and of the seeds against the ledger; the set of shards against the beginning."""
+    entries, done = store.ledger.read(), store.done()
+    for number, entry in sorted(entries.items()):
+        if number >= 0 and number not in done and record.get("complete"):
+            yield f"shard {number} is missing"
+            continue
+        for name, seal in entry.files.items():
+            if number in done or number < 0:
+                found = _seal(store.folder / name)
+                if found != list(seal):
+                    yield f"{name} is {'missing' if found is None else 'not what was stored'}"
+    shards = record.get("shards")
+    if not isinstance(shards, int):
+        yield "run.json does not say how many shards the run has"
+        return
+    foreign = sorted(number for number in done if number >= shards)
+    if foreign:
+        yield f"findings/part-{foreign[0]:05d}.parquet is not of this run"
+    if record.get("complete"):
+        lost = sorted(set(range(shards)) - done)
+        unknown = sorted((done | {-1}) - entries.keys())
+        if lost:
+            yield f"shard {lost[0]} is missing, though run.json calls the run complete"
+        if unknown:
+            yield "state/ledger.jsonl is damaged: it lacks files that are there"
+
+
+def _small_files(store: Store) -> Iterator[str]:
+    """status.json and history.csv, which a complete run does not change any more."""
+    path = store.folder / "status.json"
+    if not path.exists():
+        return  # a run that was made from another has none
+    try:
+        said, sound = unsealed(read_plain(path))
+        history = said.get("history")
+    except (OSError, ValueError, RecursionError, AttributeError):
+        sound = False
+    if not sound:
+        yield "status.json is damaged"
+    elif history != _seal(store.folder / "history.csv"):
+        yield "history.csv is not what was stored"
+
+
+def seal_of(data: bytes) -> list[int]:
+    """Size and checksum of a file's content."""
+    return [len(data), crc32(data)]
+
+
+def _seal(path: Path) -> list[int] | None:
+    try:
+        return seal_of(read_plain(path))
+    except (OSError, ValueError):
+        return None

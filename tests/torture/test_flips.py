@@ -1,0 +1,111 @@
+"""Single bits flipped in any file of a run are noticed by whoever reads it, or change nothing that is read."""
+
+import os
+import random
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+import world
+
+from hardcase.errors import Problem
+from hardcase.judges.judge import Verdicts
+from hardcase.runs.results import Run
+from hardcase.runs.start import start
+from hardcase.runs.verdicts import judge
+from hardcase.suite.gate import GateLimits, gate
+
+FLIPS = 300 if os.environ.get("HARDCASE_TORTURE") == "long" else 25
+FILES = (
+    "run.json", "config.toml", "seeds.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
+    "verdicts/part-00000.parquet", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
+)  # fmt: skip
+
+
+def trusting(findings):
+    yes = [True] * len(findings)
+    return Verdicts(valid=yes, label_kept=yes)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    start(world.plan(seeds=12), folder)
+    judge(folder, by=trusting)
+    assert Run(folder).verification.notes == ()
+    return folder
+
+
+def believed(folder):
+    """Whether a reader takes the run for sound."""
+    try:
+        run = Run(folder)
+        return run.verification.state == "verified"
+    except Problem:
+        return False
+
+
+def same(name, before, after):
+    """Whether two contents say the same to every reader."""
+    if name == "config.toml":
+        try:
+            return tomllib.loads(before.decode()) == tomllib.loads(after.decode())
+        except ValueError:
+            return False
+    if name.endswith(".json"):
+        return before.split() == after.split()
+    if name == "state/ledger.jsonl":  # lines that later ones have replaced are history
+        return True
+    return before == after
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_not_believed(tmp_path, whole, name):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    path = folder / name
+    data = path.read_bytes()
+    rng = random.Random(name)
+    silent = []
+    for _ in range(FLIPS):
+        place = rng.randrange(8 * len(data))
+        other = bytearray(data)
+        other[place // 8] ^= 1 << place % 8
+        path.write_bytes(other)
+        if believed(folder) and not same(name, data, bytes(other)):
+            silent.append(place)
+    assert silent == []
+
+
+@pytest.mark.parametrize("trick", ["part of another run", "part gone", "record edited"])
+def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path, whole, trick):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    part = folder / "findings/part-00001.parquet"
+    if trick == "part of another run":
+        start(world.plan(seeds=30, shard=30), tmp_path / "other")
+        shutil.copy(tmp_path / "other/findings/part-00000.parquet", part)
+    elif trick == "part gone":
+        part.unlink()
+    else:
+        record = Path(folder / "run.json").read_text()
+        (folder / "run.json").write_text(record.replace('"method": "walk"', '"method": "talk"'))
+    run = Run(folder)
+    assert run.verification.state == "damaged"
+    with pytest.raises(Problem, match="a gate decides on verified runs only"):
+        gate(run, GateLimits(confirmed_rate=1.0, usable=1))
+    if trick == "record edited":
+        page = run.report(tmp_path / "report").read_text()
+        assert "This run is damaged." in page
+
+
+def test_a_sound_run_passes_and_an_old_one_is_unverified(tmp_path, whole):
+    assert gate(Run(whole), GateLimits(confirmed_rate=1.0, usable=1))
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    store = Run(folder).store
+    record = store.record()
+    del record["identity"]
+    store.write_record(record)
+    assert Run(folder).verification.state == "unverified"

@@ -1,0 +1,267 @@
+"""Any ingredient of a campaign, swapped between its beginning and its going on, is noticed and named."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import world
+
+from hardcase.cli.main import main
+from hardcase.errors import Problem
+from hardcase.models.external import external_files
+from hardcase.models.subject import Subject
+from hardcase.runs import consent, identity
+from hardcase.runs.folder import Store
+from hardcase.runs.results import Run
+from hardcase.runs.start import resume, start
+from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
+
+CARD = {"weights": "00ff", "kind": "supplied"}
+
+
+def full(subject=None, **changes):
+    """A campaign with one of everything."""
+    campaign = world.campaign(subject)
+    method = replace(campaign.method, details={"generator": changes.pop("card", CARD)})
+    given = {"method": method, "peers": (toy_subject(),), "witnesses": ()}
+    return replace(campaign, **{**given, **changes})
+
+
+def plan(campaign=full, **changes):
+    given = {"source": campaign, "ingredients": {"model source": "a", "training data": "b"}}
+    return world.plan(**{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    start(plan(seeds=8), folder)
+    return folder
+
+
+class Flipped(Counting):
+    """The same weights and the same words, other answers."""
+
+    def __init__(self):
+        super().__init__(toy_subject())
+        self.hash = toy_subject().hash
+
+    def __call__(self, x, taps=None):
+        answer = super().__call__(x, taps)
+        return type(answer)(-answer.logits)
+
+
+OTHER = {"training data": "other", "model source": "a"}
+SWAPS = {
+    "model": ({"campaign": lambda: full(Subject(Quarters(30.0)))}, "model"),
+    "model source": ({"ingredients": {**OTHER, "model source": "z", "training data": "b"}}, "model source"),
+    "training data": ({"ingredients": OTHER}, "training data"),
+    "peer": ({"campaign": lambda: full(peers=(Subject(Quarters(30.0)),))}, "peer 1"),
+    "no peer": ({"campaign": lambda: full(peers=())}, "peer 1"),
+    "generator": ({"campaign": lambda: full(card={"weights": "other"})}, "generator"),
+    "seeds": ({"seeds": 9}, "seeds"),
+    "random seed": ({"campaign": lambda: full(seed=5)}, "settings (seed)"),
+    "shard": ({"shard": 2}, "settings (shard)"),
+    "budget": ({"budget": world.Budget(queries=9)}, "settings (budget.queries"),
+    "configuration": ({"config": 'model = "other"\n'}, "settings (model)"),
+    "answers": ({"campaign": lambda: full(Flipped())}, "answers 8 of 8 seeds differently"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SWAPS)
+def test_a_swapped_ingredient_is_named(tmp_path, whole, what):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    changes, words = SWAPS[what]
+    with pytest.raises(Problem) as caught:
+        resume(plan(**{"seeds": 8, **changes}), folder)
+    assert words in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("hardcase", "VERSION"), ("tile", "tile_rows"), ("torch", "metadata")]
+)
+def test_another_machine_or_version_is_named(tmp_path, whole, monkeypatch, name, where):
+    class Metadata:
+        version = staticmethod(lambda package: "0.0.0")
+
+    swapped = {"VERSION": "0.0.0", "tile_rows": lambda device: 7, "metadata": Metadata}[where]
+    monkeypatch.setattr(identity, where, swapped)
+    with pytest.raises(Problem, match=rf"the {name} \(.*, then .*\) is not the one"):
+        resume(plan(seeds=8), whole)
+
+
+def test_another_kind_of_device_is_named(whole):
+    then = identity.Identity.from_json(Run(whole).record["identity"])
+    now = identity.Identity({**then.parts, "device": "cuda"})
+    assert then.differences(now) == ["device (cuda, then cpu)"]
+    assert then.differences(now, but=identity.MACHINE) == []
+
+
+def test_the_same_ingredients_go_on_and_where_it_computes_may_change(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    resume(plan(seeds=8, workers=2), folder)
+    assert world.left(folder) == world.left(whole)
+
+
+def test_a_run_without_identity_is_compared_by_what_it_has(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "state/begun.json").unlink()
+    store = Store.open(folder)
+    record = store.record()
+    del record["identity"]
+    store.write_record(record)
+    notes = world.Notes()
+    resume(plan(seeds=8), folder, notes)
+    assert any("stored before ingredients were recorded" in said for said in notes.said)
+    with pytest.raises(Problem, match="the model is not the one"):
+        resume(plan(lambda: full(Subject(Quarters(30.0))), seeds=8), folder)
+
+
+def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "model.py").write_text("import torch, helper\nfrom pack import deep\n")
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    (tmp_path / "pack/__init__.py").write_text("from . import other\n")
+    (tmp_path / "pack/deep.py").write_text("y = 1\n")
+    (tmp_path / "pack/other.py").write_text("z = 1\n")
+    (tmp_path / "stranger.py").write_text("not imported\n")
+    names = [str(p.relative_to(tmp_path)) for p in identity.source_files(tmp_path / "model.py")]
+    expected = ["helper.py", "pack/__init__.py", "pack/deep.py", "pack/other.py"]
+    assert names == ["model.py", *expected]
+    before = identity.source_digest(tmp_path / "model.py")
+    for name in expected:
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text + "# changed\n")
+        assert identity.source_digest(tmp_path / "model.py") != before
+        (tmp_path / name).write_text(text)
+    (tmp_path / "stranger.py").write_text("changed\n")
+    assert identity.source_digest(tmp_path / "model.py") == before
+
+
+def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper
+
+    from hardcase.models.onnx import Onnx
+
+    weights = numpy_helper.from_array(np.ones((256, 4), np.float32), "w")
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 256])
+    wanted = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", [given], [wanted], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert external_files(path) == [tmp_path / "weights.bin"]
+    before = Onnx(path, 4).hash
+    data = bytearray((tmp_path / "weights.bin").read_bytes())
+    data[3] ^= 1
+    (tmp_path / "weights.bin").write_bytes(data)
+    assert Onnx(path, 4).hash != before
+
+
+MODEL = """
+import torch
+from torch import nn
+from hardcase.testing.toys import Quarters
+class Net(Quarters):
+    def forward(self, x):
+        return super().forward(x)
+def make(): return Net()
+"""
+
+
+@pytest.fixture
+def commanded(tmp_path, monkeypatch, capsys):
+    """A finished run of the command line, and the command line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    Path("model.py").write_text(MODEL)
+    images = toy_images(40)
+    np.savez(
+        "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
+
+    def command(*words):
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    run = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd")
+    assert command(*run, "--seeds", 8, "--out", "out", "-q")[0] == 0
+    return command
+
+
+def test_an_edited_model_file_is_refused_or_starts_a_run_of_its_own(commanded):
+    before = Path("out/run.json").read_bytes()
+    assert commanded("resume", "out", "-q")[0] == 0
+    Path("model.py").write_text(MODEL.replace("forward(x)\ndef", "forward(x) * 1\ndef"))
+    for verb in ("resume", "shrink", "retrain"):
+        code, said = commanded(verb, "out", "-q")
+        assert code == 2
+        assert "the model source is not the one this run began with" in said
+    assert Run("out").record["identity"] == json.loads(before)["identity"]
+    code, said = commanded("resume", "out", "--accept-changes", "--trust-run", "-q")
+    assert (code, Path("out-2/run.json").is_file()) == (0, True), said
+    assert Run("out-2").seeds["id"] == Run("out").seeds["id"]
+
+
+def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkeypatch, tmp_path):
+    assert commanded("resume", "out", "-q")[0] == 0
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "another account"))
+    code, said = commanded("resume", "out", "-q")
+    assert code == 2
+    assert f"run the Python file {tmp_path / 'model.py'}" in said
+    assert commanded("resume", "out", "--trust-run", "-q")[0] == 0
+    assert commanded("resume", "out", "-q")[0] == 0
+
+
+def test_rights_are_read_off_settings():
+    values = {
+        "model": "w.pt@net.py:make",
+        "peers": ["http://host/v2/models/m/infer", "zoo:lenet5"],
+        "method": {"name": "mine.py:search"},
+        "trust_pickle": True,
+        "metrics": "/tmp/m",
+        "cluster": "ray://10.0.0.1",
+    }
+    words = [right.what.split()[0] for right in consent.rights(values)]
+    assert sorted(words) == ["run", "run", "send", "send", "unpickle", "write"]
+    assert consent.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
+
+
+def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    store = Store.open(folder)
+    entry = store.ledger.read()[0]
+    store.ledger.add(99, entry)
+    shutil.copy(folder / "findings/part-00000.parquet", folder / "findings/part-00077.parquet")
+    resume(plan(seeds=8), folder)
+    assert world.left(folder) == world.left(whole)
+    assert (folder / "findings/part-00077.parquet.damaged").exists()
+
+
+def test_a_disk_that_spoils_what_it_stores_ends_the_run(tmp_path, monkeypatch):
+    put = Store.put
+
+    def spoiling(store, number, packed, summary=None):
+        put(store, number, packed, summary)
+        if number == 1:
+            path = store.folder / "findings/part-00001.parquet"
+            path.write_bytes(path.read_bytes()[:-9])
+
+    monkeypatch.setattr(Store, "put", spoiling)
+    with pytest.raises(Problem, match=r"shard 1 .* was damaged again as soon as it was stored"):
+        start(plan(seeds=8), tmp_path / "run")
