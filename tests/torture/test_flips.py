@@ -7,20 +7,26 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import world
 
+import hardcase as hc
 from hardcase.errors import Problem
 from hardcase.judges.judge import Verdicts
 from hardcase.runs.results import Run
-from hardcase.runs.start import start
 from hardcase.runs.verdicts import judge
 from hardcase.suite.gate import GateLimits, gate
+from hardcase.testing.toys import toy_images, toy_subject
 
 FLIPS = 300 if os.environ.get("HARDCASE_TORTURE") == "long" else 25
 FILES = (
     "run.json", "config.toml", "seeds.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
     "verdicts/part-00000.parquet", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
 )  # fmt: skip
+
+
+def run(folder, seed=0):
+    """Three shards with findings in each."""
+    images = toy_images(12)
+    hc.run(toy_subject(), images, method="pgd", out=folder, shard=4, seed=seed, judge=False)
 
 
 def trusting(findings):
@@ -31,7 +37,7 @@ def trusting(findings):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    start(world.plan(seeds=12), folder)
+    run(folder)
     judge(folder, by=trusting)
     assert Run(folder).verification.notes == ()
     return folder
@@ -40,8 +46,8 @@ def whole(tmp_path_factory):
 def believed(folder):
     """Whether a reader takes the run for sound."""
     try:
-        run = Run(folder)
-        return run.verification.state == "verified"
+        stored = Run(folder)
+        return stored.verification.state == "verified"
     except Problem:
         return False
 
@@ -84,19 +90,19 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
     shutil.copytree(whole, folder)
     part = folder / "findings/part-00001.parquet"
     if trick == "part of another run":
-        start(world.plan(seeds=30, shard=30), tmp_path / "other")
+        run(tmp_path / "other", seed=1)
         shutil.copy(tmp_path / "other/findings/part-00000.parquet", part)
     elif trick == "part gone":
         part.unlink()
     else:
         record = Path(folder / "run.json").read_text()
-        (folder / "run.json").write_text(record.replace('"method": "walk"', '"method": "talk"'))
-    run = Run(folder)
-    assert run.verification.state == "damaged"
+        (folder / "run.json").write_text(record.replace('"method": "pgd"', '"method": "talk"'))
+    stored = Run(folder)
+    assert stored.verification.state == "damaged"
     with pytest.raises(Problem, match="a gate decides on verified runs only"):
-        gate(run, GateLimits(confirmed_rate=1.0, usable=1))
+        gate(stored, GateLimits(confirmed_rate=1.0, usable=1))
     if trick == "record edited":
-        page = run.report(tmp_path / "report").read_text()
+        page = stored.report(tmp_path / "report").read_text()
         assert "This run is damaged." in page
 
 
