@@ -332,7 +332,7 @@ def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
 def test_another_witness_is_another_campaign(tmp_path):
     run(tmp_path / "a")
     other = Subject(Quarters(33.0), classes=CLASSES, name="other")
-    with pytest.raises(Problem, match="witnesses is not the one this run began with"):
+    with pytest.raises(Problem, match="witness 1 is not the one this run began with"):
         hc.resume(
             tmp_path / "a",
             toy_subject(),
