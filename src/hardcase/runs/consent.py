@@ -1,7 +1,7 @@
 """What a configuration would be allowed to do, and whether this user has allowed it before.
 
-A run folder grants no rights: whatever its files name (code, pickles, addresses, paths) is only used if the same
-was started from this account before, or the user says ``--trust-run``.
+A run folder grants no rights: whatever its files name (code, pickles, addresses, paths) is only
+used if the same was started from this account before, or the user says ``--trust-run``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _WEIGHTS = re.compile(r"(.+)@.+\.py:\w+")
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One thing that a configuration would do with the user's rights: `what` in words, `content` as a digest."""
+    """One thing that a configuration would do with the user's rights: `what` in words, `content` as
+    a digest.
+    """
 
     what: str
     content: str = ""
@@ -52,14 +54,19 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
             found.append(Right(f"unpickle {path}, which can run code", _bytes(path)))
         if text.startswith(("http://", "https://")):
             found.append(Right(f"send images to {text[:200]} (as {key})"))
-    for key, words in {"metrics": "write metrics to", "cluster": "send code to the cluster"}.items():
+    for key, words in {
+        "metrics": "write metrics to",
+        "cluster": "send code to the cluster",
+    }.items():
         if values.get(key) and values[key] != "auto" and not str(values[key]).startswith("local"):
             found.append(Right(f"{words} {values[key]}"))
     return found
 
 
 def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the source text that settings name, by their role; modules beside the files are part of it."""
+    """Digests of the source text that settings name, by their role; modules beside the files are
+    part of it.
+    """
     return {f"{key} source": _content(path) for key, path in _code(values)}
 
 
@@ -75,16 +82,16 @@ def same_source(
     """
     then = Identity.from_json(record.get("identity"))
     values = config.model_dump()
-    now = code_digests(
-        {key: value for key, value in values.items() if uses is None or key in uses}
-    )
+    now = code_digests({key: value for key, value in values.items() if uses is None or key in uses})
     if then is not None:
         stored = {name: then.parts[name] for name in now if name in then.parts}
         require_same(Identity(stored), Identity(now), fix=ANOTHER)
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Record that this user started these settings; called by the verbs that name them on the command line."""
+    """Record that this user started these settings; called by the verbs that name them on the
+    command line.
+    """
     wanted = rights(values)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with suppress(Problem):  # without a cache, going on asks again
@@ -94,7 +101,9 @@ def remember(values: Mapping[str, Any]) -> None:
 
 
 def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -> None:
-    """Raise, saying what would be done, unless the user allowed it: before, or now with ``--trust-run``."""
+    """Raise, saying what would be done, unless the user allowed it: before, or now with ``--trust-
+    run``.
+    """
     wanted = [right for right in rights(values) if not _record(right).is_file()]
     if not wanted:
         return

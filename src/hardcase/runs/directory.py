@@ -1,4 +1,6 @@
-"""One run folder, held open: nothing is written through a link, nor into a folder that has taken its place."""
+"""One run folder, held open: nothing is written through a link, nor into a folder that has taken
+its place.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _Place = tuple[int, int]
 class Directory:
     """A folder and those inside it, each opened once, when it is first written to.
 
-    Before every write it is seen whether the folder at the path is still the one that was opened; if it was moved,
+    Before every write it is seen whether the folder at the path is still the one that was opened;
+    if it was moved,
     deleted or exchanged, writing stops.
 
     Args:
@@ -72,7 +75,9 @@ class Directory:
         return plain(handle, path)
 
     def hold(self, *inner: str) -> None:
-        """Open the folder, and those inside it, now: what takes their place later is not written to."""
+        """Open the folder, and those inside it, now: what takes their place later is not written
+        to.
+        """
         if HANDLES:
             for name in (".", *inner):
                 self._handle(name)
@@ -117,7 +122,9 @@ class Directory:
 
 
 def plain(handle: int, path: Path) -> int:
-    """`handle`, if it is open on a plain file with no other name; else it is closed, and the problem told."""
+    """`handle`, if it is open on a plain file with no other name; else it is closed, and the
+    problem told.
+    """
     found = os.fstat(handle)
     if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
         return handle
@@ -128,7 +135,9 @@ def plain(handle: int, path: Path) -> int:
 
 
 def read_plain(path: Path, *, most: int = 2**31) -> bytes:
-    """The content of a file of a run folder: a plain file, no link, no pipe, not larger than `most` bytes."""
+    """The content of a file of a run folder: a plain file, no link, no pipe, not larger than `most`
+    bytes.
+    """
     handle = os.open(path, os.O_RDONLY | NOFOLLOW)
     with open(handle, "rb") as file:
         found = os.fstat(handle)

@@ -143,7 +143,9 @@ class Packed:
 
 
 class Store:
-    """One run folder. `seal`: whether run.json had the checksum of its content when it was read; None: it had none."""
+    """One run folder. `seal`: whether run.json had the checksum of its content when it was read;
+    None: it had none.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

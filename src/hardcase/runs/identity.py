@@ -1,6 +1,8 @@
-"""The identity of a campaign: a digest over every ingredient that its findings depend on, each with a name.
+"""The identity of a campaign: a digest over every ingredient that its findings depend on, each with
+a name.
 
-It is computed in one place, stored when a run begins, and compared as a whole whenever the ingredients are used again,
+It is computed in one place, stored when a run begins, and compared as a whole whenever the
+ingredients are used again,
 so that findings of two different campaigns never stand in one folder.
 """
 
@@ -129,7 +131,9 @@ def identity_of(
 def require_same(
     then: Identity | None, now: Identity, *, but: Iterable[str] = (), fix: str = "a new --out"
 ) -> None:
-    """Raise the problem that names every ingredient that differs; a run that stored none is not compared."""
+    """Raise the problem that names every ingredient that differs; a run that stored none is not
+    compared.
+    """
     changed = [] if then is None else then.differences(now, but=but)
     if changed:
         be = "is not the one" if len(changed) == 1 else "are not those"
@@ -143,7 +147,9 @@ def require_same(
 def settings_of(
     config: str, budget: Budget, *, shard: int, rounds: int, campaign: Campaign
 ) -> dict[str, Any]:
-    """Every setting that findings depend on: those of the configuration, or of objects where it has none."""
+    """Every setting that findings depend on: those of the configuration, or of objects where it has
+    none.
+    """
     values = tomllib.loads(config)
     limits = {f.name: getattr(budget, f.name) for f in fields(budget) if f.name not in STOPS}
     named = {name: value for name, value in values.items() if name not in (*FREE, "budget")}
@@ -163,12 +169,16 @@ def settings_of(
 
 
 def source_digest(path: Path) -> str:
-    """A digest of a Python file and of every module that it imports from beside it; nothing is run for that."""
+    """A digest of a Python file and of every module that it imports from beside it; nothing is run
+    for that.
+    """
     return short(b"\0".join(f.read_bytes() for f in source_files(path)))
 
 
 def source_files(path: Path) -> list[Path]:
-    """A Python file and the modules it imports, as far as they are the user's own: not installed, not Python's."""
+    """A Python file and the modules it imports, as far as they are the user's own: not installed,
+    not Python's.
+    """
     seen: dict[Path, None] = {}
     waiting = [path.absolute()]
     while waiting:
@@ -223,7 +233,9 @@ def _own_place(place: str) -> bool:
 
 
 def class_sources(model: Model) -> str:
-    """A digest of the source of a live network's own classes, as far as there is any; torch's and ours are versioned."""
+    """A digest of the source of a live network's own classes, as far as there is any; torch's and
+    ours are versioned.
+    """
     inner: Any = model
     while not isinstance(inner, Subject) and hasattr(inner, "model"):
         inner = inner.model
@@ -266,7 +278,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:
-    """Numbers and words in a tree of dataclasses, by their place in it; what is learned is digested elsewhere."""
+    """Numbers and words in a tree of dataclasses, by their place in it; what is learned is digested
+    elsewhere.
+    """
     if isinstance(value, str | int | float | bool):
         yield name, str(value)
     elif is_dataclass(value) and not isinstance(value, type) and depth:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
-from hardcase.runs.tables import SPENDING
 from hardcase.redaction import Redacting
 from hardcase.runs.directory import NOFOLLOW, plain, read_plain
 from hardcase.runs.folder import FOLDERS, Store
 from hardcase.runs.repair import mend_shards, set_aside
 from hardcase.runs.results import Run
+from hardcase.runs.tables import SPENDING
 from hardcase.runs.verify import seal_of, sealed
 from hardcase.runs.workers import Progress
 
@@ -83,7 +83,9 @@ diary.addHandler(logging.NullHandler())
 
 
 class _Quiet(RotatingFileHandler):
-    """A log that cannot be written must not disturb the search. It is not written through a link or into a pipe."""
+    """A log that cannot be written must not disturb the search. It is not written through a link or
+    into a pipe.
+    """
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
@@ -268,7 +270,9 @@ class Logbook:
         Every stored file is compared with its checksum first; the numbers of shards that were
         damaged are returned.
         """
-        self.store.directory.hold(*FOLDERS)  # a folder that was moved away is told before anything else
+        self.store.directory.hold(
+            *FOLDERS
+        )  # a folder that was moved away is told before anything else
         damaged = mend_shards(self.store, shards=self.shards)
         self.store.settle()
         run = Run(self.store.folder)

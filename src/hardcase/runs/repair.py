@@ -23,7 +23,6 @@ from hardcase.runs.verify import CHANGING
 # name, never deleted.
 
 
-
 class Mended(NamedTuple):
     """`record`: what the run is; `notes`: what was put right, in words."""
 
@@ -53,8 +52,10 @@ def mend_shards(
     """Set aside finished shards whose files are not what was stored, so that they are searched
     again; their numbers and those of shards that have disappeared.
 
-    Files are compared with the ledger by size, and by content where `deep` says so of their names. A run has `shards`
-    shards: parts with other numbers are not its own and set aside, ledger lines with other numbers mean nothing.
+    Files are compared with the ledger by size, and by content where `deep` says so of their names.
+    A run has `shards`
+    shards: parts with other numbers are not its own and set aside, ledger lines with other numbers
+    mean nothing.
     """
     entries = store.ledger.read()
     sizes = _sizes(store)

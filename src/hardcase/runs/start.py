@@ -235,9 +235,7 @@ class Plan:
             rounds=self.rounds,
             campaign=campaign,
         )
-        return identity_of(
-            campaign, self.images, settings=settings, ingredients=self.ingredients
-        )
+        return identity_of(campaign, self.images, settings=settings, ingredients=self.ingredients)
 
 
 ASKED = 512
@@ -248,7 +246,9 @@ LEAD = 0.02
 """Logits by which a server's lead may differ between two answers (a fraction of large ones)."""
 MOVED = 1e-3
 """How far the confidence of the same model on the same image may move."""
-UNVERIFIED = "this run was stored before ingredients were recorded: only model and seeds were compared"
+UNVERIFIED = (
+    "this run was stored before ingredients were recorded: only model and seeds were compared"
+)
 
 
 class Watcher:
@@ -387,7 +387,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
             _same_answers(read(out / "seeds.parquet", SEEDS), campaign, plan.images)
         guided = bool(campaign.method.guides or campaign.criteria)
         damaged = mend_shards(
-            store, lambda name: guided and name.endswith(".safetensors"), shards=len(_tasks(plan, campaign, rows)[0])
+            store,
+            lambda name: guided and name.endswith(".safetensors"),
+            shards=len(_tasks(plan, campaign, rows)[0]),
         )
         for note in (*notes, *unsure, *more, *map(_again, damaged)):
             watcher.say(note)
@@ -395,7 +397,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
 
 
 def _same_campaign(record: Mapping[str, Any], plan: Plan, campaign: Campaign) -> list[str]:
-    """Refuse ingredients that are not those the run began with; notes on what could not be compared."""
+    """Refuse ingredients that are not those the run began with; notes on what could not be
+    compared.
+    """
     then = Identity.from_json(record.get("identity"))
     if then is not None:
         require_same(then, plan.identity(campaign), fix=ANOTHER)
@@ -438,14 +442,16 @@ def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: Images)
         far = sum(not abs(a - b) <= LEAD * max(1.0, abs(a) / 10) for a, b in pairs)
         if far or role not in now:
             raise Problem(
-                f"the server of the {role} answers {far} of {len(leads)} seeds differently from when this run began.",
+                f"the server of the {role} answers {far} of {len(leads)} seeds differently"
+                " from when this run began.",
                 "Findings of two different campaigns would be mixed.",
                 fix=ANOTHER,
             )
 
 
 def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:
-    """Ask the subject again about seeds whose answers are stored; these queries are counted nowhere.
+    """Ask the subject again about seeds whose answers are stored; these queries are counted
+    nowhere.
 
     Whatever was changed without a trace in any digest shows here.
     """
@@ -468,7 +474,7 @@ def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:
 def _no_progress(store: Store, numbers: list[int]) -> Problem:
     return Problem(
         f"shard {numbers[0]} in {store.folder} was damaged again as soon as it was stored.",
-        "Searching it once more would not end: the disk, or another program, changes what is written.",
+        "Once more would not end: the disk, or another program, changes what is written.",
         fix="another disk: a new --out",
         code=INTERNAL,
     )

@@ -233,7 +233,9 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if their ids are those of findings wherever they have to be: other words could be paths."""
+    """`rows`, if their ids are those of findings wherever they have to be: other words could be
+    paths.
+    """
     if not any(types is known for known in (FINDINGS, VERDICTS, PATHS)):
         return rows
     good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")

@@ -27,7 +27,9 @@ CHANGING = (
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far a run can be believed, and why not: damaged, or unverified because it stored nothing to compare with."""
+    """How far a run can be believed, and why not: damaged, or unverified because it stored nothing
+    to compare with.
+    """
 
     state: Literal["verified", "unverified", "damaged"]
     notes: tuple[str, ...] = ()
@@ -101,7 +103,9 @@ def _beginning(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    """The files of every shard and of the seeds against the ledger; the set of shards against the beginning."""
+    """The files of every shard and of the seeds against the ledger; the set of shards against the
+    beginning.
+    """
     entries, done = store.ledger.read(), store.done()
     for number, entry in sorted(entries.items()):
         if number >= 0 and number not in done and record.get("complete"):
