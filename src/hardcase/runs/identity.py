@@ -29,7 +29,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
-from hardcase.tensors import tile_rows
+from hardcase.tensors import TILE
 from hardcase.types import Budget, Images, Model
 
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
@@ -120,7 +120,7 @@ def identity_of(
             **(ingredients or {}),
             "settings": json.dumps(dict(sorted(_flat(settings)))),
             "device": device.type,
-            "tile": str(tile_rows(device)),
+            "tile": str(campaign.tile or TILE),
             "precision": str(settings.get("precision", "strict")),
             "hardcase": VERSION,
             "torch": metadata.version("torch"),
