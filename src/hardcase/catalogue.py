@@ -99,7 +99,7 @@ def describe(
     Example:
         >>> from hardcase.catalogue import describe
         >>> next(row for row in describe("space") if row["name"] == "light")["options"]["most"]
-        {'default': 1.0, 'help': '', 'choices': []}
+        {'default': 1.0, 'help': 'Largest change of brightness, in units of [0, 1].', 'choices': []}
     """
     own = _own(kind)
     return [row_of(part, {} if measured is None else measured(part)) for part in own]

@@ -559,7 +559,8 @@ def mean(
 ) -> Interval:
     """The mean with a bootstrap interval; of zeros and ones, which are a share, with Wilson's."""
     sample = torch.as_tensor(values, dtype=torch.float64)
-    if sample.ndim == 1 and len(sample) > 1 and bool(((sample == 0) | (sample == 1)).all()):
+    share = bool(((sample == 0) | (sample == 1)).all()) and bool((sample == 0).any())
+    if sample.ndim == 1 and len(sample) > 1 and share:  # all ones may be ranks as well
         from scipy.stats import norm
 
         hits = int(sample.sum())

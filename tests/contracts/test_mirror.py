@@ -18,9 +18,12 @@ ELSEWHERE = {
     "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
-    "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers "
-    "models/graphs",
-    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws",
+    "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers models/graphs",
+    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws redaction",
+    "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
+    "models/external",
+    "torture/test_hostile_folders.py": "folders of others: runs/consent runs/directory",
+    "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace testing/criteria",

@@ -49,6 +49,7 @@ OWN = {
     "fetch model": "fetches networks of its own list",
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
+    "train witness": "witnesses are as wide as their data",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",
 }
 """Verbs that are never given the user's network."""

@@ -222,7 +222,7 @@ def test_a_model_that_changes_its_answer(world):
     refused(world.run(*ONE, model="model.py:fickle"), "changes its answer", "dropout")
 
 
-@pytest.mark.parametrize(("factory", "said"), [("flat", "(64,)"), ("several", "returns a tuple")])
+@pytest.mark.parametrize(("factory", "said"), [("flat", "(64,)")])
 def test_a_model_that_returns_something_else(world, factory, said):
     refused(world.run(*ONE, model=f"model.py:{factory}"), said, "(images, classes)")
 
@@ -352,10 +352,10 @@ def test_a_disk_that_fills_up_keeps_what_was_found_and_the_run_goes_on(world, mo
     assert world.run(*shards, "--out", "whole").code == 0
     real = os.replace
 
-    def full(written, path):
+    def full(written, path, **where):
         if "part-00002" in str(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(written, path)
+        return real(written, path, **where)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)

@@ -57,7 +57,8 @@ def test_photographs_have_no_default_witnesses():
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
-    train, test = bars(200), bars(30, seed=1, split="test")
+    train = bars(200, classes=4)
+    test = bars(32, seed=1, split="test", classes=4)
 
     def context(method, **values):
         made = Context.of(toy_subject(), test, method, train=train, **values)

@@ -380,7 +380,7 @@ class CriterionPlan:
         >>> subject = toy_subject()
         >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
         >>> units = hc.criteria.select(anatomy, "dense", "channel")
-        >>> hc.criteria.Plan(units, make=lambda profile: None).ranges
+        >>> hc.criteria.CriterionPlan(units, make=lambda profile: None).ranges
         ()
     """
 

@@ -525,7 +525,7 @@ class StrongestUnits:
         >>> from hardcase.registry import resolve
         >>> from hardcase.testing import toy_world
         >>> guides = toy_world().build(resolve("method", "maxplore")).guides
-        >>> any(isinstance(guide, hc.guides.Strongest) for guide in guides)
+        >>> any(isinstance(guide, hc.guides.StrongestUnits) for guide in guides)
         True
     """
 

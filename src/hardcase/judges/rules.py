@@ -38,7 +38,7 @@ class DecisionRule:
 
     Example:
         >>> import hardcase as hc
-        >>> hc.judges.Rule(signals=("nearness",), weights=(1.0,), bias=0.0).answers.__name__
+        >>> hc.judges.DecisionRule(signals=("nearness",), weights=(1.0,), bias=0.0).answers.__name__
         'answers'
     """
 

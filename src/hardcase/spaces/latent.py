@@ -313,6 +313,7 @@ class ReEncoded:
         return self.space.encode(x, origin.y, rng)[0]
 
 
+@space("with-residual", needs="another latent space", paper="ours")
 @dataclass(frozen=True, slots=True)
 class WithResidual:
     """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).

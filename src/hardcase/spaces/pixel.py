@@ -71,7 +71,7 @@ class Brightness:
 
     Example:
         >>> import hardcase as hc
-        >>> hc.spaces.Light(most=0.2).name
+        >>> hc.spaces.Brightness(most=0.2).name
         'light'
     """
 
