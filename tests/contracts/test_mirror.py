@@ -24,6 +24,7 @@ ELSEWHERE = {
     "models/external",
     "torture/test_hostile_folders.py": "folders of others: runs/consent runs/directory",
     "torture/test_flips.py": "flipped bits: runs/verify",
+    "models/test_http.py": "time limits of servers: models/deadline",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace testing/criteria",

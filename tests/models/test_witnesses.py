@@ -60,8 +60,10 @@ def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
     train = bars(200, classes=4)
     test = bars(32, seed=1, split="test", classes=4)
 
+    subject = Subject(Quarters(), classes=test.classes, name="toy")
+
     def context(method, **values):
-        made = Context.of(toy_subject(), test, method, train=train, **values)
+        made = Context.of(subject, test, method, train=train, **values)
         made._splits["test"] = test
         return made
 
