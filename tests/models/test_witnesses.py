@@ -19,7 +19,7 @@ from hardcase.models.witnesses import (
     witness_record,
 )
 from hardcase.tensors import fingerprints
-from hardcase.testing.toys import toy_images, toy_subject, toy_world
+from hardcase.testing.toys import Quarters, toy_images, toy_subject, toy_world
 from hardcase.types import Images
 from tiny import bars
 
