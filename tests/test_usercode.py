@@ -98,13 +98,14 @@ def test_other_verbs_too(folder, capsys):
         assert f"odd.py:{model}" in capsys.readouterr().err
 
 
-def test_worker_processes_name_the_model_and_resume_finishes(folder, capsys):
+def test_worker_processes_name_the_model_and_a_mended_one_is_another(folder, capsys):
     from hardcase.cli.main import main
 
     assert run("--model", "odd.py:exits", "--workers", "2") == 2
     assert "model odd.py:exits called sys.exit(0), in shard" in capsys.readouterr().err
     Path("odd.py").write_text(MODELS.replace("< 20", "< 10**9"))
-    assert main(["resume", "out", "-q"]) == 0
+    assert main(["resume", "out", "-q"]) == 2
+    assert "the model source is not the one this run began with" in capsys.readouterr().err
 
 
 def test_an_exit_nobody_guarded_is_no_success(monkeypatch, capsys):

@@ -343,7 +343,9 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
             ],
         )
 
-    toys = SimpleNamespace(run=run, STUDIES={"toy": studies.Study(name="toy", summary="a toy")})
+    toys = SimpleNamespace(
+        run=run, STUDIES={"toy": studies.PaperStudy(name="toy", summary="a toy")}
+    )
     monkeypatch.setitem(sys.modules, "toys_of_others", toys)
     point = EntryPoint("toy", "toys_of_others:run", studies.GROUP)
     monkeypatch.setattr(studies, "entry_points", lambda group: [point])

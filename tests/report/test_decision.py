@@ -9,6 +9,7 @@ from drawn import drawn_run, judge
 from hardcase.report.content import report_content
 from hardcase.report.page import write
 from hardcase.runs.results import Run
+from hardcase.runs.verify import Verification
 from hardcase.suite.gate import GateLimits, gate, outcome
 
 SOUND = {"calibrated": True, "accuracy": 0.97, "standing": "calibrated"}
@@ -24,7 +25,8 @@ def decided(run, limits=None):
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.4, 0.9])
-def test_the_page_says_what_the_gate_says(run, rate, tmp_path):
+def test_the_page_says_what_the_gate_says(run, rate, tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
     limits = GateLimits(confirmed_rate=rate)
     said = decided(run, limits)
     assert said["verdict"] == outcome(gate(run, limits))

@@ -82,13 +82,13 @@ def test_a_swapped_ingredient_is_named(tmp_path, whole, what):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("hardcase", "VERSION"), ("tile", "tile_rows"), ("torch", "metadata")]
+    ("name", "where"), [("hardcase", "VERSION"), ("tile", "TILE"), ("torch", "metadata")]
 )
 def test_another_machine_or_version_is_named(tmp_path, whole, monkeypatch, name, where):
     class Metadata:
         version = staticmethod(lambda package: "0.0.0")
 
-    swapped = {"VERSION": "0.0.0", "tile_rows": lambda device: 7, "metadata": Metadata}[where]
+    swapped = {"VERSION": "0.0.0", "TILE": 7, "metadata": Metadata}[where]
     monkeypatch.setattr(identity, where, swapped)
     with pytest.raises(Problem, match=rf"the {name} \(.*, then .*\) is not the one"):
         resume(plan(seeds=8), whole)
