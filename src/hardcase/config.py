@@ -191,7 +191,7 @@ def loads(text: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The raw values of a TOML file."""
     if path.exists() and not path.is_file():
-        raise Problem(f"{path} is not a plain file.", "A pipe or a device may never end.")
+        raise Problem(f"{path} cannot be read: it is not a plain file.")
     try:
         if path.stat().st_size > 4 * LONGEST:
             raise ValueError(f"it is larger than any configuration ({LONGEST:,} characters)")
