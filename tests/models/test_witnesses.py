@@ -78,6 +78,7 @@ def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
 
 
 def test_where_nobody_can_witness_the_run_says_so(caplog):
+    caplog.set_level("WARNING")  # commands of other tests may have silenced the log
     images = toy_images(8)
     context = Context.of(toy_subject(), images, "natural", data="npz:/no/such/file.npz")
     assert context.witnesses == ()
