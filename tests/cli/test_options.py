@@ -55,6 +55,7 @@ def test_every_flag_of_a_campaign_arrives():
 
 
 def test_the_folders_own_file_is_used_when_none_is_named_and_that_is_said(caplog):
+    caplog.set_level("WARNING")
     Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 3\n')
     assert resolve({}).seeds == 3
     assert "settings come from hardcase.toml" in caplog.text
