@@ -18,7 +18,7 @@ from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
 from hardcase.report.paths import paint_paths
 from hardcase.runs import start
-from hardcase.runs.consent import require, same_source
+from hardcase.runs.identity import require, same_source
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
 from hardcase.runs.verdicts import finish

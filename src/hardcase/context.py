@@ -29,7 +29,7 @@ from hardcase.methods.neurons import Profiles
 from hardcase.models.load import AskSettings, Loading, from_file, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.pretrained.fetching import fetched_classifiers
-from hardcase.models.pretrained.roles import is_photographic, roles
+from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.specs import names_outputs
@@ -40,14 +40,14 @@ from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
 from hardcase.registry import Part, resolve, rows
 from hardcase.regression import regressing
-from hardcase.runs.consent import code_digests
+from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest_tensors, from_bytes
 from hardcase.training.loop import TrainingProgress
-from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space
+from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space, is_photographic
 
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardcase.redaction import redact
+from hardcase.environment import redact
 
 FAILED = 1
 USAGE = 2

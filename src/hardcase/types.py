@@ -562,3 +562,12 @@ class Method:
 
 def _kind(part: object) -> str:
     return part.__name__ if callable(part) and hasattr(part, "__name__") else type(part).__name__
+
+
+PHOTOGRAPH = 64
+"""Side from which on colour images are photographs: no small network is trained to judge them."""
+
+
+def is_photographic(shape: Sequence[int]) -> bool:
+    """Whether images of this shape (channels, height, width) have photographs' size and colour."""
+    return shape[0] == 3 and min(shape[1:]) >= PHOTOGRAPH

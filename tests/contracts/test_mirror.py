@@ -19,10 +19,10 @@ ELSEWHERE = {
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers models/graphs",
-    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws redaction",
+    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
     "models/external",
-    "torture/test_hostile_folders.py": "folders of others: runs/consent runs/directory",
+    "torture/test_hostile_folders.py": "folders of others: runs/directory",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "models/test_http.py": "time limits of servers: models/deadline",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "

@@ -14,9 +14,9 @@ from hardcase.cli import run
 from hardcase.cli.results import cite
 from hardcase.runs import progress
 from hardcase.runs.directory import Directory
-from hardcase.runs.folder import pack_deltas, unpack_deltas
+from hardcase.runs.folder import mend_shards, pack_deltas, unpack_deltas
 from hardcase.runs.ledger import Ledger
-from hardcase.runs.repair import mend_papers, mend_shards
+from hardcase.runs.repair import mend_papers
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.runs.workers import Progress

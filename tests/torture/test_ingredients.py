@@ -13,7 +13,7 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.models.external import external_files
 from hardcase.models.subject import Subject
-from hardcase.runs import consent, identity
+from hardcase.runs import identity
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.start import resume, start
@@ -236,9 +236,9 @@ def test_rights_are_read_off_settings():
         "metrics": "/tmp/m",
         "cluster": "ray://10.0.0.1",
     }
-    words = [right.what.split()[0] for right in consent.rights(values)]
+    words = [right.what.split()[0] for right in identity.rights(values)]
     assert sorted(words) == ["run", "run", "send", "send", "unpickle", "write"]
-    assert consent.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
+    assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
 
 
 def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(tmp_path, whole):

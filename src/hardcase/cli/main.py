@@ -19,9 +19,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from hardcase.environment import keep_freed
+from hardcase.environment import keep_freed, redact
 from hardcase.errors import INTERNAL, INTERRUPTED, Problem
-from hardcase.redaction import redact
 from hardcase.usercode import count_interrupt
 
 

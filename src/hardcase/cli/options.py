@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from hardcase.cli.output import note
-from hardcase.redaction import Redacting
+from hardcase.environment import Redacting
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -455,7 +455,7 @@ def free(base: Path) -> Path:
 
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
-    from hardcase.runs.consent import require
+    from hardcase.runs.identity import require
 
     if named is None and PROJECT.is_file():
         logging.getLogger(__name__).warning("settings come from %s", PROJECT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hardcase.redaction import redact
+from hardcase.environment import redact
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -45,7 +45,7 @@ def config_of(
         flags: Settings by name; those that are empty change nothing.
     """
     from hardcase.config import assign, parse, read
-    from hardcase.runs.consent import require, same_source
+    from hardcase.runs.identity import require, same_source
 
     values = read(run.folder / "config.toml")
     if not values:

@@ -160,7 +160,7 @@ def _without_advice(text: str) -> str:
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
 def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    from hardcase.runs.consent import remember
+    from hardcase.runs.identity import remember
     from hardcase.runs.start import start
 
     wanted = o.resolve(vars(flags), choose=flags.say)
@@ -175,8 +175,7 @@ def run(flags: o.Flags) -> None:
 def resume(folder: o.OneRun, flags: o.Flags) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse, read
-    from hardcase.runs.consent import require, same_source
-    from hardcase.runs.identity import Identity, require_same
+    from hardcase.runs.identity import Identity, require, require_same, same_source
     from hardcase.runs.start import reopen, start
     from hardcase.runs.start import resume as go_on
 
@@ -361,7 +360,7 @@ def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     """What a small file of a run folder says; one that is damaged is named."""
     from hardcase.runs.directory import read_plain
-    from hardcase.runs.verify import unsealed
+    from hardcase.runs.ledger import unsealed
 
     try:
         said, sound = unsealed(read_plain(path))

@@ -22,10 +22,9 @@ from hardcase.judges.judge import PanelJudge, with_kept_calibration
 from hardcase.judges.panel import Signals
 from hardcase.judges.photo_exam import photo_examination
 from hardcase.judges.rules import DecisionRule, learned
-from hardcase.models.load import Loading, load_model, network
+from hardcase.models.load import Loading, lineage_of, load_model, network
 from hardcase.models.names import map_between
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.roles import lineage_of
 from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes

@@ -19,6 +19,7 @@ from hardcase.models.adapters import adapted_if_needed
 from hardcase.models.health import answers, looks_like_probabilities
 from hardcase.models.http import Http, Manners, checked_url, is_here
 from hardcase.models.onnx import Onnx, PixelLayout
+from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.specs import is_known, load_spec
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
@@ -272,3 +273,29 @@ def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
             f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or"
             " safetensors, or pass --trust-pickle."
         ) from error
+
+
+HUBS = ("timm", "hf", "torchvision")
+"""Kinds of names that stand for networks which others have trained."""
+
+
+def lineage_of(spec: str) -> str:
+    """The lineage of a network that others have trained; empty where its name says nothing of it.
+
+    Args:
+        spec: A name of the catalogue, with or without ``zoo:``, or of a hub. Of a hub's network the
+            architecture is taken, without the tag of its weights: the same architecture from two
+            hubs often is the same training.
+
+    Example:
+        >>> lineage_of("zoo:efficientnet-lite2"), lineage_of("timm:tf_efficientnet_lite0.in1k")
+        ('efficientnet-lite', 'efficientnet-lite')
+    """
+    row = PRETRAINED.get(spec.removeprefix("zoo:"))
+    if row is not None:
+        return row.lineage
+    kind, _, name = spec.rpartition("@")[2].partition(":")
+    if kind not in HUBS:
+        return ""
+    base = name.rpartition("/")[2].partition(".")[0].lower().replace("_", "-")
+    return "efficientnet-lite" if "efficientnet-lite" in base else base

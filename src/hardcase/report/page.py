@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hardcase.cache import write_atomically
+from hardcase.environment import redacted
 from hardcase.errors import Problem
-from hardcase.redaction import redacted
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
 from hardcase.runs.directory import refuse_links

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -246,3 +247,32 @@ def _entry(said: Mapping[str, Any]) -> Entry:
     return Entry(
         {name: (size, crc) for name, (size, crc) in said["files"].items()}, said["summary"]
     )
+
+
+# --- seals: files that carry their own checksum
+
+CHECK = "checksum"
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """`content` as readable JSON that carries its own checksum."""
+    body = {name: value for name, value in content.items() if name != CHECK}
+    return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
+
+
+def unsealed(data: bytes) -> tuple[Any, bool | None]:
+    """What a file says, and whether its checksum is right; None if it has none."""
+    said = json.loads(data)
+    if not isinstance(said, dict) or CHECK not in said:
+        return said, None
+    check = said.pop(CHECK)
+    return said, check == _sum(said)
+
+
+def _sum(body: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def seal_of(data: bytes) -> list[int]:
+    """Size and checksum of a file's content."""
+    return [len(data), crc32(data)]

@@ -18,13 +18,12 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
-from hardcase.redaction import Redacting
+from hardcase.environment import Redacting
 from hardcase.runs.directory import NOFOLLOW, plain, read_plain
-from hardcase.runs.folder import FOLDERS, Store
-from hardcase.runs.repair import mend_shards, set_aside
+from hardcase.runs.folder import FOLDERS, Store, mend_shards, set_aside
+from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
-from hardcase.runs.verify import seal_of, sealed
 from hardcase.runs.workers import Progress
 
 # The growth curves of a run: a row for every shard at first, then fewer, so that the file stays

@@ -25,14 +25,23 @@ from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
-from hardcase.models.pretrained.roles import lineage_of
+from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import witness_record
 from hardcase.registry import citation_key
-from hardcase.runs.folder import FOLDERS, SCHEMA, Store, locked, refuse_used
+from hardcase.runs.folder import (
+    FOLDERS,
+    SCHEMA,
+    Store,
+    locked,
+    mend_shards,
+    refuse_used,
+    seeds_are_whole,
+    set_aside,
+)
 from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same, settings_of
 from hardcase.runs.progress import Logbook, diary, logged
 from hardcase.runs.ray import check_place
-from hardcase.runs.repair import Mended, mend_papers, mend_shards, seeds_are_whole, set_aside
+from hardcase.runs.repair import Mended, mend_papers
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, read, seeds_table
 from hardcase.runs.workers import Progress, Source, Tasks, execute

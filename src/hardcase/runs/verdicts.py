@@ -20,20 +20,21 @@ from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.photographs import encoder_of, feature_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
+from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
 from hardcase.models.pretrained.fetching import fetched_classifiers
-from hardcase.models.pretrained.roles import is_photographic, lineage_of, roles
+from hardcase.models.pretrained.roles import roles
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
+from hardcase.runs.ledger import seal_of
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-from hardcase.runs.verify import seal_of
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.training import cards
-from hardcase.types import KINDS, Findings, Images, Judge, Verdicts
+from hardcase.types import KINDS, Findings, Images, Judge, Verdicts, is_photographic
 from hardcase.usercode import guarded
 
 _COLUMNS = {

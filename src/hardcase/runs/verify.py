@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zlib import crc32
 
 from hardcase.config import loads
 from hardcase.runs.directory import read_plain
 from hardcase.runs.identity import FREE, Identity
+from hardcase.runs.ledger import seal_of, unsealed
 
 if TYPE_CHECKING:
     from hardcase.runs.folder import Store
 
-CHECK = "checksum"
 CHANGING = (
     *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
     *("kinds", "judge", "verdicts", "coverage"),
@@ -33,25 +30,6 @@ class Verification:
 
     state: Literal["verified", "unverified", "damaged"]
     notes: tuple[str, ...] = ()
-
-
-def sealed(content: Mapping[str, Any]) -> bytes:
-    """`content` as readable JSON that carries its own checksum."""
-    body = {name: value for name, value in content.items() if name != CHECK}
-    return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
-
-
-def unsealed(data: bytes) -> tuple[Any, bool | None]:
-    """What a file says, and whether its checksum is right; None if it has none."""
-    said = json.loads(data)
-    if not isinstance(said, dict) or CHECK not in said:
-        return said, None
-    check = said.pop(CHECK)
-    return said, check == _sum(said)
-
-
-def _sum(body: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def verify(store: Store) -> Verification:
@@ -146,11 +124,6 @@ def _small_files(store: Store) -> Iterator[str]:
         yield "status.json is damaged"
     elif history != _seal(store.folder / "history.csv"):
         yield "history.csv is not what was stored"
-
-
-def seal_of(data: bytes) -> list[int]:
-    """Size and checksum of a file's content."""
-    return [len(data), crc32(data)]
 
 
 def _seal(path: Path) -> list[int] | None:

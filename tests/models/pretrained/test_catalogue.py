@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from hardcase.models.load import lineage_of
 from hardcase.models.pretrained.catalogue import CLASSES, PRETRAINED
-from hardcase.models.pretrained.roles import lineage_of, roles
+from hardcase.models.pretrained.roles import roles
 
 
 @pytest.mark.parametrize("row", PRETRAINED.values(), ids=PRETRAINED.keys())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hardcase.models.load import lineage_of
 from hardcase.models.pretrained.catalogue import PRETRAINED
 
 
@@ -22,38 +23,6 @@ class Roles:
     judge: str
     witnesses: tuple[str, ...]
     note: str
-
-
-HUBS = ("timm", "hf", "torchvision")
-SMALLEST = 64
-"""Side from which on colour images are photographs: no small network is trained to judge them."""
-
-
-def is_photographic(shape: Sequence[int]) -> bool:
-    """Whether images of this shape (channels, height, width) have photographs' size and colour."""
-    return shape[0] == 3 and min(shape[1:]) >= SMALLEST
-
-
-def lineage_of(spec: str) -> str:
-    """The lineage of a network that others have trained; empty where its name says nothing of it.
-
-    Args:
-        spec: A name of the catalogue, with or without ``zoo:``, or of a hub. Of a hub's network the
-            architecture is taken, without the tag of its weights: the same architecture from two
-            hubs often is the same training.
-
-    Example:
-        >>> lineage_of("zoo:efficientnet-lite2"), lineage_of("timm:tf_efficientnet_lite0.in1k")
-        ('efficientnet-lite', 'efficientnet-lite')
-    """
-    row = PRETRAINED.get(spec.removeprefix("zoo:"))
-    if row is not None:
-        return row.lineage
-    kind, _, name = spec.rpartition("@")[2].partition(":")
-    if kind not in HUBS:
-        return ""
-    base = name.rpartition("/")[2].partition(".")[0].lower().replace("_", "-")
-    return "efficientnet-lite" if "efficientnet-lite" in base else base
 
 
 def roles(subject: str, present: Sequence[str]) -> Roles:
