@@ -183,7 +183,7 @@ def surprise_scores(
     """The surprise of each image by the criterion of that name, compared with training images."""
     from hardcase.criteria.criterion import anatomy_of, plan, profile_for
     from hardcase.criteria.frame import Frame
-    from hardcase.criteria.trace import MeanSurprise, surprise_of
+    from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
 
     anatomy = anatomy_of(subject, images)
     rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "models/test_http.py": "time limits of servers: models/deadline",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
-    "criteria/trace testing/criteria",
+    "criteria/trace criteria/surprise_coverage testing/criteria",
     "corruptions/test_effects.py": "corruptions/filters corruptions/table",
     "cli/test_main.py": "errors",
     "data/test_own_tables.py": "data/readers",
@@ -35,6 +35,7 @@ ELSEWHERE = {
     "end_to_end/test_commands.py": "cli/inspect cli/science config suite/studies",
     "evidence/test_folder.py": "evidence/pages evidence/profiles evidence/requirements",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
+    "suite/test_faults.py": "suite/traits",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
     "judges/probes judges/textures",

@@ -23,7 +23,8 @@ from hardcase.criteria.neuron import (
 )
 from hardcase.criteria.profile import Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
-from hardcase.criteria.trace import Dispersion, MeanSurprise, Novelty, Spread, SurpriseBuckets
+from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
+from hardcase.criteria.trace import Dispersion, Novelty, Spread
 
 WIDTHS = (6, 3, 9)
 

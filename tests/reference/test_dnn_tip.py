@@ -164,7 +164,7 @@ def test_likelihood_and_mahalanobis_surprise(capsys):
 def test_surprise_coverage():
     from hardcase.criteria.network import Layer, Selection
     from hardcase.criteria.surprise import Mahalanobis, Traces
-    from hardcase.criteria.trace import SurpriseBuckets
+    from hardcase.criteria.surprise_coverage import SurpriseBuckets
 
     (values, predicted), (points, classes) = traces(), traces(1, 100)
     model = Mahalanobis.fit(Traces(values, predicted, predicted), per_class=False, squared=True)

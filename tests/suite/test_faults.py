@@ -12,7 +12,7 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.suite import faults
-from hardcase.suite.faults import NAMES, TRAITS, measures, render, world
+from hardcase.suite.traits import NAMES, TRAITS, measures, own_trait, render, selected, world
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
@@ -76,8 +76,7 @@ def room(monkeypatch):
     digits, pair = (drawn(), drawn(split="test", seed=1)), (4, 9)
     train, test = (world(part, pair, copies=6) for part in digits)
     here = faults.Lab("drawn", digits, pair, train, test, nn.Identity(), Painter(), GAPS, "cpu", 0)
-    for module in (faults, faults):
-        monkeypatch.setattr(module, "lab", lambda bench: here)
+    monkeypatch.setattr(faults, "lab", lambda bench: here)
     return here
 
 
@@ -179,19 +178,19 @@ def test_a_fault_in_own_data_by_an_own_measure(tmp_path):
     x[:, 0] = (x[:, 0] * torch.rand(200, 1, 1, generator=rng)).to(torch.uint8)
     names = tuple(f"own/{i}" for i in range(200))
     images = Images(x, torch.arange(200) % 2, names, ("a", "b"), "own", "train")
-    trait = faults.own_trait(f"{file}:redness")
+    trait = own_trait(f"{file}:redness")
     tied, swapped = (
-        faults.selected(images, (0, 1), trait, tied=True, swapped=way) for way in (False, True)
+        selected(images, (0, 1), trait, tied=True, swapped=way) for way in (False, True)
     )
     for some, high in ((tied, 1), (swapped, 0)):
         value = trait.measure(from_bytes(some.x))
         assert value[some.y == high].min() > value[some.y != high].max()
     assert float(faults._own_gap(images, trait)) > 0
-    free = faults.selected(images, (0, 1), trait, tied=False)
+    free = selected(images, (0, 1), trait, tied=False)
     assert len(free) == 200
     file.write_text("def redness(x):\n    return x\n")
     with pytest.raises(Problem, match="one finite number for each"):
-        faults.own_trait(f"{file}:redness").measure(from_bytes(x))
+        own_trait(f"{file}:redness").measure(from_bytes(x))
 
 
 def test_wrong_names_are_told(room):
