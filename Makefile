@@ -9,6 +9,10 @@ export MKL_CBWR = AUTO,STRICT
 
 .PHONY: venv demo test lint bench gpu catalogue docs torture plant clean browser
 
+# tests of campaigns, which must hold on a device too: a GPU is played under them
+PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
+  tests/end_to_end/test_same_bytes.py tests/torture/test_kills.py tests/torture/test_workers.py
+
 venv: $(READY)
 
 $(RUNS): pyproject.toml constraints.txt
@@ -46,6 +50,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
 	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/study/test_server_kills.py tests/end_to_end/test_beyond.py
+	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
 	$(BIN)/python -m hardcase.registry

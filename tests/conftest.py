@@ -23,6 +23,20 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _played_device():
+    """With HARDCASE_PLAYED_DEVICE a device is played under every test, in new processes too."""
+    from hardcase.testing.device import VARIABLE, PlayedDevice
+
+    if not os.environ.get(VARIABLE):
+        yield
+        return
+    new = [str(Path(__file__).parent / "played"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(new)
+    with PlayedDevice.from_text(os.environ[VARIABLE]):
+        yield
+
+
 @pytest.fixture
 def fresh_registry(monkeypatch):
     """What a test registers is forgotten after it."""

@@ -45,7 +45,7 @@ from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
-from hardcase.tensors import digest_tensors, from_bytes
+from hardcase.tensors import digest_tensors, from_bytes, steady
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space, is_photographic
 
@@ -491,7 +491,7 @@ class Context:
     def tile(self) -> int | None:
         """Rows of every network call on a device: as recorded, else the largest that holds bits."""
         device = self.subject.device
-        if device.type == "cpu":
+        if steady(device):
             if self.config.precision == "bf16":
                 raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
             return None
@@ -505,11 +505,19 @@ class Context:
         ]
         networks += _decoder(self.method.space, example)
         with arithmetic(self.config.precision, device.type):
-            return settle(networks, device)
+            try:
+                return settle(networks, device)
+            except torch.OutOfMemoryError as error:
+                raise Problem(
+                    f"one tile of rows does not fit into the memory of {device}.",
+                    "Tiles are not made smaller by themselves: findings would depend on the"
+                    " memory that happens to be free.",
+                    fix="--set campaign.tile=64 (or 16)",
+                ) from error
 
     def _rows_per_call(self) -> int:
         """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
-        if self.subject.device.type == "cpu":
+        if steady(self.subject.device):
             return 256
         size = max(self._some.x[:1].numel(), 1)
         return max(self.tile or 1, min(8192, 2**22 // size))
@@ -554,7 +562,7 @@ class Context:
             return self.config.campaign.shard
         if self.method.guides:
             return GUIDED
-        if self.subject.device.type == "cpu":
+        if steady(self.subject.device):
             return 32
         return max(32, min(4096, 2**26 // max(self._some.x[:1].numel(), 1)))
 

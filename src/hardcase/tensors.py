@@ -100,8 +100,19 @@ def pad_rows(x: Tensor, tile: int = TILE) -> Tensor:
     )
 
 
+_steady = {"cpu"}
+"""Kinds of device on which padding to whole tiles is enough for a row's numbers to depend on that
+row alone.
+"""
 _constant: dict[str, int] = {}
 """Kinds of device on which every call has one constant shape, and the rows of that tile."""
+
+
+def steady(device: torch.device) -> bool:
+    """Whether rows have the same bits in any number of whole tiles, as on a CPU; elsewhere every
+    call needs one constant shape.
+    """
+    return device.type in _steady
 
 
 def use_tile(kind: str, rows: int | None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
-from hardcase.tensors import chunks
+from hardcase.tensors import chunks, steady
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
 
@@ -82,7 +82,7 @@ def search(
         batch=batch or _rows(subject),
         seed=seed,
     )
-    each = shard or (512 if subject.device.type == "cuda" else 64)
+    each = shard or (64 if steady(subject.device) else 512)
     return search_campaign(campaign, seeds, budget, shard=each, rounds=1)
 
 
@@ -153,4 +153,4 @@ def on_cpu(findings: Findings) -> Findings:
 
 def _rows(subject: Model) -> int:
     """How many images a network is given in one call."""
-    return 8192 if subject.device.type == "cuda" else 256
+    return 256 if steady(subject.device) else 8192

@@ -45,6 +45,7 @@ from hardcase.runs.repair import Mended, mend_papers
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, read, seeds_table
 from hardcase.runs.workers import Progress, Source, Tasks, execute
+from hardcase.tensors import steady
 from hardcase.types import Budget, Images
 
 # What run.json says of a campaign before it starts.
@@ -118,7 +119,7 @@ def _repeatable(campaign: Campaign) -> bool:
     """Whether this arithmetic gives the same bits in every batch: told to on a CPU,
     tested on a device.
     """
-    if campaign.subject.device.type == "cpu":
+    if steady(campaign.subject.device):
         return strict_arithmetic()
     return campaign.tile is not None
 
@@ -390,10 +391,11 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         record, notes = mend_papers(out)
         campaign = plan.campaign or plan.source()
         unsure = _same_campaign(record, plan, campaign)
-        rows, more = stored_rows(store, campaign, plan.images)
-        _same_servers(record, campaign, plan.images)
-        if not more:
-            _same_answers(read(out / "seeds.parquet", SEEDS), campaign, plan.images)
+        with campaign.arithmetic():
+            rows, more = stored_rows(store, campaign, plan.images)
+            _same_servers(record, campaign, plan.images)
+            if not more:
+                _same_answers(read(out / "seeds.parquet", SEEDS), campaign, plan.images)
         guided = bool(campaign.method.guides or campaign.criteria)
         damaged = mend_shards(
             store,

@@ -43,7 +43,7 @@ from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
-from hardcase.tensors import chunks
+from hardcase.tensors import chunks, steady
 from hardcase.types import Guide, Images
 from hardcase.usercode import Raised, guarded
 
@@ -664,7 +664,7 @@ def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]
             if waiting is not None:
                 yield waiting.result()
 
-    yield one_by_one if campaign.subject.device.type == "cpu" else overlapped
+    yield one_by_one if steady(campaign.subject.device) else overlapped
 
 
 @contextmanager

@@ -1,0 +1,172 @@
+"""A GPU played on the CPU, for machines that have none: what is hard about a device, and no speed.
+
+On a GPU the last bits of an answer depend on the shape of the batch, large batches may mix rows,
+memory ends at some size, and an error is told at the next synchronisation instead of where it
+happened. `PlayedDevice` makes every network of this process behave so, through hooks that torch
+calls for all modules: the code under test is that of a real device, tiles, shards and halved
+batches included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from hardcase import tensors
+
+VARIABLE = "HARDCASE_PLAYED_DEVICE"
+"""Environment variable that says how a device is played, e.g. ``tile=64 memory=100000``."""
+SYNCHRONISING = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__")
+"""What waits for a device, and is told of its errors."""
+
+
+class PlayedDevice:
+    """While this context is open, the CPU counts as a device whose calls need one constant shape.
+
+    Args:
+        drift: How far, relatively, the number of rows of a call moves the output of each layer.
+        tile: Rows of every call, as a campaign's own test of tiles would settle it; None: left to
+            that test.
+        mixing: Rows above which rows of a call see each other.
+        memory: Bytes for what is kept for gradients and for the input of a call.
+        fails: Calls of layers after which the device is lost; None: never.
+
+    Example:
+        >>> import hardcase as hc
+        >>> from hardcase.testing.device import PlayedDevice
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> def scores(shard):
+        ...     found = hc.search(toy_subject(), toy_images(9), method="pgd", shard=shard)
+        ...     return found.score[found.seed.argsort()].tolist()
+        >>> with PlayedDevice():
+        ...     scores(9) == scores(2)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        drift: float = 1e-5,
+        tile: int | None = None,
+        mixing: int | None = None,
+        memory: int | None = None,
+        fails: int | None = None,
+    ) -> None:
+        self.drift = drift
+        self.tile = tile
+        self.mixing = mixing
+        self.memory = memory
+        self.fails = fails
+        self.calls = 0
+        self.held = 0
+        self._open = ExitStack()
+
+    @classmethod
+    def from_text(cls, text: str) -> PlayedDevice:
+        """A device as the environment variable describes it: ``NAME=NUMBER`` separated by spaces.
+
+        Example:
+            >>> PlayedDevice.from_text("tile=64 fails=100").tile
+            64
+        """
+        pairs = (word.split("=") for word in text.split() if "=" in word)
+        told: dict[str, Any] = {
+            name: float(value) if name == "drift" else int(value) for name, value in pairs
+        }
+        return cls(**told)
+
+    def __enter__(self) -> PlayedDevice:
+        undo = self._open
+        tensors._steady.discard("cpu")
+        undo.callback(tensors._steady.add, "cpu")
+        tensors.use_tile("cpu", self.tile)
+        undo.callback(tensors.use_tile, "cpu", None)
+        undo.callback(register_module_forward_pre_hook(self._before).remove)
+        undo.callback(register_module_forward_hook(self._after).remove)
+        if self.memory is not None:
+            undo.enter_context(
+                torch.autograd.graph.saved_tensors_hooks(self._keep, _SavedTensor.value)
+            )
+        if self.fails is not None:
+            for name in SYNCHRONISING:
+                self._wait_at(name)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if _computes(module) and args and isinstance(args[0], Tensor):
+            self._take(args[0].nbytes, kept=False)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        """The layer's output as a call of so many rows gives it."""
+        if not _computes(module) or not isinstance(output, Tensor) or not output.ndim:
+            return None
+        self.calls += 1
+        rows = len(output)
+        moved = output * (1 + self.drift * (rows * 2654435761 % 97) / 97)
+        if self.mixing is not None and rows > self.mixing:
+            moved = moved + self.drift * output.roll(1, 0)
+        return moved
+
+    def _take(self, size: int, *, kept: bool) -> None:
+        if self.memory is not None and self.held + size > self.memory:
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory, as played: {self.held:,} bytes are held and {size:,} wanted "
+                f"of {self.memory:,}"
+            )
+        self.held += size if kept else 0
+
+    def _keep(self, value: Tensor) -> _SavedTensor:
+        return _SavedTensor(self, value)
+
+    def _wait_at(self, name: str) -> None:
+        """From now on `name` tells of an error that happened before."""
+        usual: Callable[..., Any] = getattr(torch.Tensor, name)
+        own = name in vars(torch.Tensor)
+
+        def waiting(this: Tensor, *args: Any, **how: Any) -> Any:
+            if self.fails is not None and self.calls >= self.fails:
+                raise torch.AcceleratorError("CUDA error: an illegal memory access, as played")
+            return usual(this, *args, **how)
+
+        setattr(torch.Tensor, name, waiting)
+        self._open.callback(
+            *((setattr, torch.Tensor, name, usual) if own else (delattr, torch.Tensor, name))
+        )
+
+
+class _SavedTensor:
+    """A tensor that waits for the backward pass, and the memory it takes until then."""
+
+    def __init__(self, device: PlayedDevice, tensor: Tensor) -> None:
+        self.size = 0
+        size = 0 if isinstance(tensor, nn.Parameter) else tensor.nbytes
+        device._take(size, kept=True)
+        self.device = device
+        self.tensor = tensor
+        self.size = size
+
+    def value(self) -> Tensor:
+        return self.tensor
+
+    def __del__(self) -> None:
+        if self.size:
+            self.device.held -= self.size
+
+
+def _computes(module: nn.Module) -> bool:
+    """Whether a module multiplies by weights of its own."""
+    return any(weight is not None for weight in module._parameters.values())
+
+
+def play_for_good() -> None:
+    """Play the device that the environment describes until this process ends."""
+    PlayedDevice.from_text(os.environ[VARIABLE]).__enter__()

@@ -1,0 +1,8 @@
+"""With this folder on PYTHONPATH every new process plays the device that the environment describes."""
+
+import os
+
+if os.environ.get("HARDCASE_PLAYED_DEVICE"):
+    from hardcase.testing.device import play_for_good
+
+    play_for_good()

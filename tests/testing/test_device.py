@@ -1,0 +1,117 @@
+"""A GPU played on the CPU: campaigns have the same bytes there, whatever is cut, lost or full.
+
+``HARDCASE_PLAYED_DEVICE="tile=16" pytest ...`` plays it under any tests, in new processes too;
+``make torture`` does so with all tests of campaigns.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from hardcase.context import Context
+from hardcase.errors import Problem
+from hardcase.models.tiles import largest_tile
+from hardcase.registry import parts
+from hardcase.runs.start import start
+from hardcase.tensors import steady, tile_rows
+from hardcase.testing.device import VARIABLE, PlayedDevice
+from hardcase.testing.methods import check_deterministic, check_neighbours, toy_method
+from hardcase.testing.toys import toy_images, toy_subject, toy_world
+
+METHODS = parts("method")
+SHORT = (("pgd", check_neighbours), ("sinvad", check_neighbours), ("fgsm", check_deterministic))
+"""Some methods under some laws; `make torture` plays a device under all of them."""
+HERE = torch.device("cpu")
+
+
+def run(out, *, workers=1, batch="auto", resume=False, **campaign):
+    context = Context.of(
+        toy_subject(),
+        toy_images(40),
+        "pgd",
+        workers=workers,
+        batch_size=batch,
+        campaign=campaign,
+    )
+    done = start(context.plan, out, again=resume)
+    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
+    return done, [{**row, "id": None} for row in rows]
+
+
+def asked(images, rows):
+    """The toy subject's answers in calls of so many rows."""
+    return torch.cat([toy_subject().net(part) for part in images.split(rows)])
+
+
+@pytest.mark.parametrize(("name", "law"), SHORT)
+def test_methods_obey_the_laws_of_bytes_there(name, law):
+    method, world = METHODS[name], toy_world()
+    with PlayedDevice(tile=32):
+        law(lambda: toy_method(method), world.peers(method), world.seeds(method))
+
+
+def test_bits_depend_on_the_shape_of_a_call_as_on_a_device():
+    x = toy_images(64).x.float() / 255
+    usual = asked(x, 64)
+    assert torch.equal(asked(x, 16), usual)
+    with PlayedDevice():
+        assert torch.equal(asked(x, 16), asked(x.flip(0), 16).flip(0))
+        assert not torch.equal(asked(x, 16), asked(x, 64))
+    with PlayedDevice(mixing=64):
+        assert largest_tile([(lambda x: toy_subject().net(x), x)]) == 64
+    assert torch.equal(asked(x, 16), usual)
+    assert steady(HERE)
+
+
+def test_shards_batches_and_memory_change_no_finding(tmp_path):
+    with PlayedDevice(mixing=64):
+        first, usual = run(tmp_path / "a")
+        assert first.record["tile"] == 64
+        assert first.record["bitwise"]
+        assert len(usual) > 20, "nothing to compare"
+        assert run(tmp_path / "b", shard=7)[1] == usual
+        assert run(tmp_path / "c", batch=64)[1] == usual
+    with PlayedDevice(memory=60_000):
+        small, full = run(tmp_path / "d", tile=16)
+    with PlayedDevice():
+        assert run(tmp_path / "e", tile=16, shard=9)[1] == full
+    assert small.record["tile"] == 16
+    assert full != usual, "another tile has other last bits, or nothing was played"
+
+
+def test_a_tile_that_does_not_fit_is_an_error_that_says_what_to_do(tmp_path):
+    with PlayedDevice(memory=60_000), pytest.raises(Problem, match="one tile of rows") as caught:
+        run(tmp_path / "run")
+    assert "campaign.tile=64" in str(caught.value)
+
+
+def test_a_lost_device_is_told_and_the_run_goes_on_to_the_same_findings(tmp_path):
+    with PlayedDevice(mixing=64) as whole:
+        _, usual = run(tmp_path / "whole", shard=8)
+    failing = PlayedDevice(mixing=64, fails=whole.calls * 3 // 4)
+    with failing, pytest.raises(Problem, match="the GPU failed in shard"):
+        run(tmp_path / "lost", shard=8)
+    with PlayedDevice(mixing=64):
+        assert run(tmp_path / "lost", shard=8, resume=True)[1] == usual
+    assert bool(torch.ones(1)), "the patched methods are back"
+
+
+def test_worker_processes_play_it_too(tmp_path, monkeypatch):
+    here = str(Path(__file__).parents[1] / "played")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(VARIABLE, "mixing=64")
+    with PlayedDevice(mixing=64):
+        _, usual = run(tmp_path / "one", shard=8)
+        _, spread = run(tmp_path / "two", shard=8, workers=2)
+    assert spread == usual
+    _, plain = run(tmp_path / "cpu", shard=8)
+    assert plain != usual, "nothing was played"
+
+
+def test_the_tile_is_gone_with_the_device():
+    with PlayedDevice.from_text("tile=64"):
+        assert tile_rows(HERE) == 64
+        assert not steady(HERE)
+    assert tile_rows(HERE) == 16
