@@ -4,14 +4,17 @@ and which methods notice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.in_memory import search
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
@@ -42,7 +45,7 @@ from hardcase.suite.traits import (
     selected,
     world,
 )
-from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.tensors import chunks, digest, from_bytes, to_bytes
 from hardcase.training import cards
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import Images, Method, Space
@@ -335,12 +338,11 @@ POOL = 40
 
 @dataclass(frozen=True, slots=True)
 class TraitShifts:
-    """What one method found on one network, seed by seed: whether there is a finding, how far each
-    trait went in units of the gap between the two kinds of picture (positive toward the other
-    class; 0 without a finding), and its picture.
+    """What one method found on one network, seed by seed: how far each trait went in units of the
+    gap between the two kinds of picture (positive toward the other class; 0 without a finding), and
+    its image, which is the seed's where nothing was found.
     """
 
-    found: Bool[Tensor, " s"]
     moved: Float[Tensor, "s f"]
     made: Tensor
 
@@ -368,15 +370,13 @@ def run(bench: Bench) -> Outcome:
         fault: _seeds(here, [*some, *clean], painted, tests) for fault, some in students.items()
     }
     cells: dict[tuple[str, str], paired.Pairs] = {}
-    shown: dict[str, TraitShifts] = {}
+    shown: dict[str, Tensor] = {}
     for fault in faults:
         for name in names:
-            both = [
-                [_tests(here, one, name, seeds[fault], bench) for one in some]
-                for some in (students[fault], clean)
-            ]
-            cells[fault, name] = _pairs(here, fault, *both)
-            shown.setdefault(fault, both[0][0])
+            cells[fault, name], made = _cell(
+                here, name, (students[fault], clean), seeds[fault], bench
+            )
+            shown.setdefault(fault, made)
     told = paired.verdicts(list(cells.values()), seed=bench.seed)
     verdicts = dict(zip(cells, told, strict=True))
     empty = {fault: _placebo(here, fault, seeds[fault], painted, bench) for fault in faults}
@@ -388,6 +388,36 @@ def run(bench: Bench) -> Outcome:
     return Outcome("faults", tables, _pictures(bench, faults, seeds, shown))
 
 
+def _cell(
+    here: Lab,
+    name: str,
+    networks: tuple[Sequence[Student], Sequence[Student]],
+    seeds: Images,
+    bench: Bench,
+) -> tuple[paired.Pairs, Tensor]:
+    """What one method does on faulty and clean networks, and the images it makes on the first.
+
+    A cell is kept in ``OUT/cells`` as soon as it is done: a study that was stopped goes on there,
+    and several processes can share the faults of one table.
+    """
+    fault = str(networks[0][0].fault)
+    hashes = [one.subject.hash for side in networks for one in side]
+    asked = [name, fault, seeds.hash, *hashes, json.dumps(bench.options.get(name, {}))]
+    key = digest([*asked, str(bench.seed)])
+    path = bench.out / "cells" / f"{fault}-{name.replace('@', '-')}-{key}.safetensors"
+    if path.is_file():
+        kept = load_file(path)
+        pairs = paired.Pairs(kept["faulty"].bool(), kept["clean"].bool(), kept["effect"])
+        return pairs, kept["made"]
+    both = [[_tests(here, one, name, seeds, bench) for one in side] for side in networks]
+    pairs = _pairs(here, fault, *both)
+    made = both[0][0].made
+    make_folder(path.parent)
+    tensors = {"faulty": pairs.faulty.byte(), "clean": pairs.clean.byte(), "effect": pairs.effect}
+    write_atomically(path, save({**tensors, "made": made.contiguous()}))
+    return pairs, made
+
+
 def _tests(here: Lab, one: Student, name: str, seeds: Images, bench: Bench) -> TraitShifts:
     """The best finding of each seed."""
     bench.say(
@@ -397,11 +427,9 @@ def _tests(here: Lab, one: Student, name: str, seeds: Images, bench: Bench) -> T
     done = search(one.subject, method, seeds, keep="best", seed=bench.seed)
     rows = (done.findings.kind == 0).nonzero().squeeze(1)
     owner = done.findings.seed[rows]
-    found = torch.zeros(len(seeds), dtype=torch.bool)
-    found[owner] = True
     made = seeds.x.clone()
     made[owner] = done.findings.x[rows]
-    return TraitShifts(found, _moved(here, seeds, made), made)
+    return TraitShifts(_moved(here, seeds, made), made)
 
 
 def _moved(here: Lab, seeds: Images, made: Tensor) -> Float[Tensor, "s f"]:
@@ -581,15 +609,16 @@ def _pictures(
     bench: Bench,
     faults: Sequence[str],
     seeds: Mapping[str, Images],
-    shown: Mapping[str, TraitShifts],
+    shown: Mapping[str, Tensor],
 ) -> list[str]:
     """A line of seeds and a line of findings of the first method for every fault."""
     lines: dict[str, Any] = {}
     for fault in faults:
-        rows = shown[fault].found.nonzero().squeeze(1)[:10]
+        found = (shown[fault] != seeds[fault].x).flatten(1).any(1)
+        rows = found.nonzero().squeeze(1)[:10]
         if len(rows):
             lines |= {
                 f"{fault}: seed": seeds[fault].x[rows],
-                f"{fault}: finding": shown[fault].made[rows],
+                f"{fault}: finding": shown[fault][rows],
             }
     return [figures.images(bench.out / "findings.png", lines)] if lines else []
