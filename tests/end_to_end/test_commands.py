@@ -357,6 +357,12 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     assert "a note" in done.out
     assert "working" in done.err
     assert Path("res/results.md").is_file()
+    again = ("reproduce", "toy", "--repeats", 3, "--set")
+    missing = world(*again, "k=17", "--check")
+    assert missing.code == 2
+    assert "--keep results" in missing.err
+    assert world(*again, "k=17", "--keep", "results").code == 0
+    assert "toy agrees: 0 of 2 cells" in world(*again, "k=17", "--check").out
     assert "toy" in world("reproduce").out
     wrong = world("reproduce", "tyo")
     assert wrong.code == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -13,6 +13,7 @@ from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.suite.escape import Escaped
+    from hardcase.suite.reruns import Rerun
     from hardcase.suite.tables import Outcome
     from hardcase.types import Space
 
@@ -198,10 +199,24 @@ def reproduce(
             metavar="FILE", help="Ratings by people, for sinvad-rq1 and argus-ratings (CSV)."
         ),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the numbers there, to be checked later."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Say whether the numbers agree with those kept; else exit 1."),
+    ] = False,
+    kept: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where numbers are kept, for --check.")
+    ] = Path("results"),
 ) -> None:
     """Repeat a published experiment and print its tables."""
     if name is None:
         return _names(flags)
+    from hardcase.suite import reruns
+
+    record = reruns.kept(name, kept) if check else None  # before hours of work
     from hardcase.config import assign
     from hardcase.suite.studies import find
     from hardcase.suite.tables import Bench
@@ -220,11 +235,30 @@ def reproduce(
     )
     outcome = study(bench)
     page = outcome.write(bench.out, bench.command(name))
+    if keep is not None:
+        reruns.keep(outcome, bench, name, keep)
+    if record is not None:
+        _tell_rerun(name, reruns.check(record, outcome), flags)
     if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
     show(outcome)
     tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
+
+
+def _tell_rerun(name: str, rerun: Rerun, flags: o.Flags) -> NoReturn:
+    """Cells that lie outside what a re-run may give, and the verdict: the exit code too."""
+    columns = ["table", "row", "column", "then", "now"]
+    outside = [cell for cell in rerun.cells if cell.agreement == "differs"]
+    rows = [[getattr(cell, key) for key in columns] for cell in outside]
+    if flags.json:
+        told = [dict(zip(columns, row, strict=True)) for row in rows]
+        as_json({"agrees": rerun.agrees, "summary": str(rerun), "outside": told})
+    else:
+        if rows:
+            console().print(grid("outside the prediction interval", columns, rows))
+        tell(f"{name} {rerun}")
+    raise typer.Exit(0 if rerun.agrees else 1)
 
 
 def _names(flags: o.Flags) -> None:
