@@ -398,6 +398,47 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
+class Balanced:
+    """A main objective and others beside it, each with its share of the gradient.
+
+    Gradients of objectives can differ by orders of magnitude, so that one weight means another
+    thing for each. Here the gradient of each objective beside the main one is scaled, row by row,
+    to `weight` times the length of the main one's. It takes one backward pass more for each.
+
+    Args:
+        main: What the search is for.
+        beside: Pairs of a weight and an objective.
+
+    Example:
+        >>> import hardcase as hc
+        >>> beside = ((0.3, hc.objectives.CrossEntropy()),)
+        >>> hc.objectives.Balanced(hc.objectives.Margin(), beside).main
+        Margin()
+    """
+
+    main: Objective
+    beside: tuple[tuple[float, Objective], ...]
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        score = self.main(probe)
+        length = _slope(score, probe)
+        for weight, objective in self.beside:
+            other = objective(probe)
+            share = weight * length / _slope(other, probe).clamp_min(1e-12)
+            score = score + share * other
+        return score
+
+
+def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
+    """The length of each row's gradient by its code; 1 where no gradient is asked for."""
+    if not (score.requires_grad and probe.z.requires_grad):
+        return torch.ones_like(score)
+    (slope,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
+    length: Tensor = flat(slope).norm(dim=1)
+    return length
+
+
+@dataclass(frozen=True, slots=True)
 class NearestSplit:
     """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
     the less the first peer keeps the label; elsewhere less than any of these (SINVAD's search

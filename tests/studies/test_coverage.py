@@ -42,6 +42,7 @@ def matrix(bars_file, networks, tmp_path_factory):
             "models": networks,
             "seeds": 6,
             "gradients": 4,
+            "shares": [0.1, 0.3],
             "guides": ["nc", "ssc:channels=true"],
             "measured": ["nc", "snac"],
             "counted": ["tknp"],
@@ -57,10 +58,12 @@ def matrix(bars_file, networks, tmp_path_factory):
 
 def test_each_generator_meets_each_guide_and_each_control(matrix):
     _, outcome = matrix
-    assert [table.title.split(":")[0] for table in outcome.tables] == ["deepxplore"] * 3 + [
-        "dlfuzz"
-    ] * 3
-    for table in outcome.tables:
+    titles = [table.title.split(":")[0] for table in outcome.tables]
+    assert titles == ["deepxplore"] * 4 + ["dlfuzz"] * 4
+    sweep = outcome.tables[0]
+    assert [row[0] for row in sweep.rows] == ["nc", "ssc", "random neuron"]
+    assert all(row[-1] in coverage.SHARES[:2] for row in sweep.rows)
+    for table in (*outcome.tables[1:4], *outcome.tables[5:]):
         assert [row[0] for row in table.rows] == [
             "nc",
             "ssc",
@@ -69,15 +72,15 @@ def test_each_generator_meets_each_guide_and_each_control(matrix):
             "PGD",
         ]
         assert all(len(row) == len(table.columns) for row in table.rows)
-    assert outcome.tables[1].columns == ["guide", "nc", "snac"]
-    assert outcome.tables[2].columns == ["guide", "tknp"]
+    assert outcome.tables[2].columns == ["guide", "nc", "snac"]
+    assert outcome.tables[3].columns == ["guide", "tknp"]
 
 
 def test_the_control_without_coverage_is_compared_with_itself(matrix):
     _, outcome = matrix
-    (row,) = (row for row in outcome.tables[0].rows if row[0] == "no coverage")
-    assert [cell for cell in row if "negligible" in str(cell)] == ["+0.00 negligible"] * 2
     (row,) = (row for row in outcome.tables[1].rows if row[0] == "no coverage")
+    assert [cell for cell in row if "negligible" in str(cell)] == ["+0.00 negligible"] * 2
+    (row,) = (row for row in outcome.tables[2].rows if row[0] == "no coverage")
     assert all(str(cell).endswith("(+0.00)") for cell in row[1:])
 
 
@@ -85,7 +88,7 @@ def test_the_page_holds_tables_pictures_and_the_command(matrix):
     bench, outcome = matrix
     outcome.write(bench.out, bench.command("coverage-matrix"))
     page = (bench.out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<table>") == 6
+    assert page.count("<table>") == 8
     assert page.count("data:image/png;base64,") == len(outcome.figures) == 6
     assert "hardcase reproduce coverage-matrix" in page
     assert "--repeats 2" in page
@@ -103,12 +106,14 @@ def test_small_samples_give_the_deltas_counted_by_hand():
         return Trial(10, 5, made, 6, 2.0, 100, 1.0, {"nc": share})
 
     trials = {"nc": [trial(4, 0.5), trial(8, 0.7)], "none": [trial(2, 0.1), trial(4, 0.1)]}
-    sizes = Sizes(10, 20, 2, 1.0, ("nc",), ("nc",))
+    trials["random"] = [trial(3, 0.1), trial(6, 0.1)]
+    sizes = Sizes(10, 20, 2, (1.0,), ("nc",), ("nc",))
 
     row = found_table("dlfuzz", trials, sizes, ()).rows[0]
     assert row[3].startswith("6 [")
     assert row[4] == "+0.75 large", "of four pairs three are won and one is even"
     assert row[7] == pytest.approx(200 / 12)
+    assert row[9].startswith("+1.5 ["), "one and two more than a random neuron"
     (table,) = gained_tables("dlfuzz", trials, sizes)
     assert table.rows[0][1].startswith("60 [")
     assert table.rows[0][1].endswith("(+1.00)")

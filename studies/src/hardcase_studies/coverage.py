@@ -2,7 +2,9 @@
 
 The question is that of the course project "Adversarial image generation based on various neuron coverage" (T. Kim, H. Cho,
 S. Kwon), whose slides promise a gradient for each coverage and name three measures; no numbers of theirs are known. Here each
-criterion has its own gradient, every run may spend the same gradients, and each guide is measured by every criterion.
+criterion has its own gradient, every run may spend the same gradients, and each guide is measured by every criterion. Gradients
+of criteria differ by orders of magnitude, so each is scaled to a share of the main objective's; every guide has the share that
+found most on other seeds, and the sweep is shown. Guides are compared with a random neuron by intervals that hold together.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from time import perf_counter, process_time
 
 import torch
 
-from hardcase import statistics
+from hardcase import inference, statistics
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.criteria.profile import Profile
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.pgd import pgd
+from hardcase.objectives import Balanced, Sum
 from hardcase.randomness import stream
 from hardcase.suite import figures
 from hardcase.suite.tables import Bench, Cell, Outcome, Table
@@ -36,6 +39,9 @@ MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc
 COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
 """Measures that are no shares of a whole: they grow in units of their own."""
 NETWORKS = ("zoo:lenet5", "zoo:lenet1", "zoo:lenet4")
+SHARES = (0.1, 0.3, 1.0, 3.0)
+TUNING = 1000
+"""Repeats with this number and above draw the seeds on which a guide's share is chosen."""
 
 
 _NAMES = {"random": "random neuron", "none": "no coverage", "pgd": "PGD"}
@@ -43,12 +49,12 @@ _NAMES = {"random": "random neuron", "none": "no coverage", "pgd": "PGD"}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is run. `cover` is the weight of the coverage term."""
+    """How much is run. `shares`: lengths of the coverage gradient, of the main one's, that are tried on other seeds."""
 
     seeds: int
     gradients: int
     repeats: int
-    cover: float
+    shares: tuple[float, ...]
     guides: tuple[str, ...]
     measured: tuple[str, ...]
     counted: tuple[str, ...] = ()
@@ -74,7 +80,7 @@ class Trial:
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set models=… seeds=… gradients=… cover=… guides=nc,snac measured=nc`` choose other sizes and networks."""
+    """``--set models=… seeds=… gradients=… shares=[0.3,1] guides=nc,snac measured=nc`` choose other sizes and networks."""
     sizes = _sizes(bench)
     here = Lab(bench, bench.names("models", NETWORKS))
     profile = here.fit_profile(sizes.all_measured)
@@ -82,14 +88,19 @@ def run(bench: Bench) -> Outcome:
     tables: list[Table] = []
     pictures: list[str] = []
     for generator in ("deepxplore", "dlfuzz"):
-        trials = {
-            guide: [
-                _trial(bench, here, profile, sizes, generator, guide, repeat)
+        sweep = {
+            guide: _sweep(bench, here, profile, sizes, generator, guide)
+            for guide in (*sizes.guides, "random")
+        }
+        trials = {}
+        for guide in (*sizes.guides, *CONTROLS):
+            share = chosen(sweep[guide]) if guide in sweep else 0.0
+            trials[guide] = [
+                _trial(bench, here, profile, sizes, generator, guide, repeat, share)
                 for repeat in range(sizes.repeats)
             ]
-            for guide in (*sizes.guides, *CONTROLS)
-        }
         tables += [
+            sweep_table(generator, sweep, sizes),
             found_table(generator, trials, sizes, about),
             *gained_tables(generator, trials, sizes),
         ]
@@ -102,7 +113,7 @@ def _sizes(bench: Bench) -> Sizes:
         seeds=bench.size("seeds", 30, 100),
         gradients=bench.size("gradients", 20, 50),
         repeats=max(2, bench.repeats or bench.size("repeats", 10, 30)),
-        cover=float(bench.options.get("cover", 1.0)),
+        shares=tuple(float(share) for share in bench.options.get("shares", SHARES)),
         guides=tuple(filter(None, bench.names("guides", GUIDES))),
         measured=tuple(filter(None, bench.names("measured", MEASURED))),
         counted=tuple(filter(None, bench.names("counted", COUNTED))),
@@ -117,12 +128,13 @@ def _trial(
     generator: str,
     guide: str,
     repeat: int,
+    share: float,
 ) -> Trial:
     """A fresh method on this repeat's seeds; found images are measured together with the seeds they came from."""
     if repeat == 0:
         bench.say(f"{generator} under {named(guide)}")
     seeds = here.seeds(sizes.seeds, seed=bench.seed + repeat)
-    method = _method(here, sizes, generator, guide)
+    method = _method(here, sizes, generator, guide, share)
     peers = here.peers if generator == "deepxplore" and guide != "pgd" else ()
     clock = process_time if bench.device == "cpu" else perf_counter
     begun = clock()
@@ -133,19 +145,61 @@ def _trial(
     return _measured(here, profile, sizes, done, clock() - begun)
 
 
-def _method(here: Lab, sizes: Sizes, generator: str, guide: str) -> Method:
+def _method(here: Lab, sizes: Sizes, generator: str, guide: str, share: float) -> Method:
     if guide == "pgd":
         method = pgd(gradients=sizes.gradients)
         return method if generator == "deepxplore" else replace(method, until="budget")
     if generator == "deepxplore":
-        return deepxplore(
-            subject=here.subject,
-            peers=here.peers,
-            profile=here.profile,
-            criterion=guide,
-            cover=sizes.cover,
+        method = deepxplore(
+            subject=here.subject, peers=here.peers, profile=here.profile, criterion=guide
         )
-    return dlfuzz(subject=here.subject, profile=here.profile, criterion=guide, cover=sizes.cover)
+    else:
+        method = dlfuzz(subject=here.subject, profile=here.profile, criterion=guide)
+    assert isinstance(method.objective, Sum)
+    (_, main), *pushed = method.objective.terms
+    beside = tuple((share, score) for _, score in pushed)
+    return replace(method, objective=Balanced(main, beside)) if beside else method
+
+
+def _sweep(
+    bench: Bench, here: Lab, profile: Profile, sizes: Sizes, generator: str, guide: str
+) -> dict[float, list[Trial]]:
+    """The guide at every share, on seeds that are drawn for that alone."""
+    few = replace(sizes, measured=(), counted=())
+    return {
+        share: [
+            _trial(bench, here, profile, few, generator, guide, TUNING + repeat, share)
+            for repeat in range(max(2, sizes.repeats // 4))
+        ]
+        for share in sizes.shares
+    }
+
+
+def chosen(sweep: Mapping[float, Sequence[Trial]]) -> float:
+    """The share with most adversarial inputs; the smallest of equals."""
+    return max(sorted(sweep, reverse=True), key=lambda share: sum(_made(sweep[share])))
+
+
+def sweep_table(
+    generator: str, sweep: Mapping[str, Mapping[float, Sequence[Trial]]], sizes: Sizes
+) -> Table:
+    """What each guide finds at each share of the gradient, and which share it is given."""
+    rows: list[list[Cell]] = [
+        [
+            named(guide),
+            *(_interval([float(n) for n in _made(done)], 1) for done in some.values()),
+            chosen(some),
+        ]
+        for guide, some in sweep.items()
+    ]
+    notes = [
+        "adversarial inputs a run, means with 95 % bootstrap intervals, on seeds used for nothing else",
+        "share: the length of the criterion's gradient, of the main objective's, in every step and for every seed",
+    ]
+    columns = ["guide", *(f"share {share:g}" for share in sizes.shares), "chosen"]
+    return Table(
+        f"{generator}: the share of the gradient, chosen on other seeds", columns, rows, notes
+    )
 
 
 def _measured(here: Lab, profile: Profile, sizes: Sizes, done: Searched, spent: float) -> Trial:
@@ -180,9 +234,14 @@ def found_table(
     generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]
 ) -> Table:
     """Number of adversarial inputs and what each costs; `about` are notes on the networks."""
-    rows = [[named(guide), *_found(done, trials["none"])] for guide, done in trials.items()]
+    beyond = beyond_random(trials)
+    rows = [
+        [named(guide), *_found(done, trials["none"]), beyond.get(guide, "")]
+        for guide, done in trials.items()
+    ]
     columns = [
-        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta", "ms each", "delta", "gradients each", "L2"
+        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta", "ms each", "delta", "gradients each", "L2",
+        "more than a random neuron",
     ]  # fmt: skip
     kind = (
         "found: the models disagree, and the seed ends"
@@ -190,14 +249,29 @@ def found_table(
         else "a seed goes on after a failure"
     )
     notes = [
-        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed, weight {sizes.cover:g}; means with 95 % bootstrap intervals",
+        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed; means with 95 % bootstrap intervals",
         f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
-        "the weight is the same for all guides; how large a criterion's gradient is beside the main one is its own",
+        "each guide has the share of the gradient that found most on other seeds (table above)",
+        "more than a random neuron: adversarial inputs a run, same seeds; intervals hold together for all guides (as Dunnett's)",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
     return Table(f"{generator}: adversarial inputs", columns, rows, notes)
+
+
+def beyond_random(trials: Mapping[str, Sequence[Trial]]) -> dict[str, str]:
+    """For each guide, how many more inputs it finds than a random neuron on the same seeds, with intervals that hold together."""
+    guides = [guide for guide in trials if guide not in CONTROLS]
+    if not guides:
+        return {}
+    made = torch.tensor([_made(trials[guide]) for guide in guides], dtype=torch.float64).T
+    control = torch.tensor(_made(trials["random"]), dtype=torch.float64)
+    found = inference.simultaneous(made - control[:, None], rng=stream(0, "random neuron"))
+    return {
+        guide: f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]"
+        for guide, one in zip(guides, found, strict=True)
+    }
 
 
 def _found(done: Sequence[Trial], control: Sequence[Trial]) -> list[Cell]:
