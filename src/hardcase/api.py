@@ -39,6 +39,7 @@ def search(
     margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
+    map: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
@@ -62,6 +63,8 @@ def search(
         margin: By how many logits each witness must keep it.
         target: Targeted search: only this predicted class counts as a failure.
         generator: The generator of a latent method, as ``--generator`` names it.
+        map: Two or three features whose cells the search fills with failures, as ``--map`` names
+            them.
         options: Options of a method that is given by name.
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
         train: Training images, where the seeds' data set cannot be loaded by its name.
@@ -114,6 +117,7 @@ def run(
     margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
+    map: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
@@ -142,6 +146,8 @@ def run(
         margin: By how many logits each witness must keep it.
         target: Targeted search: only this predicted class counts as a failure.
         generator: The generator of a latent method, as ``--generator`` names it.
+        map: Two or three features whose cells the search fills with failures, as ``--map`` names
+            them.
         options: Options of a method that is given by name.
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
         train: Training images, where the seeds' data set cannot be loaded by its name.
@@ -263,6 +269,7 @@ def _context_of(
     margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
+    map: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
     train: Images | None = None,
@@ -291,6 +298,7 @@ def _context_of(
         campaign={"shard": shard, "round": rounds, "margin": margin},
         generator=generator,
         target=target,
+        map=map,
         keep=keep,
         seed=seed,
         batch_size=batch or "auto",

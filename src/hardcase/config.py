@@ -96,6 +96,7 @@ class Config(_Section):
     judge_features: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
     was: str | None = None
+    map: str | None = None
     generator: str | None = None
     target: int | str | None = None
     criterion: str | None = None

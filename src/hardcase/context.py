@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -48,6 +48,9 @@ from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest_tensors, from_bytes, steady
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space, is_photographic
+
+if TYPE_CHECKING:
+    from hardcase.guides.archive import CellGrid
 
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")
@@ -471,16 +474,35 @@ class Context:
         return method if self.config.was is None else regressing(method)
 
     @cached_property
+    def map_cells(self) -> CellGrid | None:
+        """The cells of the map that the search fills; None without ``--map``."""
+        if self.config.map is None:
+            return None
+        from hardcase.maps import grid_of
+
+        return grid_of(self.config.map, self._some)
+
+    def _filling(self, cells: CellGrid) -> Method:
+        """The method as a search that fills the cells of a map."""
+        from hardcase.maps import mapping
+
+        margin = self.config.campaign.margin if self.witnesses else None
+        return mapping(self.method, cells, margin=margin)
+
+    @cached_property
     def campaign(self) -> Campaign:
         """The method applied to the subject: what worker processes are given."""
         config = self.config
+        cells = self.map_cells
+        method = self.method if cells is None else self._filling(cells)
+        keep = parse_keep(config.keep or method.keep)
         return Campaign(
             subject=self.subject,
-            method=self.method,
+            method=method,
             peers=self.peers,
             witnesses=self.witnesses,
             margin=config.campaign.margin,
-            keep=parse_keep(config.keep or self.method.keep),
+            keep=keep if config.keep else replace(keep, place=cells),
             batch=self._rows_per_call() if config.batch_size == "auto" else config.batch_size,
             seed=config.seed,
             tile=self.tile,
@@ -560,7 +582,7 @@ class Context:
         """
         if self.config.campaign.shard is not None:
             return self.config.campaign.shard
-        if self.method.guides:
+        if self.campaign.method.guides:
             return GUIDED
         if steady(self.subject.device):
             return 32
@@ -598,6 +620,10 @@ class Context:
             about["judge_features"] = list(config.judge_features)
         if config.was is not None:
             about["was"] = config.was
+        if self.map_cells is not None:
+            from hardcase.maps import record
+
+            about["map"] = record(self.map_cells)
         return about
 
     @property

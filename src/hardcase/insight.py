@@ -1,5 +1,5 @@
-"""Curves, orders and slices for a model, an image set or a run, as plain values: what ``hardcase
-curve`` and ``hardcase rank`` print."""
+"""Curves, orders, slices and maps for a model, an image set or a run, as plain values: what
+``hardcase curve`` and ``hardcase rank`` print and the report draws."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -14,19 +15,29 @@ from torch import Tensor
 from hardcase import curves, ranking
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
-from hardcase.randomness import keys_of
+from hardcase.guides.archive import LEVELS
+from hardcase.maps import cells_of, grid_from
+from hardcase.randomness import Rng, keys_of
+from hardcase.runs.directory import read_plain
+from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
 from hardcase.slices import Rules, Slice, find_slices
+from hardcase.spaces.appearance import appearance
 from hardcase.statistics import Rate
 from hardcase.tags import Column, Kind, measure
 from hardcase.tensors import chunks, digest, from_bytes
-from hardcase.types import Images, Model
+from hardcase.types import Images, Model, Seeds
 
 Progress = Callable[[int, int], None]
 Outcome = Literal["failing", "confirmed", "witnessed"]
 SURPRISE = ("dsa", "lsa", "mdsa")
 NEAR = "near-failures"
+CURVES = "curves.json"
+"""The file of a run folder in which ``hardcase curve RUN`` leaves its curves for the report."""
+IMAGENET = 1000
+"""Classes of the data on which AlexNet's errors were published; elsewhere nothing is divided by
+them."""
 NOTE = (
     "mCE divides by AlexNet's published errors on ImageNet-C; frost is missing, so it is not the "
     "published mean"
@@ -38,23 +49,27 @@ def severity_curves(
     images: Images,
     names: Sequence[str] = tuple(CORRUPTIONS),
     *,
+    space: str | None = None,
     batch: int = 256,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What corruptions do to a model.
+    """What corruptions, and changes of appearance, do to a model.
 
     Args:
         subject: The model.
         images: Labelled images; curves and crossings are of those it classifies correctly,
             corruption error is of all.
         names: Which corruptions.
+        space: Spaces of appearance whose coordinates are gone through one by one, such as
+            ``camera*light``; None: none.
         batch: Rows in one question.
-        progress: Told how many corruptions are done, and of how many.
+        progress: Told how many curves are done, and of how many.
 
     Returns:
-        For each corruption the share failing on a grid of 16 severities with intervals, the
-        crossing severity of the seeds, and the share of seeds whose failing is not monotone in
-        severity; and the mean corruption error of all of them.
+        For each corruption (``corruptions``, severity 0 to 5) and each direction of a coordinate
+        (``coordinates``, severity 0 to 1 of its natural range) the share failing on a grid of 16
+        severities with intervals, the crossing severity of the seeds, and the share of seeds whose
+        failing is not monotone in severity; and the mean corruption error.
     """
     chosen = [corruption(name).name for name in names]
     x = from_bytes(images.x).to(subject.device)
@@ -68,33 +83,42 @@ def severity_curves(
             f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
         )
     keys = keys_of(images.id).to(subject.device)
+    moves = _moves(space, x[usable], y[usable]) if space else []
+    if not chosen and not moves:
+        raise Problem("there is no corruption and no space to draw a curve of.")
+    total = len(chosen) + len(moves)
 
     def answers(x: Tensor) -> Tensor:
         return _logits(subject, x)
 
+    def drawn(change: curves.Change, most: float) -> dict[str, Any]:
+        args = (change, answers, x[usable], y[usable])
+        seen = curves.curve(*args, curves.grid(most), batch=batch)
+        return {
+            "most": most,
+            "curve": seen.table(),
+            "crossing": curves.crossings(*args, most=most, batch=batch).summary(),
+            "non_monotone": Rate(int(seen.non_monotone().sum()), len(usable)).to_json(),
+        }
+
     rows = []
     errors = {}
-    for done, name in enumerate(chosen):
-        change = curves.Corrupting(name, keys[usable])
-        drawn = curves.curve(change, answers, x[usable], y[usable], curves.grid(), batch=batch)
-        crossed = curves.crossings(change, answers, x[usable], y[usable], batch=batch)
+    for name in chosen:
         errors[name] = curves.error_rates(curves.Corrupting(name, keys), answers, x, y, batch=batch)
-        back = int(drawn.non_monotone().sum())
-        rows.append(
-            {
-                "corruption": name,
-                "kind": CORRUPTIONS[name].kind,
-                "curve": drawn.table(),
-                "crossing": crossed.summary(),
-                "non_monotone": Rate(back, len(usable)).to_json(),
-                "error": errors[name],
-            }
-        )
+        kind = CORRUPTIONS[name].kind
+        seen = drawn(curves.Corrupting(name, keys[usable]), 5.0)
+        rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
         if progress:
-            progress(done + 1, len(chosen))
+            progress(len(rows), total)
+    moved = []
+    for words, change in moves:
+        moved.append({"coordinate": words, **drawn(change, 1.0)})
+        if progress:
+            progress(len(rows) + len(moved), total)
     clean = 1 - len(usable) / len(images)
-    counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra}
-    mean = curves.corruption_error(counted or errors, clean=clean, reference=curves.ALEXNET)
+    counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra} or errors
+    known = curves.ALEXNET if len(images.classes) == IMAGENET else None
+    mean = curves.corruption_error(counted, clean=clean, reference=known) if rows else None
     return {
         "model": subject.name,
         "data": images.name,
@@ -102,9 +126,45 @@ def severity_curves(
         "usable": len(usable),
         "clean_error": clean,
         "corruptions": rows,
-        "corruption_error": asdict(mean),
-        "note": NOTE,
+        "coordinates": moved,
+        "corruption_error": asdict(mean) if mean else None,
+        "note": NOTE if known else "",
     }
+
+
+def _moves(
+    text: str, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]
+) -> list[tuple[str, curves.Moving]]:
+    """Every direction of every coordinate that counts, with what it does at severity 1 in words.
+
+    A field of control points gives one direction, drawn at random and the same for all images.
+    """
+    channels, height, width = x.shape[1:]
+    space = appearance(text, shape=(channels, height, width))
+    seeds = Seeds(torch.zeros(len(x), space.size).to(x), x, y, torch.arange(len(x)).to(y))
+    moves = []
+    start = 0
+    for group in space.groups:
+        columns = slice(start, start + group.columns)
+        start += group.columns
+        directions = []
+        if group.axes:
+            noise = Rng.numbered(0, f"curve of {group.name}", 1).normal(
+                torch.zeros(1, dtype=torch.int64), (group.axes, group.columns // group.axes)
+            )
+            longest = noise[0].square().sum(0).sqrt().amax()
+            directions.append((noise[0] / longest).flatten())
+        else:
+            for i, coordinate in enumerate(group.coordinates):
+                unit = torch.zeros(group.columns).index_fill_(0, torch.tensor([i]), 1.0)
+                if coordinate.counts:
+                    directions += [unit, -unit] if coordinate.signed else [unit]
+        for direction in directions:
+            whole = torch.zeros(space.size)
+            whole[columns] = direction
+            words = space.words(whole[None])[0]
+            moves.append((words, curves.Moving(space, seeds, whole.to(x))))
+    return moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +306,85 @@ def slices_of_run(
         rules=rules,
         seed=seed,
     )
+
+
+CONFIRMED = "confirmed"
+STATES = (*LEVELS, CONFIRMED)
+"""What is known of a cell of a map, from least to most; the judge speaks last and never steers."""
+
+
+def map_of_run(run: Run) -> dict[str, Any] | None:
+    """The map that a run with ``--map`` filled; None for another run.
+
+    A cell is in the state of its best finding: confirmed by the judge, kept by the witnesses, or
+    failing; `example` is that finding, of several the one nearest to its seed. Cells that the
+    search reached without a failure have *never failed*; `seeds` counts the real images in a cell.
+
+    Args:
+        run: A stored run.
+    """
+    said = run.record.get("map")
+    if not said:
+        return None
+    grid = grid_from(said)
+    visits = _visits(run, len(grid))
+    table = run.findings
+    kept = [
+        {**row, "cell": cell, "state": _state(row, (run.verdicts or {}).get(row["id"], {}))}
+        for row, cell in zip(
+            table.drop_columns(["image", "code"]).to_pylist(),
+            cells_of(grid, read_images(table["image"])) if len(table) else [],
+        )
+        if row["kind"] == "label"
+    ]
+    kept.sort(key=lambda row: (-row["state"], row["distance"], row["seed"], row["id"]))
+    best: dict[int, dict[str, Any]] = {}
+    for row in kept:
+        best.setdefault(row["cell"], row)
+    starts = cells_of(grid, read_images(run.seeds["image"]))
+    shape = [axis.cells for axis in grid.axes]
+    rows = []
+    for cell in range(len(grid)):
+        found = best.get(cell)
+        state = found["state"] if found else int(bool(visits[cell]))
+        own = {row["seed"] for row in kept if row["cell"] == cell}
+        rows.append(
+            {
+                "cell": cell,
+                "place": [int(i) for i in np.unravel_index(cell, shape)],
+                "state": STATES[state],
+                "visits": visits[cell],
+                "seeds": starts.count(cell),
+                "failing_seeds": len(own),
+                "example": found["id"] if found else None,
+                "seed": found["seed"] if found else None,
+                "expected": found["expected"] if found else None,
+                "predicted": found["predicted"] if found else None,
+            }
+        )
+    return {
+        "axes": said["axes"],
+        "cells": rows,
+        "counts": {state: sum(row["state"] == state for row in rows) for state in STATES},
+    }
+
+
+def _state(row: Mapping[str, Any], verdict: Mapping[str, Any]) -> int:
+    """The place of a finding among `STATES`."""
+    if verdict.get("valid") and verdict.get("label_kept"):
+        return STATES.index(CONFIRMED)
+    return STATES.index("fails, witnessed" if row["witnessed"] else "fails")
+
+
+def _visits(run: Run, cells: int) -> list[int]:
+    """How many candidates fell into each cell, over all shards."""
+    total = torch.zeros(cells, dtype=torch.int64)
+    for path in sorted((run.folder / "state").glob("deltas-*.safetensors")):
+        delta = unpack_deltas(read_plain(path), where=str(path)).get("map", {})
+        if "visits" in delta and len(delta["visits"]) == cells:
+            total += delta["visits"]
+    counted: list[int] = total.tolist()
+    return counted
 
 
 def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:

@@ -11,7 +11,7 @@ LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
     "oracles statistics inference campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
-    "semantics corruptions tags slices ranking regression curves",
+    "semantics corruptions tags slices ranking regression curves maps",
     "run": "config context runs",
     "faces": "__init__ __main__ api report suite study testing cli evidence insight pytest_plugin",
 }

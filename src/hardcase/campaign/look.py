@@ -213,7 +213,9 @@ class Recorder:
         distance = self.space.distance(probe.z[kept], probe.origin.take(kept))
         least = witness_margin(probe)[kept]
         witnessed = (least >= self.campaign.margin) & bool(self.campaign.witnesses)
-        best = self.keep.rows(probe.origin.id[kept], kind, label, distance, witnessed)
+        best = self.keep.rows(
+            probe.origin.id[kept], kind, label, distance, witnessed, probe.x[kept]
+        )
         rows = kept[best]
         found = Findings(
             seed=probe.origin.id[rows],

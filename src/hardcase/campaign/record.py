@@ -5,7 +5,7 @@ and what it counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
@@ -17,7 +17,7 @@ from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, Witnessed
-from hardcase.tensors import margin, ordinal, use_tile
+from hardcase.tensors import from_bytes, margin, ordinal, use_tile
 from hardcase.types import (
     KINDS,
     OFFERS,
@@ -41,13 +41,14 @@ MANY = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed and kind (and label, if `per_label`): the nearest,
-    or the earliest.
+    """Up to `count` findings of each seed and kind (and label, if `per_label`; and cell of a map,
+    if `place` says which cell an image is in): the nearest, or the earliest.
     """
 
     count: int = 1
     nearest: bool = True
     per_label: bool = False
+    place: Callable[[Tensor], Tensor] | None = None
 
     @property
     def bounded(self) -> bool:
@@ -60,6 +61,7 @@ class Keep:
         label: Int[Tensor, " t"],
         distance: Float[Tensor, " t"],
         witnessed: Bool[Tensor, " t"] | None = None,
+        x: Float[Tensor, "t c h w"] | None = None,
     ) -> Int[Tensor, " r"]:
         """Positions to keep, in their given order: witnessed before others, ties to the earlier."""
         if not self.bounded:
@@ -67,6 +69,9 @@ class Keep:
         group = seed * len(KINDS) + kind
         if self.per_label and len(label):
             group = group * (int(label.max()) + 1) + label
+        if self.place is not None and x is not None and len(x):
+            cell = self.place(x)
+            group = group * (int(cell.max()) + 1) + cell
         order = torch.arange(len(seed), device=seed.device)
         if self.nearest:
             order = distance.argsort(stable=True)
@@ -83,6 +88,7 @@ class Keep:
             findings.predicted,
             findings.distance,
             findings.witnessed,
+            None if self.place is None else from_bytes(findings.x),
         )
         return findings.take(rows)
 

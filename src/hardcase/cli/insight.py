@@ -36,25 +36,36 @@ def curve(
     flags: o.Flags,
     folder: MaybeRun = None,
     corruptions: Annotated[
-        str, typer.Option(metavar="A,B", help="Which corruptions; all 18 by default.")
+        str, typer.Option(metavar="A,B", help="Which corruptions; all 18 by default, or none.")
+    ] = "all",
+    space: Annotated[
+        str,
+        typer.Option(
+            metavar="A*B", help="Spaces of appearance, coordinate by coordinate: all, none, light."
+        ),
     ] = "all",
     split: Part = o.Split.test,
     count: Count = None,
     out: OutFile = None,
 ) -> None:
-    """Draw the share failing against the severity of corruptions, and where each image first
-    fails."""
+    """Draw the share failing against severity, and where each image first fails; of a run, for its
+    report too."""
     from hardcase.corruptions import CORRUPTIONS
-    from hardcase.insight import severity_curves
+    from hardcase.insight import CURVES, severity_curves
+    from hardcase.spaces.appearance import PARTS
 
     context, images = _model_and_images(folder, flags, split, count)
     names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
+    spaces = {"all": "*".join(PARTS), "none": None}
     found = severity_curves(
         context.subject,
         images,
-        names,
-        progress=lambda done, total: flags.say(f"{done} of {total} corruptions"),
+        () if corruptions == "none" else names,
+        space=spaces.get(space, space),
+        progress=lambda done, total: flags.say(f"{done} of {total} curves"),
     )
+    if out is None and folder is not None:
+        out = folder / CURVES
     _write(out, found)
     if flags.json:
         as_json(found)
@@ -64,27 +75,26 @@ def curve(
 
 def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
     rows = []
-    for row in found["corruptions"]:
+    for row in (*found["corruptions"], *found["coordinates"]):
         failing = row["curve"][-1]
         middle = row["crossing"]["quartiles"][1]
         rows.append(
             (
-                row["corruption"],
+                row.get("corruption") or row["coordinate"],
                 f"{failing['failing']} of {failing['total']}",
-                "above 5" if middle is None else f"{middle:.2f}",
+                f"above {row['most']:g}" if middle is None else f"{middle:.2f}",
                 f"{row['non_monotone']['share']:.0%}",
-                f"{sum(row['error']) / len(row['error']):.1%}",
+                f"{sum(row['error']) / len(row['error']):.1%}" if "error" in row else "",
             )
         )
-    columns = ("corruption", "failing at 5", "median crossing", "not monotone", "mean error")
+    columns = ("change", "failing at the end", "median crossing", "not monotone", "mean error")
     console().print(grid("", columns, rows))
     mean = found["corruption_error"]
-    if mean["relative_to"] is not None:
-        tell(
-            f"mean corruption error: {mean['plain']:.1%}; over AlexNet's: {mean['relative_to']:.1%}"
-        )
-    right = f"{found['usable']} of {found['images']} images classified correctly"
-    flags.say(f"{right}; {found['note']}")
+    if mean is not None:
+        over = mean["relative_to"]
+        beside = "" if over is None else f"; over AlexNet's: {over:.1%} ({found['note']})"
+        tell(f"mean corruption error: {mean['plain']:.1%}{beside}")
+    flags.say(f"{found['usable']} of {found['images']} images classified correctly")
 
 
 @o.takes(*ASKED, *o.SAYS)

@@ -124,6 +124,14 @@ class Flags:
             panel=_CAMPAIGN,
         ),
     ] = None
+    map: Annotated[
+        str | None,
+        _option(
+            "Fill a map of two or three features with failures, as brightness,tilt:12.",
+            metavar="A,B[:CELLS]",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
     generator: Annotated[
         str | None,
         _option(
@@ -317,6 +325,7 @@ CAMPAIGN = (
         "peer",
         "witness",
         "was",
+        "map",
         "generator",
     ),
     *("judge_features", "target", "criterion", "criteria", "oracle", "keep", "settings"),
@@ -390,7 +399,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    *("model", "data", "was", "generator", "criterion", "criteria", "oracle", "keep"),
+    *("model", "data", "was", "map", "generator", "criterion", "criteria", "oracle", "keep"),
     *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
 )
 _EITHER = ("target", "batch_size")

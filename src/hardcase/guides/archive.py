@@ -9,7 +9,8 @@ as the parent to mutate; `gain` says how much a candidate adds to its cell.
 What a cell keeps is the least by (witnessed first, distance, number of the seed, order of looking),
 which is a total order, so maps of shards merge in any grouping to the same bytes. Differences from
 the reference: parents are kept for each seed apart, as a code means something for its own seed
-only, and they need not be elites.
+only; they are the seed's candidates of the highest score in each cell and need not fail; cells near
+to what a seed has reached are aimed at more often.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.guides.units import row_of, unseen
+from hardcase.objectives import Margin
 from hardcase.randomness import Rng
-from hardcase.tensors import ordinal, to_bytes
-from hardcase.types import Aim, Oracle, Probe, State, Tap
+from hardcase.tensors import chunks, ordinal
+from hardcase.types import Aim, Objective, Oracle, Probe, State, Tap
 
 PARENT = "corpus/z"
 """The aim under which searches look for a parent's code."""
@@ -35,6 +37,8 @@ UNSEEN, REACHED, FAILING, WITNESSED = range(4)
 LEVELS = ("not reached", "never failed", "fails", "fails, witnessed")
 """What is known of a cell, from least to most."""
 EPSILON = 1e-6
+REACH = 1.0
+"""Cells over which the chance to be aimed at falls to 1/e, from the nearest candidate of a seed."""
 COUNTS = ("visits", "aimed")
 ELITE = ("level", "distance", "seed", "expected", "predicted")
 
@@ -45,7 +49,12 @@ Distance = Callable[[Probe], Float[Tensor, " m"]]
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One side of a map: a feature, cut into `cells` equal parts between `low` and `high`; beyond
-    them, the outermost."""
+    them, the outermost.
+
+    Example:
+        >>> Axis("brightness", 0.0, 1.0, cells=4).cells
+        4
+    """
 
     name: str
     low: float
@@ -70,6 +79,60 @@ def spanned(name: str, values: Float[Tensor, " n"], cells: int = 10) -> Axis:
     return Axis(name, low - more, high + more, cells)
 
 
+@dataclass(frozen=True, slots=True)
+class CellGrid:
+    """The cells of a map, and the cell of any image.
+
+    Args:
+        axes: Two or three features.
+        measure: Their values, from images.
+
+    Example:
+        >>> light = lambda x: torch.stack([x.mean((1, 2, 3)), x[..., :1].mean((1, 2, 3))], 1)
+        >>> grid = CellGrid((Axis("all", 0.0, 1.0, 2), Axis("left", 0.0, 1.0, 3)), light)
+        >>> grid(torch.tensor([0.2, 0.9])[:, None, None, None].expand(2, 1, 4, 4)).tolist()
+        [0, 5]
+    """
+
+    axes: tuple[Axis, ...]
+    measure: Measure
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.axes) <= 3:
+            raise Problem(
+                f"a map has two or three axes, not {len(self.axes)}.", fix="--map brightness,slant"
+            )
+
+    def __len__(self) -> int:
+        return math.prod(axis.cells for axis in self.axes)
+
+    def __call__(self, x: Float[Tensor, "m c h w"]) -> Int[Tensor, " m"]:
+        """The cell of each image."""
+        return self.index(self.measure(x))
+
+    def index(self, features: Float[Tensor, "m f"]) -> Int[Tensor, " m"]:
+        """The cell of each row of features."""
+        place = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+        for axis, value in zip(self.axes, features.unbind(1)):
+            step = (axis.cells * (value.double() - axis.low) + EPSILON) / (axis.high - axis.low)
+            place = place * axis.cells + step.nan_to_num(0).clamp(0, axis.cells - 1).long()
+        return place
+
+    def centres(self) -> Float[Tensor, "cells f"]:
+        """The middle of each cell."""
+        sides = [
+            axis.low + (torch.arange(axis.cells) + 0.5) * (axis.high - axis.low) / axis.cells
+            for axis in self.axes
+        ]
+        return torch.cartesian_prod(*sides).reshape(len(self), len(self.axes)).float()
+
+    def scaled(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m f"]:
+        """Features in cells, so that axes count alike."""
+        low = features.new_tensor([axis.low for axis in self.axes])
+        width = features.new_tensor([(axis.high - axis.low) / axis.cells for axis in self.axes])
+        return (features - low) / width
+
+
 def pixel_distance(probe: Probe) -> Float[Tensor, " m"]:
     """The Euclidean distance of candidates from their seeds' images."""
     gap = (probe.x - probe.origin.x).flatten(1)
@@ -80,10 +143,10 @@ class Archive:
     """A map as a guide.
 
     Args:
-        axes: Two or three features.
-        measure: Their values, from images.
+        grid: The cells.
         oracle: Which candidates fail.
-        witnessed: Which of those all witnesses keep; None where there are no witnesses.
+        objective: Which candidates of a seed are the better parents.
+        witnessed: Which failures all witnesses keep; None where there are no witnesses.
         distance: How far a candidate is from its seed.
         capacity: Candidates of each seed that may become parents.
         base: What earlier rounds found.
@@ -93,54 +156,61 @@ class Archive:
 
     def __init__(
         self,
-        axes: Sequence[Axis],
-        measure: Measure,
+        grid: CellGrid,
         oracle: Oracle,
         *,
+        objective: Objective | None = None,
         witnessed: Oracle | None = None,
         distance: Distance = pixel_distance,
         capacity: int = 32,
         base: State | None = None,
     ) -> None:
-        if not 2 <= len(axes) <= 3:
-            raise Problem(
-                f"a map has two or three axes, not {len(axes)}.", fix="--map brightness,slant"
-            )
-        self.axes = tuple(axes)
-        self.measure = measure
+        self.grid = grid
         self.oracle = oracle
+        self.objective = objective or Margin()
         self.witnessed = witnessed
         self.distance = distance
         self.capacity = max(2, capacity)
-        self.cells = math.prod(axis.cells for axis in axes)
-        self.base = base or _empty(self.cells)
-        self.own = _empty(self.cells)
-        self.parents = _Parents(self.cells, len(axes), self.capacity)
+        self.base = base or _empty(len(grid))
+        self.own = _empty(len(grid))
+        self.parents = _Parents(len(grid), len(grid.axes), self.capacity)
 
     @property
     def taps(self) -> Mapping[str, Tap]:
         return {}
 
+    @property
+    def wanted(self) -> int:
+        """The level at which a cell is filled: failing, and kept by the witnesses if there are
+        any.
+        """
+        return FAILING if self.witnessed is None else WITNESSED
+
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
-        """For each seed a cell without a failure, drawn the rarer the more often it was aimed at,
-        and the seed's candidate nearest to it; nothing before any candidate was seen."""
+        """For each seed a cell that is not filled, near to what the seed has reached and drawn the
+        rarer the more often it was aimed at, and the seed's candidate nearest to it; nothing before
+        any candidate was seen."""
         if not len(rows) or not self.parents.known(rows):
             return {}
         level = torch.maximum(self.base["level"], self.own["level"])
         weight = 1.0 / (1 + self.base["aimed"] + self.own["aimed"]).double()
-        wanted = level < FAILING
-        weight = weight * wanted if bool(wanted.any()) else weight
-        edge = weight.cumsum(0) / weight.sum()
-        drawn = torch.searchsorted(edge, rng.uniform(rows).double().cpu(), right=True)
-        cell = drawn.clamp_max(self.cells - 1)
-        self.own["aimed"] += torch.bincount(cell, minlength=self.cells)
-        centre = self.centres()[cell].to(rows.device)
-        target = self._scaled(centre)
-        code = self.parents.nearest(rows, target)
+        empty = level < self.wanted
+        weight = (weight * empty if bool(empty.any()) else weight).to(rows.device)
+        centres = self.grid.centres().to(rows.device)
+        target = self.grid.scaled(centres)
+        drawn = rng.uniform(rows).double()
+        cells = []
+        for part in chunks(len(rows), 128):
+            away = self.parents.away(rows[part], target).double()  # m cells
+            chance = weight * (-away / REACH).exp()
+            edge = chance.cumsum(1) / chance.sum(1, keepdim=True)
+            cells.append(torch.searchsorted(edge, drawn[part, None], right=True).squeeze(1))
+        cell = torch.cat(cells).clamp_max(len(self.grid) - 1)
+        self.own["aimed"] += torch.bincount(cell.cpu(), minlength=len(self.grid))
         return {
-            PARENT: code,
-            f"{self.name}/target": centre,
-            f"{self.name}/cell": cell.to(rows.device),
+            PARENT: self.parents.nearest(rows, target[cell]),
+            f"{self.name}/target": centres[cell],
+            f"{self.name}/cell": cell,
         }
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -156,23 +226,28 @@ class Archive:
         if not len(kept):
             return
         if "row" in probe.aim:
+            with torch.no_grad():
+                score = self.objective(probe)
             self.parents.add(
-                row_of(probe)[kept], cell[kept], self._scaled(features[kept]), probe.z[kept]
+                row_of(probe)[kept],
+                cell[kept],
+                self.grid.scaled(features[kept]),
+                score[kept],
+                probe.z[kept],
             )
-        self.own["visits"] += torch.bincount(cell[kept].cpu(), minlength=self.cells)
-        reached = torch.zeros(self.cells, dtype=torch.int64).index_fill_(
-            0, cell[kept].cpu(), REACHED
-        )
-        self.own["level"] = torch.maximum(self.own["level"], reached)
+        reached = cell[kept].cpu()
+        self.own["visits"] += torch.bincount(reached, minlength=len(self.grid))
+        here = torch.zeros_like(self.own["level"]).index_fill_(0, reached, REACHED)
+        self.own["level"] = torch.maximum(self.own["level"], here)
         failing = kept[level[kept] >= FAILING]
         if len(failing):
             self._keep(probe, failing, cell, level)
 
     def fork(self) -> Archive:
         return Archive(
-            self.axes,
-            self.measure,
+            self.grid,
             self.oracle,
+            objective=self.objective,
             witnessed=self.witnessed,
             distance=self.distance,
             capacity=self.capacity,
@@ -180,66 +255,31 @@ class Archive:
         )
 
     def delta(self) -> State:
-        """What this fork found: counts of every cell, and the pictures of those that fail."""
-        return _packed(self.own)
+        """What this fork found in every cell."""
+        return {name: value.clone() for name, value in self.own.items()}
 
     def merge(self, deltas: Sequence[State]) -> None:
-        self.base = _merged([self.base, self.own, *(_unpacked(delta) for delta in deltas)])
-        self.own = _empty(self.cells)
+        on_cpu = [{name: value.cpu() for name, value in delta.items()} for delta in deltas]
+        self.base = _merged([self.base, self.own, *on_cpu])
+        self.own = _empty(len(self.grid))
 
     def value(self) -> float:
-        """The share of cells with a failure (with one that witnesses keep, where there are
-        witnesses)."""
+        """The share of cells that are filled."""
         level = _merged([self.base, self.own])["level"]
-        return float((level >= (FAILING if self.witnessed is None else WITNESSED)).double().mean())
-
-    def centres(self) -> Float[Tensor, "cells f"]:
-        """The middle of each cell."""
-        sides = [
-            axis.low + (torch.arange(axis.cells) + 0.5) * (axis.high - axis.low) / axis.cells
-            for axis in self.axes
-        ]
-        return torch.cartesian_prod(*sides).reshape(self.cells, len(self.axes)).float()
-
-    def index(self, features: Float[Tensor, "m f"]) -> Int[Tensor, " m"]:
-        """The cell of each row of features."""
-        place = torch.zeros(len(features), dtype=torch.int64, device=features.device)
-        for axis, value in zip(self.axes, features.unbind(1)):
-            step = (axis.cells * (value.double() - axis.low) + EPSILON) / (axis.high - axis.low)
-            place = place * axis.cells + step.nan_to_num(0).clamp(0, axis.cells - 1).long()
-        return place
+        return float((level >= self.wanted).double().mean())
 
     def table(self) -> list[dict[str, Any]]:
-        """One row a cell, as a report shows it."""
+        """One row a cell: its middle, what is known of it, and its elite where it fails."""
         state = _merged([self.base, self.own])
         rows = []
-        for cell, centre in enumerate(self.centres().tolist()):
+        for cell, centre in enumerate(self.grid.centres().tolist()):
             level = int(state["level"][cell])
-            row = {axis.name: value for axis, value in zip(self.axes, centre)}
+            row = {axis.name: value for axis, value in zip(self.grid.axes, centre)}
             row |= {"cell": cell, "state": LEVELS[level], "visits": int(state["visits"][cell])}
             if level >= FAILING:
-                row |= {
-                    name: state[name][cell].item()
-                    for name in ("distance", "seed", "expected", "predicted")
-                }
+                row |= {name: state[name][cell].item() for name in ELITE[1:]}
             rows.append(row)
         return rows
-
-    def pictures(self) -> State:
-        """The cells that fail (``cell``) and the picture that each keeps (``picture``)."""
-        packed = _packed(_merged([self.base, self.own]))
-        return {name: packed[name] for name in ("cell", "picture") if name in packed}
-
-    def _scaled(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m f"]:
-        """Features in cells, so that axes count alike."""
-        low, width = (
-            torch.tensor(values, device=features.device, dtype=features.dtype)
-            for values in (
-                [axis.low for axis in self.axes],
-                [(axis.high - axis.low) / axis.cells for axis in self.axes],
-            )
-        )
-        return (features - low) / width
 
     def _placed(
         self, probe: Probe
@@ -247,16 +287,14 @@ class Archive:
         """Features, cell and level of each candidate; unseen where a feature or an answer is not a
         number."""
         with torch.no_grad():
-            features = self.measure(probe.x)
+            features = self.grid.measure(probe.x)
             failing = self.oracle(probe)
-            kept = (
-                failing & self.witnessed(probe)
-                if self.witnessed is not None
-                else torch.zeros_like(failing)
-            )
+            kept = torch.zeros_like(failing)
+            if self.witnessed is not None:
+                kept = failing & self.witnessed(probe)
         level = REACHED + failing.long() + kept.long()
         sound = features.isfinite().all(1) & probe.logits.isfinite().all(1)
-        return features, self.index(features), torch.where(sound, level, UNSEEN)
+        return features, self.grid.index(features), torch.where(sound, level, UNSEEN)
 
     def _keep(
         self,
@@ -277,15 +315,10 @@ class Archive:
         order = torch.arange(len(rows))
         for key in (found["seed"], found["distance"], -found["level"], place):
             order = order[key[order].argsort(stable=True)]
-        first = torch.ones(len(order), dtype=torch.bool)
-        first[1:] = place[order][1:] != place[order][:-1]
-        best = order[first]
-        fresh = _empty(self.cells)
+        best = order[ordinal(place[order]) == 0]
+        fresh = _empty(len(self.grid))
         for name in ELITE:
             fresh[name][place[best]] = found[name][best]
-        pictures = to_bytes(probe.x[rows[best.to(rows.device)]]).cpu()
-        fresh["picture"] = pictures.new_zeros(self.cells, *pictures.shape[1:])
-        fresh["picture"][place[best]] = pictures
         self.own = _merged([self.own, fresh])
 
 
@@ -312,9 +345,6 @@ def _merged(states: Sequence[State]) -> State:
         best["level"] = level
         for name in COUNTS:
             best[name] = best[name] + other[name]
-        if "picture" in other:
-            known = best.get("picture", torch.zeros_like(other["picture"]))
-            best["picture"] = torch.where(better[:, None, None, None], other["picture"], known)
     return best
 
 
@@ -327,86 +357,95 @@ def _better(a: State, b: State) -> Bool[Tensor, " cells"]:
     return (a["level"] >= FAILING) & ((level > 0) | ((level == 0) & nearer))
 
 
-def _packed(state: State) -> State:
-    cell = (state["level"] >= FAILING).nonzero().squeeze(1)
-    packed = {name: state[name].clone() for name in (*ELITE, *COUNTS)}
-    return (
-        {**packed, "cell": cell, "picture": state["picture"][cell]}
-        if "picture" in state
-        else packed
-    )
-
-
-def _unpacked(delta: State) -> State:
-    state = {name: delta[name].cpu() for name in (*ELITE, *COUNTS)}
-    if "picture" not in delta:
-        return state
-    picture = delta["picture"].cpu()
-    whole = picture.new_zeros(len(state["level"]), *picture.shape[1:])
-    whole[delta["cell"].cpu()] = picture
-    return {**state, "picture": whole}
-
-
 class _Parents:
-    """For each seed of a shard its own image and the newest candidates that reached a cell for the
-    first time."""
+    """For each seed of a shard its own image and, of the cells it reached last, the candidate of
+    the highest score in each."""
 
     def __init__(self, cells: int, features: int, capacity: int) -> None:
         self.cells = cells
         self.features = features
         self.capacity = capacity
         self.size = torch.zeros(0, dtype=torch.int64)
-        self.been = torch.zeros(0, cells, dtype=torch.bool)
+        self.slot = torch.zeros(0, cells, dtype=torch.int64)  # of each cell; -1: none
+        self.cell = torch.zeros(0, capacity, dtype=torch.int64)
         self.place = torch.zeros(0, capacity, features)
+        self.score = torch.zeros(0, capacity)
         self.code: Tensor | None = None
 
     def known(self, rows: Int[Tensor, " m"]) -> bool:
         return int(rows.max()) < len(self.size) and bool((self.size[rows] > 0).all())
 
+    def away(self, rows: Int[Tensor, " m"], places: Float[Tensor, "p f"]) -> Float[Tensor, "m p"]:
+        """How far the nearest parent of each row is from each place, in cells."""
+        gap = torch.cdist(
+            self.place[rows], places, compute_mode="donot_use_mm_for_euclid_dist"
+        )  # m capacity p
+        return torch.where(self._used(rows)[:, :, None], gap, torch.inf).amin(1)
+
     def nearest(self, rows: Int[Tensor, " m"], target: Float[Tensor, "m f"]) -> Tensor:
         """The code of the candidate nearest to each row's target."""
         assert self.code is not None
         gap = (self.place[rows] - target[:, None]).square().sum(2)
-        inside = torch.arange(self.capacity, device=gap.device) < self.size[rows][:, None]
-        return self.code[rows, torch.where(inside, gap, torch.inf).argmin(1)]
+        return self.code[rows, torch.where(self._used(rows), gap, torch.inf).argmin(1)]
+
+    def _used(self, rows: Int[Tensor, " m"]) -> Bool[Tensor, "m capacity"]:
+        slots = torch.arange(self.capacity, device=rows.device)
+        return slots < self.size[rows][:, None]
 
     def add(
         self,
         rows: Int[Tensor, " m"],
         cell: Int[Tensor, " m"],
         place: Float[Tensor, "m f"],
+        score: Float[Tensor, " m"],
         code: Tensor,
     ) -> None:
         self._grow(rows, place, code)
-        new = (~self.been[rows, cell] & _first(rows * self.cells + cell)).nonzero().squeeze(1)
-        rows = rows[new]
-        cell = cell[new]
-        place = place[new]
-        code = code[new]
-        number = self.size[rows] + ordinal(rows)
-        self.been[rows, cell] = True
-        self.size = self.size.index_add(0, rows, torch.ones_like(rows))
-        stays = number > self.size[rows] - self.capacity
-        slot = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))
-        rows = rows[stays]
-        slot = slot[stays]
-        self.place[rows, slot] = place[stays]
+        order = (-score).argsort(stable=True)
+        best = order[ordinal((rows * self.cells + cell)[order]) == 0].sort().values
+        slot = self.slot[rows[best], cell[best]]
+        old = slot >= 0
+        better = best[old][score[best[old]] > self.score[rows[best[old]], slot[old]]]
+        self._put(better, self.slot[rows[better], cell[better]], rows, cell, place, score, code)
+        new = best[~old]
+        number = self.size[rows[new]] + ordinal(rows[new])
+        self.size = self.size.index_add(0, rows[new], torch.ones_like(new))
+        stays = number > self.size[rows[new]] - self.capacity
+        slot = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))[stays]
+        new = new[stays]
+        gone = self.cell[rows[new], slot]
+        taken = gone >= 0
+        self.slot[rows[new][taken], gone[taken]] = -1
+        self._put(new, slot, rows, cell, place, score, code)
+
+    def _put(
+        self,
+        chosen: Int[Tensor, " k"],
+        slot: Int[Tensor, " k"],
+        rows: Int[Tensor, " m"],
+        cell: Int[Tensor, " m"],
+        place: Float[Tensor, "m f"],
+        score: Float[Tensor, " m"],
+        code: Tensor,
+    ) -> None:
+        """Write the chosen candidates into the slots of their seeds."""
         assert self.code is not None
-        self.code[rows, slot] = code[stays]
+        own = rows[chosen]
+        self.slot[own, cell[chosen]] = slot
+        self.cell[own, slot] = cell[chosen]
+        self.place[own, slot] = place[chosen]
+        self.score[own, slot] = score[chosen].to(self.score)
+        self.code[own, slot] = code[chosen]
 
     def _grow(self, rows: Int[Tensor, " m"], place: Float[Tensor, "m f"], code: Tensor) -> None:
         device = rows.device
         missing = max(0, int(rows.max()) + 1 - len(self.size))
+        if not missing and self.code is not None:
+            return
         self.size = torch.cat([self.size.to(device), self.size.new_zeros(missing).to(device)])
-        self.been = torch.cat(
-            [self.been.to(device), self.been.new_zeros(missing, self.cells).to(device)]
-        )
-        empty = place.new_zeros(missing, self.capacity, self.features)
-        self.place = torch.cat([self.place.to(place), empty])
+        for name, empty in (("slot", -1), ("cell", -1), ("place", 0), ("score", 0)):
+            known = getattr(self, name).to(device)
+            fresh = known.new_full((missing, *known.shape[1:]), empty)
+            setattr(self, name, torch.cat([known, fresh]))
         fresh = code.new_zeros(missing, self.capacity, *code.shape[1:])
         self.code = fresh if self.code is None else torch.cat([self.code, fresh])
-
-
-def _first(key: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
-    """Whether no earlier row has the same key."""
-    return ordinal(key) == 0

@@ -65,6 +65,32 @@ def steps(
     )
 
 
+def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) -> Markup:
+    """The share failing (0 to 100 %) against severity (0 to `most`) with its interval; small."""
+    width, height, left, bottom, top = 200, 120, 30, 18, 6
+    to_x = _scale(most, left, width - 6)
+    to_y = _scale(1.0, height - bottom, top)
+    points = [(to_x(row["severity"]), row) for row in rows]
+    line = "L".join(f"{x:.1f} {to_y(row['share']):.1f}" for x, row in points)
+    there = [f"{x:.1f} {to_y(row['high']):.1f}" for x, row in points]
+    back = [f"{x:.1f} {to_y(row['low']):.1f}" for x, row in reversed(points)]
+    levels = "".join(
+        f'<line class="grid" x1="{left}" x2="{width - 6}" y1="{to_y(y):.1f}" y2="{to_y(y):.1f}"/>'
+        f'<text x="{left - 4}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{y:.0%}</text>'
+        for y in (0, 0.5, 1)
+    )
+    marks = "".join(
+        f'<text x="{to_x(at):.1f}" y="{height - 4}" text-anchor="middle">{at:g}</text>'
+        for at in (0, most / 2, most)
+    )
+    return Markup(  # numbers only, and a label that is escaped
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img"'
+        f' aria-label="{escape(label)}">{levels}{marks}'
+        f'<path class="area" d="M{"L".join([*there, *back])}Z"/>'
+        f'<path class="line" d="M{to_x(0):.1f} {to_y(0):.1f}L{line}"/></svg>'
+    )
+
+
 def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
     """One bar of the funnel: `share` of the whole width, with the interval of its rate;
     open where nothing was counted.

@@ -18,11 +18,12 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
+from hardcase.report.curves import severities
 from hardcase.report.decision import decision
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
-from hardcase.report.where import where
+from hardcase.report.where import failure_map, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
@@ -267,6 +268,8 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
             "differences": differences(run, sheet, run.classes),
         },
         "where": where(run, counts),
+        "map": failure_map(run),
+        "curves": severities(run),
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {

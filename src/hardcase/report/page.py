@@ -31,16 +31,22 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     report = report_content(runs, limits)
     large = pictures.triples(runs, report["runs"])
     small = pictures.thumbnails(runs, report["runs"])
+    mapped = pictures.map_cells(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
     report = redacted(report)
-    page = _render(plain(report), large, small)
+    page = _render(plain(report), large, small, mapped)
     write_atomically(
         folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()
     )
     return write_atomically(folder / "index.html", page.encode())
 
 
-def _render(report: dict[str, Any], large: pictures.Pictures, small: pictures.Pictures) -> str:
+def _render(
+    report: dict[str, Any],
+    large: pictures.Pictures,
+    small: pictures.Pictures,
+    mapped: pictures.Pictures,
+) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -72,6 +78,7 @@ def _render(report: dict[str, Any], large: pictures.Pictures, small: pictures.Pi
         report={**report, "runs": runs},
         large=large.uris,
         small=small.uris,
+        mapped=mapped.uris,
         charts=charts,
         style=own["style.css"],
         script=own["page.js"],

@@ -43,8 +43,9 @@ def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
 
 
 LARGE = 1_500_000
-SMALL = 2_400_000
-"""Characters that the triples, and the thumbnails, of a page may take:
+SMALL = 2_000_000
+MAPPED = 400_000
+"""Characters that the triples, the thumbnails and the cells of maps on a page may take:
 the page then stays under 5 MB.
 """
 
@@ -95,6 +96,18 @@ def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
         (run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]
     ]
     return _fitted(_files(runs, shown), _used(shown), SMALL)
+
+
+def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
+    """The examples in the cells of maps."""
+    shown = [
+        (run, {"id": cell["example"], "seed": cell["seed"]})
+        for run, section in enumerate(sections)
+        for cell in (section.get("map") or {"cells": ()})["cells"]
+        if cell["example"]
+    ]
+    files = {key: data for key, data in _files(runs, shown).items() if key[0] == "test"}
+    return _fitted(files, list(files), MAPPED)
 
 
 def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:

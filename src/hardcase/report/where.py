@@ -1,4 +1,5 @@
-"""Where it fails: the conditions in words under which seeds fail more often, if any held."""
+"""Where it fails: the conditions in words under which seeds fail more often, if any held, and the
+map of failures."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hardcase.errors import Problem
-from hardcase.insight import Outcome, slices_of_run
+from hardcase.guides.archive import LEVELS
+from hardcase.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
 from hardcase.report.words import number, plural, rate
 from hardcase.runs.results import Run
 from hardcase.slices import Rules, Slice
+from hardcase.tags import WORDS
 
 NEEDED = 3 * 3 * Rules().support
 """Attempted seeds with which a third of a measure can have its images on each third of the seeds.
@@ -100,4 +103,62 @@ def _sentence(
         "Found on one third of the seeds, tested on another (Holm’s correction over"
         f" {plural(len(carried), 'condition')}) and measured on the last, which had no part in"
         f" finding or testing: a seed inside the condition {word} more often."
+    )
+
+
+ENDS: Mapping[str, tuple[str, str]] = {**WORDS, "slant": ("left", "right")}
+
+
+def failure_map(run: Run) -> dict[str, Any] | None:
+    """The map of a run with ``--map``, as the page draws it; None for another run.
+
+    Returns:
+        What `hardcase.insight.map_of_run` says, with words: `layers` are the rows of cells from
+        the highest value of the first axis down, one layer for each part of a third axis.
+    """
+    try:
+        found = map_of_run(run)
+    except Problem:  # pictures or counts that cannot be read: the rest of the report still can
+        return None
+    if found is None:
+        return None
+    down, across, *third = found["axes"]
+    at = {tuple(row["place"]): row for row in found["cells"]}
+    layers = [
+        {
+            "name": _part(third[0], k) if third else None,
+            "rows": [
+                [at[i, j, k] if third else at[i, j] for j in range(across["cells"])]
+                for i in reversed(range(down["cells"]))
+            ],
+        }
+        for k in range(third[0]["cells"] if third else 1)
+    ]
+    words = [
+        {**axis, "ends": list(ENDS.get(axis["name"], ("low", "high")))} for axis in found["axes"]
+    ]
+    return {**found, "axes": words, "layers": layers, "sentence": _map_sentence(found)}
+
+
+def _part(axis: Mapping[str, Any], place: int) -> str:
+    """The values of one cell of an axis."""
+    width = (axis["high"] - axis["low"]) / axis["cells"]
+    low = axis["low"] + place * width
+    return f"{axis['name']} {low:.2g} to {low + width:.2g}"
+
+
+def _map_sentence(found: Mapping[str, Any]) -> str:
+    counts = found["counts"]
+    total = len(found["cells"])
+    failing = sum(counts[state] for state in STATES[2:])
+    sure = counts[CONFIRMED]
+    kept = sure + counts["fails, witnessed"]
+    names = " and ".join(axis["name"] for axis in found["axes"])
+    told = f"; in {number(sure)} a failure is confirmed" if sure else ""
+    witnessed = f"; in {number(kept)} other networks keep the label" if kept > sure else ""
+    return (
+        f"All images that were tried, by {names}: in {number(failing)} of {number(total)} cells the"
+        f" model fails{told}{witnessed}. In {number(counts[LEVELS[1]])} cells it was tried and"
+        f" never failed, {number(counts[LEVELS[0]])} cells this search did not reach, which does"
+        " not say that nothing can."
     )

@@ -1,0 +1,164 @@
+"""Maps of failures: which features of an image span one, and any method as a search that fills it.
+
+``--map brightness,tilt`` keeps a method's space, objective and oracle; its search becomes
+`Illumination` and its memory an `Archive`, so that candidates move toward cells in which nothing
+has failed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem, choice
+from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
+from hardcase.objectives import joint
+from hardcase.oracles import Witnessed
+from hardcase.searches.illumination import Illumination
+from hardcase.tags import Kind, figure_measures, kind_of, photograph_measures
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images, Method, Probe, Space
+
+CELLS = 10
+"""Cells of an axis that names no number."""
+MOST = 40
+QUERIES = 400
+"""Queries per seed that a method with fewer of its own gets for a map."""
+LOOKED = 1000
+"""Images whose features say how far an axis reaches."""
+ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
+"""Other words for features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Named features of images, as `hardcase.tags` measures them.
+
+    Args:
+        names: Which.
+        kind: Whether the images are figures on a plain ground or photographs.
+
+    Example:
+        >>> Features(("brightness", "slant"), "figure")(torch.rand(3, 1, 28, 28)).shape
+        torch.Size([3, 2])
+    """
+
+    names: tuple[str, ...]
+    kind: Kind
+
+    def __call__(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
+        values = figure_measures(x) if self.kind == "figure" else photograph_measures(x)
+        return torch.stack([values[name] for name in self.names], 1)
+
+
+def grid_of(text: str, images: Images) -> CellGrid:
+    """The cells that ``--map`` asks for, spanned by what these images show.
+
+    Args:
+        text: Two or three features, each with a number of cells if not 10: ``brightness,tilt:12``.
+        images: Images of the data.
+
+    Example:
+        >>> from hardcase.testing.toys import toy_images
+        >>> [axis.cells for axis in grid_of("brightness,contrast:4", toy_images(8)).axes]
+        [10, 4]
+    """
+    wanted = [_axis(piece) for piece in text.split(",")]
+    names = tuple(name for name, _ in wanted)
+    if len(set(names)) < len(names):
+        raise Problem(f"--map {text} names a feature twice.", fix="--map brightness,slant")
+    some = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
+    x = from_bytes(some.x)
+    kind = kind_of(x)
+    known = figure_measures(x[:1]) if kind == "figure" else photograph_measures(x[:1])
+    for name in names:
+        if name not in known:
+            raise choice(f"feature of a {kind}", name, list(known))
+    measure = Features(names, kind)
+    values = torch.cat([measure(x[part]) for part in chunks(len(x), 256)])
+    for name, value in zip(names, values.unbind(1)):
+        if bool(value.amin() == value.amax()):
+            raise Problem(f"all images have the same {name}: it spans no map.")
+    axes = [spanned(name, values[:, i], cells) for i, (name, cells) in enumerate(wanted)]
+    return CellGrid(tuple(axes), measure)
+
+
+def _axis(text: str) -> tuple[str, int]:
+    """A feature and its number of cells."""
+    name, _, cells = text.strip().partition(":")
+    known = ALSO.get(name.strip(), name.strip())
+    if not cells:
+        return known, CELLS
+    if not cells.isascii() or not cells.isdigit() or not 2 <= int(cells) <= MOST:
+        raise Problem(f"--map {text}: an axis has 2 to {MOST} cells.", fix=f"{known}:{CELLS}")
+    return known, int(cells)
+
+
+def record(grid: CellGrid) -> dict[str, Any]:
+    """What run.json says of a map."""
+    measure = grid.measure
+    assert isinstance(measure, Features)
+    return {"kind": measure.kind, "axes": [asdict(axis) for axis in grid.axes]}
+
+
+def grid_from(said: Mapping[str, Any]) -> CellGrid:
+    """The cells that `record` wrote down."""
+    axes = tuple(Axis(**axis) for axis in said["axes"])
+    return CellGrid(axes, Features(tuple(axis.name for axis in axes), said["kind"]))
+
+
+@dataclass(frozen=True, slots=True)
+class InSpace:
+    """The distance of candidates from their seeds in a space, as findings store it."""
+
+    space: Space
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        return self.space.distance(probe.z, probe.origin)
+
+
+def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> Method:
+    """A method as a search that fills a map: its space, objective and oracle, with `Illumination`
+    and an `Archive`.
+
+    Args:
+        method: The method; one with a memory of its own is refused.
+        grid: The cells.
+        margin: By how many logits witnesses must keep the label; None: there are no witnesses.
+    """
+    if method.guides:
+        raise Problem(
+            f'method "{method.name}" has a memory of its own, which a map would replace.',
+            fix="--method natural, natural-blackbox or sinvad",
+        )
+    objective = method.objective
+    if margin is not None:
+        objective = joint(objective, method.oracle, margin)
+    archive = Archive(
+        grid,
+        method.oracle,
+        objective=objective,
+        witnessed=None if margin is None else Witnessed(method.oracle, margin),
+        distance=InSpace(method.space),
+    )
+    queries = max(QUERIES, method.budget.queries or 0)
+    return replace(
+        method,
+        search=Illumination(space=method.space, cells=grid),
+        guides=(archive,),
+        until="budget",
+        needs="activations" if method.taps else "label",
+        budget=replace(method.budget, queries=queries, gradients=None),
+    )
+
+
+def cells_of(grid: CellGrid, images: Sequence[Tensor] | Tensor) -> list[int]:
+    """The cell of each 8-bit image."""
+    x = images if isinstance(images, Tensor) else torch.stack(list(images))
+    parts = [grid(from_bytes(x[part])) for part in chunks(len(x), 256)]
+    return torch.cat(parts).tolist() if parts else []

@@ -1,0 +1,84 @@
+"""How failing grows with severity: the curves that ``hardcase curve RUN`` left in a run folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from hardcase.insight import CURVES
+from hardcase.report.words import number, percent, plural
+from hardcase.runs.directory import read_plain
+from hardcase.runs.results import Run
+
+LONGEST = 5_000_000
+"""Bytes of curves that are read."""
+FRAGILE = 3
+"""Changes that the sentence names."""
+
+
+def severities(run: Run) -> dict[str, Any] | None:
+    """The curves of a run, the change under which most seeds fail first; None where there are none.
+
+    Args:
+        run: A stored run.
+    """
+    try:
+        said = json.loads(read_plain(run.folder / CURVES, most=LONGEST))
+        rows = [_row(row) for row in (*said["corruptions"], *said["coordinates"])]
+        usable = int(said["usable"])
+        error = said["corruption_error"]
+        plain = None if error is None else float(error["plain"])
+        relative = None if error is None else error["relative_to"]
+        model = str(said["model"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return None  # none were drawn, or the file says nothing that can be drawn
+    rows.sort(key=lambda row: (-row["mean"], row["name"]))
+    return {
+        "usable": usable,
+        "model": model,
+        "rows": rows,
+        "mean_corruption_error": plain,
+        "mce": None if relative is None else float(relative),
+        "sentence": _sentence(rows, usable),
+    }
+
+
+def _row(said: Mapping[str, Any]) -> dict[str, Any]:
+    points = [
+        {name: float(point[name]) for name in ("severity", "share", "low", "high")}
+        | {name: int(point[name]) for name in ("failing", "total")}
+        for point in said["curve"]
+    ]
+    middle = said["crossing"]["quartiles"][1]
+    corruption = said.get("corruption")
+    return {
+        "name": str(corruption or said["coordinate"]).replace("_", " "),
+        "kind": "corruption" if corruption else "appearance",
+        "most": float(said["most"]),
+        "points": points,
+        "mean": sum(point["share"] for point in points) / len(points),
+        "crossing": None if middle is None else float(middle),
+        "crossed": int(said["crossing"]["crossed"]),
+        "queries": int(said["crossing"]["queries"]),
+        "non_monotone": float(said["non_monotone"]["share"]),
+    }
+
+
+def _sentence(rows: list[dict[str, Any]], usable: int) -> str:
+    worst = [row for row in rows if row["points"][-1]["failing"]][:FRAGILE]
+    if not worst:
+        return f"None of {plural(usable, 'seed')} fails under any of {len(rows)} changes."
+    told = []
+    for row in worst:
+        end = row["points"][-1]
+        half = (
+            f"half of the seeds fail by severity {row['crossing']:.2f}"
+            if row["crossing"] is not None
+            else f"{percent(end['share'])} fail at the end"
+        )
+        told.append(f"{row['name']} ({half})")
+    return (
+        f"{number(usable)} correctly classified seeds under {plural(len(rows), 'change')}. "
+        f"Most fragile: {', '.join(told)}."
+    )

@@ -1,0 +1,54 @@
+"""Illumination: drafts that ask no network, and a search that goes on without a map."""
+
+from dataclasses import replace
+
+import torch
+
+import hardcase as hc
+from hardcase.maps import grid_of, mapping
+from hardcase.randomness import Rng
+from hardcase.searches.illumination import Illumination
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import Budget
+
+
+def method():
+    return hc.Method(
+        name="noise",
+        space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
+        search=hc.searches.GradientAscent(stride=0.05),
+        objective=hc.objectives.Margin(),
+        oracle=hc.oracles.LeavesLabel(),
+        needs="gradients",
+    )
+
+
+def test_drafts_reach_more_cells_at_the_same_queries():
+    grid = grid_of("brightness,contrast", toy_images(30))
+    reached = {}
+    for drafts in (1, 8):
+        made = mapping(method(), grid)
+        search = Illumination(space=made.space, cells=grid, drafts=drafts)
+        found = hc.search(
+            toy_subject(),
+            toy_images(4),
+            method=replace(made, search=search),
+            budget=Budget(queries=120),
+            shard=4,
+        )
+        (guide,) = made.guides
+        reached[drafts] = int((guide.base["level"] > 0).sum())
+        assert int(guide.base["visits"].sum()) == 4 * 120
+        assert len(found) <= 4, "without --map one finding per seed is kept"
+    assert reached[8] > reached[1]
+
+
+def test_without_an_aim_the_seed_is_the_parent():
+    grid = grid_of("brightness,contrast", toy_images(30))
+    made = mapping(method(), grid)
+    search = Illumination(space=made.space, cells=grid, children=3, spread=1e-6)
+    z = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    state = {"z": z, "x": z, "y": torch.zeros(2), "id": torch.arange(2)}
+    drawn = search._drafted(state, torch.arange(2), {}, Rng.numbered(0, "search", 2))
+    assert drawn.shape == (6, 1, 8, 8)
+    assert torch.allclose(drawn, z.repeat_interleave(3, 0), atol=1e-4)
