@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -143,7 +144,7 @@ def test_verdicts_travel_with_the_tests(tmp_path):
     assert "judge's answers" in (tmp_path / "hf" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("to", ["imagefolder", "hf", "npz"])
+@pytest.mark.parametrize("to", ["imagefolder", "hf", "fiftyone", "npz", "csv", "sarif", "junit"])
 def test_nothing_is_written_over(tmp_path, to):
     run = made(tmp_path / "run")
     (tmp_path / "out").mkdir()
@@ -172,9 +173,44 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_unknown_forms_and_empty_runs_are_refused(tmp_path):
-    with pytest.raises(Problem, match="imagefolder, hf, npz"):
-        export(made(tmp_path / "run"), "csv", tmp_path / "out")
+    with pytest.raises(Problem, match="imagefolder, hf, fiftyone, npz, csv"):
+        export(made(tmp_path / "run"), "word", tmp_path / "out")
     empty = made(tmp_path / "empty")
     (empty.folder / "findings/part-00000.parquet").unlink()
     with pytest.raises(Problem, match="no findings"):
         export(Run(empty.folder), "npz", tmp_path / "out")
+
+
+def test_fiftyone_finds_images_labels_and_what_else_is_known(tmp_path):
+    run = made(tmp_path / "run")
+    out = export(run, "fiftyone", tmp_path / "out")
+    told = json.loads((out / "labels.json").read_text())
+    assert told["classes"] == list(ANIMALS)
+    first = run.findings.to_pylist()[0]
+    label = told["labels"][first["id"]]
+    assert label["label"] == "ant"
+    assert label["attributes"]["predicted"] == "bee"
+    assert label["attributes"]["predicted_confidence"] == pytest.approx(0.6)
+    assert {path.stem for path in (out / "data").iterdir()} == set(told["labels"])
+
+
+def test_fiftyone_reads_it_itself(tmp_path):
+    """With its own importer; the whole library also wants a database."""
+    importers = pytest.importorskip(
+        "fiftyone.utils.data.importers", reason="needs pip install fiftyone and its database"
+    )
+    out = export(made(tmp_path / "run"), "fiftyone", tmp_path / "out")
+    reader = importers.FiftyOneImageClassificationDatasetImporter(dataset_dir=str(out))
+    reader.setup()
+    rows = list(reader)
+    assert len(rows) == 7
+    assert {label.label for _, _, label in rows} == {"ant", "bee"}
+    assert rows[0][2]["method"] == "pgd"
+
+
+def test_the_card_says_where_images_come_from_and_what_they_are_not(tmp_path):
+    card = (export(made(tmp_path / "run"), "hf", tmp_path / "out") / "README.md").read_text()
+    assert "7 findings" in card
+    assert "No judge has seen them" in card
+    assert "measure no other model's accuracy" in card
+    assert "n<1K" in card

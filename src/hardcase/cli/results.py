@@ -335,8 +335,17 @@ def _tell_replayed(said: dict[str, Any]) -> None:
 class To(StrEnum):
     imagefolder = "imagefolder"
     hf = "hf"
+    fiftyone = "fiftyone"
     npz = "npz"
+    csv = "csv"
+    sarif = "sarif"
+    junit = "junit"
     mlflow = "mlflow"
+    wandb = "wandb"
+    tensorboard = "tensorboard"
+
+
+_STORES = (To.mlflow, To.wandb, To.tensorboard)
 
 
 @o.takes("out", "show", *o.SAYS)
@@ -376,21 +385,23 @@ def export(
     flags: o.Flags,
     to: Annotated[To, typer.Option("--to", help="Format to write.")] = To.imagefolder,
     uri: Annotated[
-        str | None, typer.Option(metavar="URI", help="Of mlflow: the tracking store.")
+        str | None,
+        typer.Option(
+            metavar="URI", help="Of mlflow: the tracking store; of wandb, tensorboard: the folder."
+        ),
     ] = None,
     experiment: Annotated[
-        str, typer.Option(metavar="NAME", help="Of mlflow: the experiment.")
+        str, typer.Option(metavar="NAME", help="Of the tracking stores: experiment or project.")
     ] = "hardcase",
 ) -> None:
-    """Write the findings as a data set of their own, or the run's numbers and report into
-    MLflow.
+    """Write the findings in another program's form (a data set, a table, CI annotations), or enter
+    the run's numbers and report into a tracking store.
     """
-
     run = opened(folder)
-    if to == To.mlflow:
-        from hardcase.suite.export import track
+    if to in _STORES:
+        from hardcase.suite.trackers import track
 
-        tell(track(run, uri=uri, experiment=experiment))
+        tell(track(run, to, uri=uri, experiment=experiment))
         return
     where = run.export(to, flags.out or folder.with_name(f"{folder.name}-{to}"))
     tell(str(where))

@@ -188,7 +188,9 @@ class Run:
         return write([self], Path(out) if out else self.folder / "report")
 
     def export(self, to: str, out: str | Path) -> Path:
-        """The findings as a data set: ``imagefolder``, ``hf`` or ``npz``."""
+        """The findings in another program's form: ``imagefolder``, ``hf``, ``fiftyone``, ``npz``,
+        ``csv``, ``sarif`` or ``junit``.
+        """
         from hardcase.suite.export import export
 
         return export(self, to, Path(out))

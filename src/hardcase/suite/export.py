@@ -1,17 +1,15 @@
-"""The findings as a data set of their own, or as an entry of a tracking store."""
+"""The findings of a run in the forms that other programs open."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
 import re
 import secrets
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from hardcase.cache import make_folder, write_atomically
-from hardcase.config import loads
 from hardcase.data.own import natural
+from hardcase.environment import VERSION
 from hardcase.errors import Problem, choice
-from hardcase.report.content import read_history
-from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
+from hardcase.suite.annotations import TEXTS, table_text
 from hardcase.tensors import encode_all
 from hardcase.types import ClassNames
 
@@ -43,29 +40,55 @@ _FACTS = (
 )
 _VERDICTS = ("valid", "label_kept")
 _CARD = """---
+pretty_name: Findings of hardcase
+task_categories:
+- image-classification
+tags:
+- hardcase
+- robustness
+size_categories:
+- {size}
 configs:
 - config_name: default
   data_files:
   - split: test
     path: data/test-*.parquet
 ---
-Findings of hardcase. `label` is the class of the seed a finding was made from, `predicted`
-what the model said.
+# Inputs on which {model} fails
+
+{count} findings of [hardcase](https://pypi.org/project/hardcase/) {version}, made by `{method}`
+from {seeds} seeds of `{data}`. `label` is the class of the seed a finding was made from,
+`predicted` what the model answered, `confidence` how sure it was, `l2` and `linf` how far the
+image lies from its seed in [0, 1].
+
 {standing}
+
+{funnel}
+
+The images are derived from `{data}` and stay under its licence. They were chosen because one model
+fails on them: they measure no other model's accuracy, and training on them says nothing about
+data that was not searched.
 """
 
 
 def export(run: Run, to: str, out: Path) -> Path:
-    """Write every finding of `run` as a data set and return it: a folder, or for ``npz`` a file.
+    """Write every finding of `run` in another program's form and return what was written.
 
-    ``imagefolder``: a folder per class, and a `metadata.csv`. ``hf``: a folder that
-    `datasets.load_dataset` opens. ``npz``: `images`, `labels`, `predicted`, `classes`, `id`,
-    `seed`; `out` is the file, or a folder to put it in.
+    Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
+    Parquet and a data-set card), ``fiftyone`` (`FiftyOneImageClassificationDataset`). Files, or a
+    folder to put them in: ``npz``, ``csv``, ``sarif`` (code scanning), ``junit``.
+
+    Args:
+        run: A stored run.
+        to: The form.
+        out: Where it goes; nothing is written over.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
         "hf": _hf,
+        "fiftyone": _fiftyone,
         "npz": _npz,
+        **{kind: partial(_text, kind) for kind in TEXTS},
     }
     if to not in forms:
         raise choice("form of export", to, list(forms))
@@ -117,24 +140,37 @@ def _imagefolder(run: Run, out: Path) -> Path:
         for row, data in zip(rows, images):
             row["file_name"] = f"{folders[row['expected']]}/{row['id']}.png"
             (folder / row["file_name"]).write_bytes(data)
-        (folder / "metadata.csv").write_text(_csv(rows, run.classes), encoding="utf-8", newline="")
+        text = table_text(rows, run.classes)
+        (folder / "metadata.csv").write_text(text, encoding="utf-8", newline="")
 
     return _whole(out, fill)
 
 
-def _csv(rows: list[dict[str, Any]], classes: ClassNames) -> str:
-    text = io.StringIO()
-    columns = [
-        "file_name",
-        "label",
-        *(name for name in rows[0] if name not in ("file_name", "expected")),
-    ]
-    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
+def _fiftyone(run: Run, out: Path) -> Path:
+    """`labels.json` and the images under `data`; what else is known are attributes of the label."""
+    rows = _rows(run)
+    labels = {row["id"]: {"label": run.classes[row["expected"]]} for row in rows}
     for row in rows:
-        named = {"label": classes[row["expected"]], "predicted": classes[row["predicted"]]}
-        writer.writerow({**row, **named})
-    return text.getvalue()
+        known = {key: row[key] for key in row if key not in ("id", "expected")}
+        known["predicted"] = run.classes[row["predicted"]]
+        known["predicted_confidence"] = known.pop("confidence")
+        labels[row["id"]]["attributes"] = known
+    told = json.dumps({"classes": list(run.classes), "labels": labels}, indent=1)
+
+    def fill(folder: Path) -> None:
+        make_folder(folder / "data")
+        for row, data in zip(rows, pictures(run)):
+            (folder / "data" / f"{row['id']}.png").write_bytes(data)
+        (folder / "labels.json").write_text(told, encoding="utf-8")
+
+    return _whole(out, fill)
+
+
+def _text(kind: str, run: Run, out: Path) -> Path:
+    """A file of text: at `out` if that ends as such files do, else inside it."""
+    ending, written = TEXTS[kind]
+    file = out if out.suffix == ending and not out.is_dir() else out / f"findings{ending}"
+    return write_atomically(file, written(run, _rows(run)).encode())
 
 
 def _hf(run: Run, out: Path) -> Path:
@@ -158,18 +194,37 @@ def _hf(run: Run, out: Path) -> Path:
     table = table.replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
-    standing = (
-        "No judge has looked at them."
-        if run.verdicts is None
-        else "`valid` and `label_kept` are a judge's answers."
-    )
+    card = _card(run)
 
     def fill(folder: Path) -> None:
         make_folder(folder / "data")
         (folder / "data/test-00000-of-00001.parquet").write_bytes(to_parquet(table))
-        (folder / "README.md").write_text(_CARD.format(standing=standing), encoding="utf-8")
+        (folder / "README.md").write_text(card, encoding="utf-8")
 
     return _whole(out, fill)
+
+
+_SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
+
+
+def _card(run: Run) -> str:
+    """The data-set card: where the images come from, and how far they can be trusted."""
+    judged = "`valid` and `label_kept` are a judge's answers, empty where it cannot tell."
+    known = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
+    return _CARD.format(
+        size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
+        count=f"{len(run):,}",
+        version=VERSION,
+        seeds=run.counts()["funnel"]["seeds"],
+        standing="No judge has seen them." if run.verdicts is None else judged,
+        funnel=f"```text\n{run.summary()}\n```",
+        **known,
+    )
+
+
+def _tame(name: object) -> str:
+    """A name from a run's record as plain text on one line."""
+    return re.sub(r"[^\w ./:@?=&+-]", "_", str(name or "unknown"))[:200]
 
 
 def _labels(classes: ClassNames, values: list[int]) -> dict[str, Any]:
@@ -232,119 +287,3 @@ def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return out
-
-
-BATCH = 500
-"""Numbers sent at a time; MLflow takes a thousand."""
-LONGEST = 500
-"""Characters of a setting that are kept."""
-CURVES = ("queries", "gradients", "seeds_done", "failing_seeds", "findings")
-
-
-def track(run: Run, *, uri: str | None = None, experiment: str = "hardcase") -> str:
-    """Enter `run` into the store at `uri` (else the one in ``MLFLOW_TRACKING_URI``);
-    returns the id it has there.
-    """
-    os.environ.setdefault(
-        "MLFLOW_DISABLE_TELEMETRY", "true"
-    )  # nothing goes anywhere else than where it was sent
-    try:
-        from mlflow.exceptions import MlflowException
-        from mlflow.tracking import MlflowClient
-    except ImportError as error:
-        raise Problem(
-            "tracking needs MLflow, which is not installed.", fix="pip install 'hardcase[mlflow]'"
-        ) from error
-    try:
-        return _enter(MlflowClient(tracking_uri=uri), run, experiment)
-    except (MlflowException, OSError) as error:
-        place = uri or os.environ.get("MLFLOW_TRACKING_URI", "the default place")
-        raise Problem(
-            f"the tracking store at {place} cannot be written:"
-            f" {(str(error).splitlines() or [''])[0]}",
-            fix="--uri sqlite:///mlflow.db, or the address of a tracking server",
-        ) from error
-
-
-def _enter(client: Any, run: Run, experiment: str) -> str:
-    from mlflow.entities import Metric, Param
-
-    begun = _milliseconds(run.record.get("created"))
-    known = client.get_experiment_by_name(experiment)
-    place = known.experiment_id if known else client.create_experiment(experiment)
-    tags = {
-        "hardcase.folder": str(run.folder),
-        "hardcase.complete": str(bool(run.record.get("complete"))),
-    }
-    number = str(
-        client.create_run(place, start_time=begun, run_name=run.folder.name, tags=tags).info.run_id
-    )
-    settings = [Param(name, text[:LONGEST]) for name, text in parameters(run).items()]
-    client.log_batch(number, params=settings)
-    points = [
-        Metric(name, value, begun + int(1000 * at), step) for name, value, at, step in metrics(run)
-    ]
-    for start in range(0, len(points), BATCH):
-        client.log_batch(number, metrics=points[start : start + BATCH])
-    _artefacts(client, number, run)
-    end = begun + int(1000 * float(run.record.get("elapsed", 0)))
-    client.set_terminated(number, "FINISHED" if run.record.get("complete") else "KILLED", end)
-    return number
-
-
-def parameters(run: Run) -> dict[str, str]:
-    """The settings of a run and the hashes of what it used, by their full names."""
-    try:
-        settings = loads(read_plain(run.folder / "config.toml").decode())
-    except (OSError, ValueError, RecursionError):  # the record says what matters most
-        settings = {}
-    record: dict[str, Any] = {
-        name: run.record[name]
-        for name in ("method", "model", "data", "seed", "seeds", "split")
-        if name in run.record
-    }
-    return dict(_flat({**record, **settings, "hashes": run.record.get("hashes", {})}))
-
-
-def metrics(run: Run) -> Iterator[tuple[str, float, float, int]]:
-    """Name, value, seconds since the start, step: the growth curves by finished shards,
-    then the counts at the end.
-    """
-    for step, row in enumerate(read_history(run.folder / "history.csv")):
-        yield from (
-            (f"history.{name}", row[name], row["seconds"], step) for name in CURVES if name in row
-        )
-    end = float(run.record.get("elapsed", 0))
-    counts = run.counts()
-    parts = {name: counts[name] for name in ("funnel", "skipped", "findings")} | {
-        "totals": run.record.get("totals", {})
-    }
-    for part, values in parts.items():
-        yield from (
-            (f"{part}.{name}", float(value), end, 0)
-            for name, value in values.items()
-            if value is not None
-        )
-    yield "elapsed", end, end, 0
-
-
-def _artefacts(client: Any, number: str, run: Run) -> None:
-    for name in ("run.json", "config.toml", "history.csv"):
-        if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
-            client.log_artifact(number, str(run.folder / name))
-    with tempfile.TemporaryDirectory() as folder:
-        page = run.folder / "report" / "index.html"
-        where = page.parent if page.is_file() else run.report(folder).parent
-        client.log_artifacts(number, str(where), "report")
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None and value != []:
-            yield f"{prefix}{name}", str(value)
-
-
-def _milliseconds(created: str | None) -> int:
-    return int(1000 * datetime.fromisoformat(created).timestamp()) if created else 0
