@@ -135,6 +135,7 @@ VERBS = (
     Verb("shrink", "results:shrink", _RESULTS),
     Verb("export", "results:export", _RESULTS),
     Verb("cite", "results:cite", _RESULTS),
+    Verb("licences", "licences:licences", _SCIENCE),
     Verb("curve", "insight:curve", _RESULTS),
     Verb("rank", "insight:rank", _RESULTS),
     Verb("evidence", "insight:evidence", _RESULTS),

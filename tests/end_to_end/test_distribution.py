@@ -1,0 +1,123 @@
+"""What is uploaded is what is used: wheel and sdist are complete, and work in an empty environment.
+
+The second half installs torch anew: ``make dist`` runs it, for any Python with ``PYTHON=python3.13``.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = """
+import sys
+from setuptools import build_meta
+
+out = sys.argv[1]  # building changes the arguments
+build_meta.build_sdist(out)
+build_meta.build_wheel(out)
+"""
+NET = """
+import torch
+
+def make():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 2, bias=False))
+    red, _, blue = torch.eye(3)[:, :, None, None].expand(3, 3, 16, 16).reshape(3, -1) / 16
+    net[1].weight.data = torch.stack([red, blue])
+    return net
+"""
+PHOTOS = """
+from pathlib import Path
+import numpy as np
+from PIL import Image
+
+rng = np.random.default_rng(0)
+for place, name in ((0, "0 red"), (2, "1 blue")):
+    folder = Path("photos") / name
+    folder.mkdir(parents=True)
+    for i in range(15):
+        image = rng.integers(90, 130, (16, 16, 3), dtype=np.uint8)
+        image[..., place] += 40
+        Image.fromarray(image).save(folder / f"{i}.png")
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    pytest.importorskip("setuptools", reason="building needs setuptools")
+    source = tmp_path_factory.mktemp("source")
+    listed = subprocess.run(
+        ["git", "ls-files", "src", "pyproject.toml", "README.md", "LICENSE"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode:
+        pytest.skip("not a git checkout: what belongs to the package is not known")
+    for name in listed.stdout.splitlines():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(out)], cwd=source, check=True, capture_output=True
+    )
+    return out, [name for name in listed.stdout.splitlines() if name.startswith("src/hardcase/")]
+
+
+def test_wheel_and_sdist_hold_every_file_of_the_package(built):
+    out, files = built
+    (wheel,) = out.glob("*.whl")
+    (sdist,) = out.glob("*.tar.gz")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.removeprefix("src/") for name in files} <= inside
+    assert not [name for name in inside if name.startswith("hardcase_studies")]
+    stem = sdist.name.removesuffix(".tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = set(archive.getnames())
+    assert {f"{stem}/{name}" for name in [*files, "README.md", "LICENSE"]} <= packed
+
+
+def test_an_empty_environment_runs_it(built, tmp_path):
+    """Install, doctor, run, report, export, gate: with nothing of this checkout in sight."""
+    if not os.environ.get("HARDCASE_DIST"):
+        pytest.skip("installs torch anew; make dist")
+    out, _ = built
+    python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
+    home = tmp_path / "home"
+    home.mkdir()
+    clean = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "HARDCASE_CACHE": str(tmp_path / "cache"),
+        **{key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_"))},
+    }
+
+    def say(*words, code=0):
+        done = subprocess.run(
+            list(map(str, words)), cwd=tmp_path, env=clean, capture_output=True, text=True
+        )
+        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    say(python, "-m", "venv", "env")
+    (wheel,) = out.glob("*.whl")
+    pip = [tmp_path / "env/bin/python", "-m", "pip", "install", "-q"]
+    lowest = os.environ.get("HARDCASE_DIST_LOWEST")
+    limits = lowest.split() if lowest else ["-c", ROOT / "constraints.txt"]
+    say(*pip, *limits, wheel)
+    tool = tmp_path / "env/bin/hardcase"
+    (tmp_path / "net.py").write_text(NET)
+    say(tmp_path / "env/bin/python", "-c", PHOTOS)
+    assert say(tool, "--version").startswith("hardcase ")
+    assert "pgd" in say(tool, "list", "methods")
+    assert "MIT" in say(tool, "licences")
+    given = ["--model", "net.py:make", "--data", "folder:photos?split=all"]
+    say(tool, "doctor", *given)
+    say(tool, "run", *given, "--method", "pgd", "--out", "first", "--progress", "none")
+    page = Path(say(tool, "report", "first").strip())
+    assert "<html" in (tmp_path / page).read_text()[:500]
+    say(tool, "export", "first", "--to", "csv", "--out", "found.csv")
+    assert (tmp_path / "found.csv").read_text().count("\n") > 10
+    say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=2)
