@@ -8,6 +8,7 @@ from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
+from hardcase.types import Images
 
 
 class Changed(nn.Module):
@@ -111,3 +112,18 @@ def test_labels_outside_the_classes():
     images = toy_images(4)
     with pytest.raises(Problem, match="labels run from"):
         check(toy_subject(), replace(images, y=images.y + 2))
+
+
+def test_a_good_model_of_two_classes_is_better_than_chance():
+    x = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
+    y = torch.arange(30) % 2
+    x[y == 1] = 200
+    images = Images(x, y, tuple(map(str, range(30))), ("dark", "light"))
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    net[1].weight.data = torch.stack([-torch.ones(64), torch.ones(64)])
+    net[1].bias.data = torch.tensor([20.0, -20.0])
+    assert check(Subject(net), images).accuracy == 1.0
+    net[1].weight.data *= -1
+    net[1].bias.data *= -1
+    with pytest.raises(Problem, match="chance is 50 %"):
+        check(Subject(net), images)

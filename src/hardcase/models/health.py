@@ -9,6 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model
 from hardcase.usercode import Raised
@@ -203,6 +204,9 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
     present = len(set(images.y.tolist()))
     if accuracy > 2 * chance or (present == 1 and accuracy > 0):
         return
+    right = round(accuracy * len(images))
+    if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
+        return  # of two classes nobody gets more than twice the chance
     share = logits.argmax(1).bincount().max().item() / len(images)
     hint = (
         f"It answers class {int(logits.argmax(1).mode().values)} for {100 * share:.0f} % of them."
