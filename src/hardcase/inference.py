@@ -107,8 +107,7 @@ def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Fl
         values: A number of each row.
         cluster: The cluster (a training, a seed) of each row; any whole numbers.
     """
-    names = sorted(set(cluster.tolist()))
-    place = torch.tensor([names.index(name) for name in cluster.tolist()])
+    names, place = cluster.unique(return_inverse=True)
     total = values.new_zeros(len(names)).index_add_(0, place, values)
     return total / place.bincount(minlength=len(names))
 

@@ -10,14 +10,15 @@ def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeyp
     monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@code": (51, 81)})
     ready = bench(seeds=20, paper_seeds=2)
     outcome = sinvad.boundary(ready)
-    gaps, costs, budgets = outcome.tables
+    gaps, costs, distances, budgets = outcome.tables
     ours = dict(zip(gaps.columns, gaps.rows[0]))
     assert ours["images"] >= 18
-    assert ours["mean gap"] < 0.05 < ours["test set"]
+    assert float(ours["mean gap"].split()[0]) < 0.05 < ours["test set"]
     assert ours["Cliff's delta"] < -0.8
     cost = dict(zip(costs.columns, costs.rows[0]))
     assert cost["success"] > 0.9
     assert cost["queries per image"] < 124
+    assert [row[0] for row in distances.rows] == ["sinvad", "sinvad@code", "sinvad@paper"]
     spent = [row[1] for row in budgets.rows if row[0] == "sinvad"]
     assert spent == sorted(spent)
     assert "boundary.png" in written(outcome, ready)
