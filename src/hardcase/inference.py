@@ -107,9 +107,9 @@ def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Fl
         values: A number of each row.
         cluster: The cluster (a training, a seed) of each row; any whole numbers.
     """
-    names, place = cluster.unique(return_inverse=True)
-    total = values.new_zeros(len(names)).index_add_(0, place, values)
-    return total / place.bincount(minlength=len(names))
+    place = torch.unique(cluster, return_inverse=True)[1]
+    count = place.bincount()
+    return torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values) / count
 
 
 @dataclass(frozen=True, slots=True)

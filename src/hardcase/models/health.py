@@ -87,6 +87,7 @@ def usable(subject: Model, images: Images) -> Images:
 
 
 @torch.no_grad()
+@torch.no_grad()
 def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
     """What `model` says of 8-bit images, in calls of bounded size."""
     parts = [
