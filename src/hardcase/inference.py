@@ -109,7 +109,8 @@ def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Fl
     """
     place = torch.unique(cluster, return_inverse=True)[1]
     count = place.bincount()
-    return torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values) / count
+    total: Tensor = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
+    return total / count
 
 
 @dataclass(frozen=True, slots=True)

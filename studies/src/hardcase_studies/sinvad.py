@@ -195,7 +195,9 @@ def _median(values: Tensor) -> str:
     if len(values) < 2:
         return "none"
     found = statistics.bootstrap(
-        lambda sample: sample.median(-1).values, (values.double(),), rng=stream(0, "median")
+        lambda sample: sample.median(-1).values,
+        (values.detach().double(),),
+        rng=stream(0, "median"),
     )
     return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
 
