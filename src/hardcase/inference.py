@@ -108,7 +108,7 @@ def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Fl
         cluster: The cluster (a training, a seed) of each row; any whole numbers.
     """
     place = torch.unique(cluster, return_inverse=True)[1]
-    count = place.bincount()
+    count: Tensor = place.bincount()
     total: Tensor = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
     return total / count
 
