@@ -87,7 +87,7 @@ def run(bench: Bench) -> Outcome:
     about = here.notes
     tables: list[Table] = []
     pictures: list[str] = []
-    for generator in ("deepxplore", "dlfuzz"):
+    for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         sweep = {
             guide: _sweep(bench, here, profile, sizes, generator, guide)
             for guide in (*sizes.guides, "random")
