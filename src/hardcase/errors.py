@@ -10,6 +10,7 @@ INTERNAL = 3
 CANNOT_TELL = 4
 NO_SEEDS = 5
 INTERRUPTED = 130
+UNREAD = 141
 
 
 class Problem(Exception):  # noqa: N818 - the word users read

@@ -1,5 +1,6 @@
 """The frame of the command line: quick, torch-free, and every failure with its code and its form."""
 
+import os
 import subprocess
 import sys
 from typing import Annotated
@@ -112,6 +113,17 @@ def test_verbose_prints_the_traceback(monkeypatch, capsys):
     monkeypatch.setattr(frame, "_function", lambda row: verb)
     assert main(["demo", "-v"]) == 3
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    """``hardcase list methods | head``: nothing is said, and the code is that of a closed pipe."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "hardcase", "run", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 141
 
 
 def test_an_interrupt_is_130(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -20,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from hardcase.environment import keep_freed, redact
-from hardcase.errors import INTERNAL, INTERRUPTED, Problem
+from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, Problem
 from hardcase.usercode import count_interrupt
 
 
@@ -168,10 +169,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except (SystemExit, Exception) as error:
         # a command ends by returning: whoever calls sys.exit has left its work undone
+        if isinstance(error.__context__ or error, BrokenPipeError):
+            return _nobody_reads()
         told = usage(error)
         if told is not None:
             return told
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
+
+
+def _nobody_reads() -> int:
+    """The exit code where the reader of a pipe has gone, as in ``hardcase list methods | head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+    return UNREAD
 
 
 @contextmanager
