@@ -120,6 +120,7 @@ VERBS = (
     Verb("train vae", "train:vae", _PREPARE),
     Verb("train vqvae", "train:vqvae", _PREPARE),
     Verb("train gan", "train:gan", _PREPARE),
+    Verb("train diffusion", "train:diffusion", _PREPARE),
     Verb("train judge", "train:judging", _PREPARE),
     Verb("train witness", "train:witness", _PREPARE),
     Verb("layers", "inspect:layers", _PREPARE),

@@ -184,7 +184,8 @@ def faults(
 def reproduce(
     flags: o.Flags,
     name: Annotated[
-        str | None, typer.Argument(help="Which experiment; without one they are listed.")
+        str | None,
+        typer.Argument(help="Which experiment, or FILE.py:FUNCTION; without one they are listed."),
     ] = None,
     data: Annotated[str, typer.Option(help="What to run it on.")] = "mnist5k",
     full: Annotated[
@@ -224,7 +225,7 @@ def reproduce(
     study = find(name)
     given = {} if ratings is None else {"ratings": str(ratings)}
     bench = Bench(
-        out=flags.out or o.free(Path("runs") / f"reproduce-{name}"),
+        out=flags.out or o.free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
         data=data,
         full=full,
         repeats=repeats,

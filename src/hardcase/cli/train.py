@@ -160,6 +160,44 @@ def gan(
 
 
 @o.takes(*TRAINING)
+def diffusion(
+    flags: o.Flags,
+    data: TrainingData = "cifar10",
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Minutes of training in all; by default the epochs'."),
+    ] = None,
+    piece: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Keep the training and stop after so many minutes (exit code 4); the same command"
+            " goes on.",
+        ),
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(metavar="N", help="Channels of the largest features.")
+    ] = None,
+    checker: Checker = "zoo:resnet18",
+    epochs: Epochs = None,
+) -> None:
+    """Train a class-conditional diffusion model, on a GPU, and draw samples of every class
+    (samples.png).
+
+    A finished network is cached and found again. Training that was stopped is resumed by the same
+    command; until it is finished, it and its samples so far are in a folder beside,
+    NAME.unfinished.
+    """
+    from hardcase.generators.quality import draw_samples
+
+    options: dict[str, Any] = {"latent": width, "epochs": epochs, "minutes": minutes}
+    if piece is not None:
+        options["piece"] = piece
+    draw = lambda card, net, test: draw_samples(home(card), net, len(test.classes))  # noqa: E731
+    present(learn(_generator("diffusion", checker, options, flags, draw), data, flags), flags)
+
+
+@o.takes(*TRAINING)
 def judging(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
     """Train the judge of a data set: networks that take no part in any search."""
     from hardcase.judges.teach import trained

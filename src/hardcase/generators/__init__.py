@@ -8,6 +8,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.generators.build import build_generator, load_generator, trained_generator
+    from hardcase.generators.diffusion import Diffusion
     from hardcase.generators.gan import Gan
     from hardcase.generators.quality import fresh
     from hardcase.generators.staged import Decoder, Supplied, supplied

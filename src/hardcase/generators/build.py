@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from hardcase import registry
 from hardcase.errors import choice
-from hardcase.generators import gan, vae, vqvae
+from hardcase.generators import diffusion, gan, vae, vqvae
 from hardcase.generators.gan import train_gan
 from hardcase.generators.quality import draw_reconstructions, measure, measure_samples
 from hardcase.generators.vqvae import train_jointly
@@ -20,11 +21,13 @@ from hardcase.tensors import digest, digest_tensors, from_bytes
 from hardcase.training import cards, loop
 from hardcase.training.loop import (
     History,
+    TimeLimit,
     TrainingProgress,
     TrainingRecipe,
     fit,
     geometry,
     own_randomness,
+    stated,
 )
 from hardcase.types import Images
 
@@ -52,6 +55,7 @@ class Course:
     progress: Callable[[TrainingProgress], None] | None
     begun: Callable[[], nn.Module]
     kept: Path
+    limit: TimeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,31 @@ def _train_gan(course: Course) -> History:
     )
 
 
+def _train_diffusion(course: Course) -> History:
+    assert isinstance(course.net, diffusion.Diffusion)
+    return diffusion.train_diffusion(
+        course.net,
+        course.images,
+        course.recipe,
+        seed=course.seed,
+        device=course.device,
+        progress=course.progress,
+        kept=course.kept,
+        limit=course.limit,
+    )
+
+
+def _measure_diffusion(
+    net: nn.Module, images: Images, judge: Judge, *, device: torch.device | str
+) -> Mapping[str, Any]:
+    """Some reconstructions, then samples."""
+    some = images.sample(count=min(500, len(images)), seed=0)
+    return {
+        **measure(net, some, judge, device=device),
+        **measure_samples(net, images, judge, device=device),
+    }
+
+
 def _draw(course: Course) -> None:
     """What it gives back so far, beside what is kept of its training."""
     course.net.eval()
@@ -145,6 +174,7 @@ def _fit(course: Course, goal: Any) -> History:
         progress=course.progress,
         kept=course.kept,
         seen=lambda: _draw(course),
+        limit=course.limit,
     )
 
 
@@ -157,6 +187,7 @@ LESSONS = {
         {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01, "joint_epochs": None},
     ),
     "gan": Lesson("small", _train_gan, measure_samples, {"flips": False}),
+    "diffusion": Lesson("edm", _train_diffusion, _measure_diffusion, {"minutes": None}),
 }
 
 
@@ -169,7 +200,7 @@ def build_generator(
     """A fresh generator for square images; the same seed gives the same weights.
 
     Args:
-        family: ``vae``, ``vqvae`` or ``gan``.
+        family: ``vae``, ``vqvae``, ``gan`` or ``diffusion``.
         kind: The kind within its family, see ``hardcase list generators``.
         channels: Colour channels of the images.
         size: Side of the square images in pixels.
@@ -201,6 +232,7 @@ def trained_generator(
     judge: Callable[[Tensor], Tensor] | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     device: torch.device | str = "cpu",
+    piece: float = math.inf,
     **options: Any,
 ) -> tuple[nn.Module, cards.Card]:
     """The generator trained on these images by its recipe, on `device` in eval mode, and its card;
@@ -208,11 +240,12 @@ def trained_generator(
 
     `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the
     label. `options` are the family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
-    `joint_epochs` of a VQ-VAE; `flips` of a GAN. A VQ-VAE with a `mix` goes on from the one
+    `joint_epochs` of a VQ-VAE; `flips` of a GAN; `minutes` of training in all of a diffusion model,
+    which then ends there or after its epochs. A VQ-VAE with a `mix` goes on from the one
     without, which is kept too and shared by all that differ in these options.
 
     Args:
-        family: ``vae``, ``vqvae`` or ``gan``.
+        family: ``vae``, ``vqvae``, ``gan`` or ``diffusion``.
         images_train: What it learns from.
         images_test: What it is measured on.
         kind: The kind within its family; by default the family's first.
@@ -223,6 +256,7 @@ def trained_generator(
         judge: Maps images in [0, 1] to logits: does it still see the label?
         progress: Told how the training goes.
         device: Where the networks are.
+        piece: Minutes after which training is kept and stopped, to go on in the next call.
         options: The family's own options.
     """
     row = _row(family, kind)
@@ -244,13 +278,13 @@ def trained_generator(
         "size": size,
         "classes": classes,
     }
-    stated = {key: value for key, value in settings.items() if value is not None}
+    given = {key: value for key, value in settings.items() if value is not None}
     config = {
         **shape,
         "latent": latent or row.facts["latent"],
-        **stated,
+        **given,
         "seed": seed,
-        "recipe": asdict(recipe),
+        "recipe": stated(recipe),
     }
 
     def begun() -> nn.Module:
@@ -282,6 +316,7 @@ def trained_generator(
             progress=progress,
             begun=begun,
             kept=kept,
+            limit=TimeLimit(total=60 * (settings.get("minutes") or math.inf), piece=60 * piece),
         )
         return {"seed": seed, **asdict(lesson.train(course))}
 
@@ -307,7 +342,7 @@ def load_generator(
 
     Args:
         folder: Where it was kept, with its card.
-        family: ``vae``, ``vqvae`` or ``gan``.
+        family: ``vae``, ``vqvae``, ``gan`` or ``diffusion``.
         data: Hash of the images that it must have been trained on.
     """
     return cards.load_card(folder, _from_config, kind=family, data=data)

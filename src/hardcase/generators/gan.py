@@ -21,7 +21,13 @@ from hardcase.generators.quality import draw_samples
 from hardcase.randomness import stream
 from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import History, TrainingProgress, TrainingRecipe, own_randomness
+from hardcase.training.loop import (
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    average,
+    own_randomness,
+)
 from hardcase.types import Images
 
 _MIYATO = """@inproceedings{miyato2018cgan,
@@ -456,9 +462,9 @@ def train_gan(
             else KIND_WEIGHT * functional.cross_entropy(kind, y) - score.mean()
         )
 
-    def average(step: int) -> None:
+    def follow(step: int) -> None:
         if step % turns == 0:
-            _average(net, player, keep=min(0.999, (turns + step) / (10 * turns + step)))
+            average(net, player, keep=min(0.999, (turns + step) / (10 * turns + step)))
 
     players = (
         Player(nets=[critic], loss=judge, lr=2 * recipe.lr, betas=(0.0, 0.9)),
@@ -472,7 +478,7 @@ def train_gan(
         name="gan",
         device=device,
         half=net.thorough,
-        after=average,
+        after=follow,
         progress=progress,
         kept=kept,
         also=[net],
@@ -482,19 +488,6 @@ def train_gan(
         settle(net, stream(seed, "settle", device=torch.device(device)))
     net.eval()
     return history
-
-
-@torch.no_grad()
-def _average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
-    """Move the weights and the running statistics of `net` toward those of `new`;
-    counters are copied.
-    """
-    pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
-    real = [pair for pair in pairs if pair[0].is_floating_point()]
-    torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
-    for own, other in pairs:
-        if not own.is_floating_point():
-            own.copy_(other)
 
 
 @torch.no_grad()

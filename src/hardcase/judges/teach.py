@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,17 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.judge import PanelJudge, calibrated, judge_of, keep_calibration
-from hardcase.judges.panel import PANEL, WEAK, Density, Member, Panel, Seat, per_class, seats
+from hardcase.judges.panel import (
+    PANEL,
+    PHOTO_PANEL,
+    WEAK,
+    Density,
+    Member,
+    Panel,
+    Seat,
+    per_class,
+    seats,
+)
 from hardcase.judges.rules import DecisionRule, learned
 from hardcase.judges.synthetic import (
     OFTEN,
@@ -39,13 +49,18 @@ from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import fingerprints, from_bytes, per_row
 from hardcase.training import cards
 from hardcase.training.loop import (
+    UNSTATED,
     Goal,
     History,
     TrainingProgress,
     TrainingRecipe,
+    beside,
+    crop,
     fit,
+    forget,
     geometry,
     own_randomness,
+    stated,
 )
 from hardcase.types import Images
 
@@ -56,12 +71,13 @@ from hardcase.types import Images
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
     """How much of a batch is blended and ruined; the rest is only changed. `kinds` of ruin are
-    drawn for a batch.
+    drawn for a batch. `easy` is the share of the rest that is merely moved and mirrored.
     """
 
     blended: float = 0.125
     ruined: float = 0.25
     kinds: int = 3
+    easy: float = field(default=0.0, metadata=UNSTATED)
 
 
 def lesson(
@@ -76,6 +92,7 @@ def lesson(
     and of "nothing" in the last column.
     """
     with torch.no_grad():
+        given = x
         x = mirror(bend(x, rng), rng)
         truth = functional.one_hot(y.long(), classes + 1).float()
         cuts = _cuts(len(x), shares)
@@ -86,7 +103,11 @@ def lesson(
             *(_nothing(*part, codes, rng) for part in ruined),
         ]
         images, targets = zip(*made, strict=True)
-        return retouch(torch.cat(images), rng), torch.cat(targets)
+        made_x = retouch(torch.cat(images), rng)
+        if shares.easy:
+            count = round(shares.easy * cuts[0])
+            made_x[:count] = mirror(crop(given[:count], 4, rng), rng)
+        return made_x, torch.cat(targets)
 
 
 def _cuts(count: int, shares: Shares) -> list[int]:
@@ -163,7 +184,7 @@ _DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schooling:
     """How a panel is trained. `held_out` is the share of the training images that only the rules
-    learn from.
+    learn from, `seen` the share of the others that each member learns from, another one each.
     """
 
     places: tuple[Seat, ...] = PANEL
@@ -171,9 +192,40 @@ class Schooling:
     density: TrainingRecipe = _DENSITY
     shares: Shares = field(default_factory=Shares)
     held_out: float = 0.1
+    seen: float = field(default=1.0, metadata=UNSTATED)
 
 
 USUAL = Schooling()
+THOROUGH = Schooling(
+    places=PHOTO_PANEL,
+    members=TrainingRecipe(
+        epochs=26,
+        steps=760,
+        batch=512,
+        lr=0.3,
+        optimiser="sgd",
+        schedule="warm",
+        decay=5e-4,
+        half=True,
+    ),
+    density=TrainingRecipe(epochs=3, steps=1200, batch=512, lr=2e-3),
+    shares=Shares(blended=0.1, ruined=0.15, easy=0.75),
+    held_out=0.04,
+    seen=0.95,
+)
+"""For colour on a GPU."""
+
+
+def schooling_for(
+    train: Images, test: Images, *, seed: int, device: torch.device | str
+) -> Schooling:
+    """How the judge of these images is made: thoroughly for colour where there is a GPU, or where
+    that was done already.
+    """
+    if train.x.shape[1] == 1:
+        return USUAL
+    kept = (folder(train, test, seed=seed, schooling=THOROUGH) / cards.CARD).exists()
+    return THOROUGH if kept or torch.device(device).type == "cuda" else USUAL
 
 
 def teach(
@@ -185,38 +237,35 @@ def teach(
     seed: int,
     device: torch.device | str,
     progress: Tell = None,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
     """Train density and members, remember real images, learn the rules;
-    returns entries of the card.
+    returns entries of the card. In the folder `kept` a training that is stopped is kept.
     """
 
-    def learn(
-        net: nn.Module, goal: Goal, recipe: TrainingRecipe, number: int, name: str
-    ) -> History:
+    def learn(number: int, net: nn.Module, goal: Goal, recipe: TrainingRecipe) -> History:
+        name = f"member {number} of {len(panel.members)}" if number else "density"
+        images = taught
+        if number and schooling.seen < 1:
+            images = _some(taught, schooling.seen, stream(seed, "judge", "images", number))
+        inside = None if kept is None else kept / str(number)
         return fit(
             net,
-            taught,
+            images,
             goal,
             recipe,
             seed=seed + number,
             name=f"judge, {name}",
             device=device,
             progress=progress,
+            kept=inside,
         )
 
-    histories = [learn(panel.density, _likelihood(), schooling.density, 0, "density")]
+    histories = [learn(0, panel.density, _likelihood(), schooling.density)]
     for number, member in enumerate(panel.members, 1):
         assert isinstance(member, Member)
-        name = f"member {number} of {len(panel.members)}"
-        histories.append(
-            learn(
-                member,
-                _lessons(panel, member.seat, schooling.shares),
-                schooling.members,
-                number,
-                name,
-            )
-        )
+        goal = _lessons(panel, member.seat, schooling.shares)
+        histories.append(learn(number, member, goal, schooling.members))
     panel.eval()
     _remember(panel, taught, held_out, device)
     return {
@@ -248,6 +297,12 @@ def made_rules(
         known = truth >= 0
         rules[name] = learned(votes, signals[known], truth[known] > 0)
     return rules
+
+
+def _some(images: Images, share: float, rng: torch.Generator) -> Images:
+    """A random share of the images, in their order."""
+    rows = torch.randperm(len(images), generator=rng)[: max(1, round(share * len(images)))]
+    return images.take(rows.sort().values)
 
 
 def _likelihood() -> Goal:
@@ -353,20 +408,29 @@ def trained(
     test: Images,
     *,
     seed: int = 0,
-    schooling: Schooling = USUAL,
+    schooling: Schooling | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
 ) -> PanelJudge:
     """The judge of this data set, trained on `train` (which must not hold the seeds) or from the
-    cache; `test` measures it.
+    cache; `test` measures it. A training that was stopped goes on.
     """
+    schooling = schooling or schooling_for(train, test, seed=seed, device=device)
     taught, held_out = parts(train, schooling.held_out)
     config = _config(train, test, taught, schooling, seed)
+    kept = beside(cards.folder_of(KIND, NAME, config, train.hash))
 
     def school(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
         return teach(
-            net.to(device), taught, held_out, schooling, seed=seed, device=device, progress=progress
+            net.to(device),
+            taught,
+            held_out,
+            schooling,
+            seed=seed,
+            device=device,
+            progress=progress,
+            kept=kept,
         )
 
     net, card = cards.cached(
@@ -379,6 +443,7 @@ def trained(
         measure=lambda net: _measure(net.to(device), test, device),
         measured_on=test.hash,
     )
+    forget(kept)
     if card["accuracy"] < WEAK:
         _log.warning(
             "the judge of %s takes only %.1f %% of test images for what they are: it will deny or"
@@ -389,8 +454,11 @@ def trained(
     return judge_of(net.to(device), card, cards.folder_of(KIND, NAME, config, train.hash))
 
 
-def folder(train: Images, test: Images, *, seed: int = 0, schooling: Schooling = USUAL) -> Path:
+def folder(
+    train: Images, test: Images, *, seed: int = 0, schooling: Schooling | None = None
+) -> Path:
     """Where the judge of this data is kept, if it was trained."""
+    schooling = schooling or schooling_for(train, test, seed=seed, device="cpu")
     taught, _ = parts(train, schooling.held_out)
     return cards.folder_of(KIND, NAME, _config(train, test, taught, schooling, seed), train.hash)
 
@@ -412,7 +480,7 @@ def _config(
         "references": references,
         "learned": len(train),
         "seed": seed,
-        "schooling": asdict(schooling),
+        "schooling": stated(schooling),
     }
 
 

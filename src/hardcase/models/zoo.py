@@ -22,12 +22,15 @@ from hardcase.training.loop import (
     Perturb,
     TrainingProgress,
     TrainingRecipe,
+    beside,
     classify,
     fit,
+    forget,
     geometry,
     own_randomness,
     pick,
     predict,
+    stated,
 )
 from hardcase.types import Images
 
@@ -150,12 +153,22 @@ def trained_classifier(
         recipe = replace(recipe, epochs=epochs, steps=0)
     channels, size, classes = geometry(images_train, images_test)
     shape = {"name": name, "channels": channels, "size": size, "classes": classes}
-    config = {**shape, "seed": seed, "recipe": asdict(recipe), "adversarial": adversarial}
-    goal = classify(classes, perturb=None if adversarial is None else attack(adversarial))
+    config = {**shape, "seed": seed, "recipe": stated(recipe), "adversarial": adversarial}
+    perturb = None if adversarial is None else attack(adversarial)
+    goal = classify(classes, perturb=perturb, smoothing=recipe.smoothing)
+    kept = beside(cards.folder_of(KIND, name, config, images_train.hash))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
         history = fit(
-            net, images_train, goal, recipe, seed=seed, name=name, device=device, progress=progress
+            net,
+            images_train,
+            goal,
+            recipe,
+            seed=seed,
+            name=name,
+            device=device,
+            progress=progress,
+            kept=kept,
         )
         return {"seed": seed, **asdict(history)}
 
@@ -169,6 +182,7 @@ def trained_classifier(
         measure=lambda net: _measure(net.to(device), images_test, device),
         measured_on=images_test.hash,
     )
+    forget(kept)
     return net.to(device), card
 
 
@@ -229,6 +243,18 @@ _TANH = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=2e-3, augment="shift"
 _COLOUR = TrainingRecipe(
     epochs=40, steps=1500, batch=128, lr=2e-3, schedule="warm", augment="crop-flip", decay=0.05
 )
+_RESIDUAL = TrainingRecipe(
+    epochs=24,
+    steps=600,
+    batch=512,
+    lr=0.4,
+    optimiser="sgd",
+    schedule="warm",
+    augment="crop-flip",
+    decay=5e-4,
+    half=True,
+    smoothing=0.1,
+)
 _LECUN = """@article{lecun1998gradient,
   author  = {Yann LeCun and Léon Bottou and Yoshua Bengio and Patrick Haffner},
   title   = {Gradient-Based Learning Applied to Document Recognition},
@@ -279,9 +305,7 @@ _vgg_row = partial(
     cite=_SIMONYAN,
     recipe=_COLOUR,
 )
-_resnet_row = partial(
-    _network, needs="any image size", paper="He et al., CVPR 2016", cite=_HE, recipe=_COLOUR
-)
+_resnet_row = partial(_network, needs="any image size", paper="He et al., CVPR 2016", cite=_HE)
 
 
 # LeNet-1, -4 and -5 as the testing literature uses them.
@@ -530,7 +554,7 @@ class Block(nn.Module):
         return out
 
 
-@_resnet_row("resnet18")
+@_resnet_row("resnet18", recipe=_RESIDUAL)
 def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
     """ResNet-18 for small colour images; train it on a GPU.
 
@@ -553,7 +577,7 @@ def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.S
     return nn.Sequential(layers)
 
 
-@_resnet_row("resnet18-small")
+@_resnet_row("resnet18-small", recipe=_COLOUR)
 def resnet18_small(channels: int, size: int, classes: int) -> nn.Sequential:
     """ResNet-18 at a quarter of its width, for a CPU."""
     return resnet18(channels, size, classes, width=16)

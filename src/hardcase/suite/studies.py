@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hardcase.errors import Problem, choice
+from hardcase.usercode import file_member
 
 if TYPE_CHECKING:
     from hardcase.suite.tables import Bench, Outcome
@@ -55,11 +57,15 @@ def studies() -> dict[str, PaperStudy]:
 
 
 def find(name: str) -> Callable[[Bench], Outcome]:
-    """The function of the study called `name`.
+    """The function of the study called `name`, or of a file of one's own: ``file.py:function``.
 
     Raises:
         Problem: If there is none of this name; the message lists those there are.
     """
+    path, _, member = name.rpartition(":")
+    if path.endswith(".py"):
+        own: Callable[[Bench], Outcome] = file_member(Path(path), member)
+        return own
     points = _points()
     if name not in points:
         raise choice("experiment", name, list(points))

@@ -5,8 +5,7 @@ every batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,8 +23,11 @@ from hardcase.training.loop import (
     Teller,
     TrainingProgress,
     TrainingRecipe,
+    halved,
     own_randomness,
     pick,
+    placed,
+    tuned,
 )
 from hardcase.types import Images
 
@@ -74,7 +76,7 @@ def duel(
     started = time.monotonic()
     place = torch.device(device)
     half = half and place.type == "cuda"
-    nets = [_placed(net, place, half) for player in players for net in player.nets]
+    nets = [placed(net, place, half=half) for player in players for net in player.nets]
     epochs, inside = recipe.rounds(len(images))
     noise = stream(seed, "duel", "noise", device=place)
     order = stream(seed, "duel", "order")
@@ -93,7 +95,7 @@ def duel(
         tell=tell,
         seen=seen,
     )
-    with own_randomness(seed, "duel", "layers", device=place), _tuned(half):
+    with own_randomness(seed, "duel", "layers", device=place), tuned(half):
         for net in nets:
             net.train()
         done = keep.resume()
@@ -113,25 +115,6 @@ def duel(
     return History(
         tuple(tell.means), epochs * inside, time.monotonic() - started, tuple(tell.warnings)
     )
-
-
-def _placed(net: nn.Module, place: torch.device, half: bool) -> nn.Module:
-    net.to(place)
-    if half:
-        # torch's types lack this form of `to`
-        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return net
-
-
-@contextmanager
-def _tuned(wanted: bool) -> Iterator[None]:
-    """Let cuDNN choose its fastest algorithms in here: every batch has the same size."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or wanted
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _optimiser(player: Player, place: torch.device) -> torch.optim.Optimizer:
@@ -171,7 +154,7 @@ def _turns(
                 continue
             learn(mine)
             optimiser.param_groups[0]["lr"] = player.lr * schedule((step - 1) / total)
-            with torch.autocast(place.type, dtype=torch.bfloat16, enabled=half):
+            with halved(place, wanted=half):
                 loss = player.loss(x, y, noise)
             optimiser.zero_grad(set_to_none=True)
             # torch leaves Tensor.backward without types

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,10 +22,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem, choice
+from hardcase.errors import CANNOT_TELL, Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images
+
+UNSTATED: Mapping[str, Any] = {"unstated": True}
+"""Marks a field that a card states only where it differs from its default, so that networks which
+were kept before the field existed are found again.
+"""
+
+
+def stated(value: Any) -> Any:
+    """Parameters as a card states them: as `dataclasses.asdict`, less unstated defaults."""
+    if is_dataclass(value):
+        return {
+            one.name: stated(getattr(value, one.name))
+            for one in fields(value)
+            if not (one.metadata.get("unstated") and getattr(value, one.name) == one.default)
+        }
+    return [stated(one) for one in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +57,8 @@ class TrainingRecipe:
         schedule: A name of `SCHEDULES`.
         augment: A name of `AUGMENTS`.
         decay: Weight decay.
+        half: Compute losses in bfloat16 on a GPU; on a CPU it changes nothing.
+        smoothing: Share of a label that is spread over all classes.
     """
 
     epochs: int
@@ -51,6 +69,8 @@ class TrainingRecipe:
     schedule: str = "cosine"
     augment: str = "none"
     decay: float = 0.0
+    half: bool = field(default=False, metadata=UNSTATED)
+    smoothing: float = field(default=0.0, metadata=UNSTATED)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
@@ -289,7 +309,7 @@ def forget(folder: Path) -> None:
 @dataclass(slots=True, kw_only=True)
 class Keeper:
     """Everything that changes during a training. Called after every step, it writes it all to
-    `folder` now and then.
+    `folder` now and then, or `now`.
 
     `seen` is called after every writing, for pictures. Without a folder nothing is kept.
     """
@@ -301,10 +321,19 @@ class Keeper:
     place: torch.device
     tell: Teller
     seen: Callable[[], object] = lambda: None
+    begun: float = field(default_factory=time.monotonic)
     written: float = field(default_factory=time.monotonic)
+    pause: float = 0.0
+    earlier: float = 0.0
 
-    def __call__(self, step: int) -> None:
-        if self.folder is None or time.monotonic() - self.written < SECONDS:
+    @property
+    def spent(self) -> float:
+        """Seconds of training, those before a stop included."""
+        return self.earlier + time.monotonic() - self.begun
+
+    def __call__(self, step: int, *, now: bool = False) -> None:
+        start = time.monotonic()
+        if self.folder is None or not (now or start - self.written >= max(SECONDS, self.pause)):
             return
         from safetensors.torch import save
 
@@ -315,6 +344,7 @@ class Keeper:
         )
         self.seen()
         self.written = time.monotonic()
+        self.pause = 20 * (self.written - start)
 
     def resume(self) -> int:
         """The steps already taken, with everything as it was after them;
@@ -367,7 +397,7 @@ class Keeper:
             "epoch": self.tell.epoch,
             "waiting": waiting,
         }
-        return {"step": step, "place": self.place.type, **told}
+        return {"step": step, "place": self.place.type, "seconds": self.spent, **told}
 
     def _check(self, standing: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Refuse what does not fit before anything is changed."""
@@ -395,6 +425,7 @@ class Keeper:
         torch.set_rng_state(tensors["random/layers"])
         if self.place.type == "cuda":
             torch.cuda.set_rng_state(tensors["random/cuda"], self.place)
+        self.earlier = float(standing.get("seconds", 0.0))
         self.tell.step = standing["step"]
         self.tell.means = standing["means"]
         self.tell.warnings = standing["warnings"]
@@ -473,6 +504,25 @@ def own_randomness(
         yield
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimit:
+    """How long a training may take, in seconds: in all, and in one piece before it is kept and
+    stopped.
+    """
+
+    total: float = math.inf
+    piece: float = math.inf
+
+
+def _paused(name: str, share: float) -> Problem:
+    return Problem(
+        f"{name} is trained to {share:.0%}; the piece that was asked for is over.",
+        "What there is was kept.",
+        fix="the same command goes on from here",
+        code=CANNOT_TELL,
+    )
+
+
 def fit(
     net: nn.Module,
     images: Images,
@@ -485,6 +535,9 @@ def fit(
     progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
     seen: Callable[[], object] = lambda: None,
+    also: Sequence[nn.Module] = (),
+    after: Callable[[int], None] = lambda step: None,
+    limit: TimeLimit | None = None,
 ) -> History:
     """Train `net` in place and leave it on `device`, in eval mode; on a CPU the same seed gives the
     same bytes.
@@ -492,65 +545,81 @@ def fit(
     (The same number of threads is meant: sums are taken in another order with another one.) With a
     folder to be `kept` in, a training that was stopped goes on where it stood and ends with the
     same bytes; `seen` is called whenever it was written there. Who keeps the network removes the
-    folder.
+    folder. `after` is called with the number of every step taken; `also` are networks that it
+    changes. Within a `limit` of time the schedule is that of the time, and bytes may differ.
+
+    Raises:
+        Problem: If nothing was learned, or a piece of the training is over and more is to come.
     """
-    started = time.monotonic()
+    limit = limit or TimeLimit()
     place = torch.device(device)
+    half = recipe.half and place.type == "cuda"
     epochs, inside = recipe.rounds(len(images))
     noise = stream(seed, "training", "noise", device=place)
     order = stream(seed, "training", "order")
     optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
-        net.to(place).parameters(), recipe.lr, recipe.decay
+        placed(net, place, half=half).parameters(), recipe.lr, recipe.decay
     )
-    step = _stepper(net, goal, recipe, epochs * inside, optimiser, noise)
+    total = epochs * inside
+    step = _stepper(net, goal, recipe, optimiser, noise)
     x = images.x.to(place)
     y = images.y.to(place)
     tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}")
     keep = Keeper(
         folder=kept,
-        nets=[net],
+        nets=[net, *also],
         optimisers=[optimiser],
         noise=noise,
         place=place,
         tell=tell,
         seen=seen,
     )
-    with own_randomness(seed, "training", "layers", device=place):
+    with own_randomness(seed, "training", "layers", device=place), tuned(half):
         net.train()
         done = keep.resume()
+        number = 0
         for epoch in range(epochs):
             rows = torch.randperm(len(images), generator=order).to(place)
             for number, part in enumerate(
                 islice(chunks(len(images), recipe.batch), inside), epoch * inside + 1
             ):
-                if number > done:
-                    tell(step(number, x[rows[part]], y[rows[part]]))
-                    keep(number)
+                if number <= done:
+                    continue
+                share = max((number - 1) / total, keep.spent / limit.total)
+                tell(step(share, x[rows[part]], y[rows[part]]))
+                after(number)
+                over = number == total or keep.spent >= limit.total
+                pausing = keep.spent - keep.earlier >= limit.piece and not over
+                keep(number, now=over or pausing)
+                if pausing:
+                    raise _paused(name, share)
+                if over:
+                    break
+            if number > done and over:
+                break
     net.eval()
     _refuse_constant(net, goal, x[:256], y[:256])
-    return History(
-        tuple(tell.means), epochs * inside, time.monotonic() - started, tuple(tell.warnings)
-    )
+    return History(tuple(tell.means), number, keep.spent, tuple(tell.warnings))
 
 
 def _stepper(
     net: nn.Module,
     goal: Goal,
     recipe: TrainingRecipe,
-    total: int,
     optimiser: torch.optim.Optimizer,
     noise: torch.Generator,
-) -> Callable[[int, Tensor, Tensor], Tensor]:
-    """Step `number` (from 1) of the optimiser on 8-bit images and labels; it returns the loss,
-    still on the device.
+) -> Callable[[float, Tensor, Tensor], Tensor]:
+    """A step of the optimiser on 8-bit images and labels, where a share of the training is done; it
+    returns the loss, still on the device.
     """
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
     augment = pick("augmentation", recipe.augment, AUGMENTS)
 
-    def step(number: int, x: Tensor, y: Tensor) -> Tensor:
+    def step(share: float, x: Tensor, y: Tensor) -> Tensor:
         for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * schedule((number - 1) / total)
-        loss = goal.loss(net, augment(from_bytes(x), noise), y, noise)
+            group["lr"] = recipe.lr * schedule(min(share, 1.0))
+        with halved(x.device, wanted=recipe.half):
+            loss = goal.loss(net, augment(from_bytes(x), noise), y, noise)
         optimiser.zero_grad(set_to_none=True)
         # torch leaves Tensor.backward without types
         loss.backward()  # type: ignore[no-untyped-call]
@@ -558,6 +627,45 @@ def _stepper(
         return loss.detach()
 
     return step
+
+
+def placed(net: nn.Module, place: torch.device, *, half: bool) -> nn.Module:
+    """`net` on its device, for half precision with channels last."""
+    net.to(place)
+    if half:
+        # torch's types lack this form of `to`
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return net
+
+
+def halved(place: torch.device, *, wanted: bool) -> torch.autocast:
+    """bfloat16 in here, if it is wanted and `place` is a GPU."""
+    enabled = wanted and place.type == "cuda"
+    return torch.autocast(place.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+@contextmanager
+def tuned(wanted: bool) -> Iterator[None]:
+    """Let cuDNN choose its fastest algorithms in here: every batch has the same size."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@torch.no_grad()
+def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
+    """Move the weights and the running statistics of `net` toward those of `new`;
+    counters are copied.
+    """
+    pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
+    real = [pair for pair in pairs if pair[0].is_floating_point()]
+    torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
+    for own, other in pairs:
+        if not own.is_floating_point():
+            own.copy_(other)
 
 
 def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
@@ -584,11 +692,12 @@ Perturb = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """Other images to train on in place of these: (network, images, labels, noise)."""
 
 
-def classify(classes: int, *, perturb: Perturb | None = None) -> Goal:
+def classify(classes: int, *, perturb: Perturb | None = None, smoothing: float = 0.0) -> Goal:
     """Cross-entropy of logits; with `perturb`, on the images it makes of the batch."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        return functional.cross_entropy(net(x if perturb is None else perturb(net, x, y, noise)), y)
+        made = x if perturb is None else perturb(net, x, y, noise)
+        return functional.cross_entropy(net(made), y, label_smoothing=smoothing)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         logits: Tensor = net(x)

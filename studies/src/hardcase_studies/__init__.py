@@ -95,6 +95,24 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper=_DUNN,
     ),
     PaperStudy(
+        name="cifar10-judge",
+        summary="a ResNet-18 and the judge of the data: real test images read rightly, and the seconds they took",
+        paper="ours",
+        needs="cifar10 and a GPU",
+    ),
+    PaperStudy(
+        name="cifar10-reconstruction",
+        summary="the share of reconstructions whose label a classifier still sees, by kind of generator",
+        paper="ours",
+        needs="cifar10 and a GPU",
+    ),
+    PaperStudy(
+        name="diffusion-cifar10",
+        summary="the share of a diffusion model's samples that a classifier recognises which took no part",
+        paper="Karras, Aittala, Aila and Laine, NeurIPS 2022, in minutes",
+        needs="cifar10 and a GPU",
+    ),
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

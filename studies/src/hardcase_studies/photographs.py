@@ -1,0 +1,160 @@
+"""Photographs of 32 pixels: classifier, judge, reconstructions and samples, each measured by a network that took no part.
+
+Ours. Everything is trained when it is first asked for and found again afterwards, so that a study that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardcase.generators.build import trained_generator
+from hardcase.generators.diffusion import Diffusion
+from hardcase.generators.quality import write
+from hardcase.judges import teach
+from hardcase.models.subject import Subject
+from hardcase.randomness import stream
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
+from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.types import Images
+from hardcase_studies.lab import Lab
+
+KINDS = ("vqvae:hierarchical",)
+GUIDANCE = (0.0, 1.0)
+
+
+def _classifier(lab: Lab) -> tuple[Subject, Mapping[str, Any]]:
+    """The network that recognises; ``--set model=… epochs=…`` choose another one or a shorter training."""
+    return lab.network(str(lab.bench.options.get("model", "resnet18")), seed=lab.bench.seed)
+
+
+def _measured(name: str, card: Mapping[str, Any]) -> list[Cell]:
+    return [name, _rate(card["accuracy"], card["measured_images"]), round(card["seconds"], 1)]
+
+
+def _rate(part: float, count: int) -> str:
+    return share(torch.arange(count) < round(part * count))
+
+
+def judge(bench: Bench) -> Outcome:
+    """A classifier and the judge of the data: how many real test images each reads rightly, and what that took."""
+    lab = Lab(bench)
+    bench.say("classifier")
+    subject, card = _classifier(lab)
+    rows = [_measured(subject.name, card)]
+    bench.say("judge")
+    made = teach.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
+    rows.append(_measured("judge", made.card))
+    for number, right in enumerate(_members(made.panel, lab.test, bench.device), 1):
+        rows.append([f"its member {number} alone", _rate(right, len(lab.test)), None])
+    columns = ("network", "right", "seconds")
+    notes = (f"{len(lab.train)} training images of {lab.train.name}, device {bench.device}",)
+    title = "Real test images read rightly"
+    return Outcome("cifar10-judge", [Table(title, columns, rows, notes)])
+
+
+@torch.no_grad()
+def _members(panel: Any, test: Images, device: str) -> list[float]:
+    """The share of images that each member of a panel takes for what they are."""
+    right = torch.zeros(len(panel.members), dtype=torch.int64)
+    for rows in chunks(len(test), 256):
+        spoken, _ = panel.opinions(from_bytes(test.x[rows].to(device)))
+        right += (spoken.argmax(2).cpu() == test.y[rows]).sum(1)
+    return [int(count) / len(test) for count in right]
+
+
+def reconstruction(bench: Bench) -> Outcome:
+    """``--set kinds=… generator_epochs=…``: the share of reconstructions whose label a classifier still sees."""
+    lab = Lab(bench)
+    subject, _ = _classifier(lab)
+    rows: list[list[Cell]] = []
+    for spec in bench.names("kinds", KINDS):
+        bench.say(f"generator {spec}")
+        family, _, kind = spec.partition(":")
+        _, card = trained_generator(
+            family,
+            lab.train,
+            lab.test,
+            kind=kind or None,
+            epochs=bench.options.get("generator_epochs"),
+            judge=lambda x: subject(x).logits,
+            device=bench.device,
+        )
+        count = card["measured_images"]
+        kept = _rate(card["reconstruction_agreement"], count)
+        right = _rate(card["reconstruction_accuracy"], count)
+        rows.append([spec, kept, right, card["ssim"], round(card["seconds"], 1)])
+    columns = ("generator", "label kept", "right", "SSIM", "seconds")
+    notes = (
+        *lab.notes[:1],
+        f"label kept: {subject.name} says of the reconstruction what it says of the image; right: the true class",
+    )
+    return Outcome("cifar10-reconstruction", [Table("Reconstructions", columns, rows, notes)])
+
+
+def diffusion(bench: Bench) -> Outcome:
+    """``--set minutes=… samples=… guidance=…``: the share of a diffusion model's samples that a classifier recognises."""
+    lab = Lab(bench)
+    subject, known = _classifier(lab)
+    options = bench.options
+    bench.say("diffusion model")
+    net, card = trained_generator(
+        "diffusion",
+        lab.train,
+        lab.test,
+        seed=bench.seed,
+        latent=options.get("width"),
+        epochs=options.get("generator_epochs"),
+        minutes=options.get("minutes"),
+        piece=float(options.get("piece", "inf")),
+        judge=lambda x: subject(x).logits,
+        device=bench.device,
+    )
+    assert isinstance(net, Diffusion)
+    net.halves = bench.device != "cpu"
+    count = bench.size("samples", 1000, 10_000)
+    rows: list[list[Cell]] = []
+    figures = []
+    given = options.get("guidance", GUIDANCE)
+    for guidance in given if isinstance(given, Sequence) else (given,):
+        bench.say(f"samples, guidance {guidance}")
+        made, label = _drawn(net, count, float(guidance), bench)
+        seen = torch.cat(
+            [
+                subject(from_bytes(made[part].to(bench.device))).logits.argmax(1).cpu()
+                for part in chunks(count, 500)
+            ]
+        )
+        right = [int((seen[label == c] == c).sum()) for c in range(net.labels)]
+        worst = min(range(net.labels), key=lambda c: right[c] / max(int((label == c).sum()), 1))
+        rows.append([float(guidance), _rate(sum(right) / count, count), lab.test.classes[worst]])
+        figures.append(f"samples-{guidance}.png")
+        sheet = [made[label == c][:12] for c in range(min(net.labels, 20))]
+        write(bench.out / figures[-1], sheet)
+    columns = ("guidance", "recognised", "least recognised class")
+    weights = sum(parameter.numel() for parameter in net.parameters())
+    notes = (
+        f"{count} samples, classes in turns; 18 steps of Heun's method",
+        f"{weights:,} weights, trained for {card['seconds']:.0f} s: {card['steps']} steps of "
+        f"{card['configuration']['recipe']['batch']} of the {len(lab.train)} training images",
+        f"{subject.name}, which took no part: {known['accuracy']:.2%} of real test images right",
+        f"reconstructions right: {card['reconstruction_accuracy']:.2%}; "
+        f"samples by their codes right: {card['sample_accuracy']:.2%}; diversity {card['diversity']:.2f}",
+    )
+    return Outcome(
+        "diffusion-cifar10", [Table("Samples recognised", columns, rows, notes)], figures
+    )
+
+
+def _drawn(net: Diffusion, count: int, guidance: float, bench: Bench) -> tuple[Tensor, Tensor]:
+    """So many 8-bit samples and their labels, classes in turns."""
+    label = torch.arange(count) % net.labels
+    rng = stream(bench.seed, "study", "samples", device=bench.device)
+    parts = [
+        to_bytes(net.draw(label[part].to(bench.device), rng, guidance=guidance)).cpu()
+        for part in chunks(count, 1000)
+    ]
+    return torch.cat(parts), label

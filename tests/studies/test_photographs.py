@@ -1,0 +1,48 @@
+"""The experiments about photographs, on bars: what they count, and that they go on where they stood."""
+
+from functools import partial
+
+import pytest
+
+from hardcase.generators import build
+from hardcase.generators.quality import measure_samples
+from hardcase.judges import teach
+from hardcase.judges.panel import Seat
+from hardcase.training.loop import TrainingRecipe
+from hardcase_studies import photographs
+
+SHORT = TrainingRecipe(epochs=1, batch=64, lr=3e-3)
+QUICK = teach.Schooling(
+    places=(Seat(view="plain", width=12), Seat(view="even", width=16, deep=True)),
+    members=SHORT,
+    density=SHORT,
+    shares=teach.Shares(easy=0.5),
+    seen=0.9,
+)
+
+
+def test_the_judge_and_its_members_are_measured(bench, monkeypatch, written):
+    monkeypatch.setattr(teach, "schooling_for", lambda *args, **options: QUICK)
+    small = bench()
+    outcome = photographs.judge(small)
+    names = [row[0] for row in outcome.tables[0].rows]
+    assert names == ["zoo:lenet1", "judge", "its member 1 alone", "its member 2 alone"]
+    assert all(" of 90 = " in row[1] for row in outcome.tables[0].rows)
+    assert "right" in written(outcome, small)
+
+
+def test_reconstructions_are_counted(bench):
+    table = photographs.reconstruction(bench(kinds="vae:linear", generator_epochs=2)).tables[0]
+    assert [row[0] for row in table.rows] == ["vae:linear"]
+    assert " of 90 = " in table.rows[0][1]
+
+
+@pytest.mark.parametrize("guidance", [0.5])
+def test_samples_are_counted_and_drawn(bench, monkeypatch, written, guidance):
+    monkeypatch.setattr(build, "measure_samples", partial(measure_samples, per_class=2))
+    small = bench(generator_epochs=1, width=4, samples=6, guidance=guidance)
+    outcome = photographs.diffusion(small)
+    assert outcome.tables[0].rows[0][0] == guidance
+    assert " of 6 = " in outcome.tables[0].rows[0][1]
+    assert outcome.figures == ["samples-0.5.png"]
+    assert "weights, trained for" in written(outcome, small)
