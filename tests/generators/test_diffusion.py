@@ -1,15 +1,13 @@
 """The diffusion model: its path up and down, its samples, and training in pieces."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 
 from hardcase import generators
 from hardcase.errors import CANNOT_TELL, Problem
-from hardcase.generators import build, diffusion
-from hardcase.generators.quality import measure_samples
+from hardcase.generators import diffusion
 from hardcase.spaces.latent import Labelled, latent
 from hardcase.testing.spaces import check_space
 from hardcase.training import loop
@@ -155,8 +153,7 @@ def test_a_limit_of_time_ends_the_training():
     assert history.seconds < 5
 
 
-def test_a_trained_one_is_kept_with_what_was_measured(monkeypatch):
-    monkeypatch.setattr(build, "measure_samples", partial(measure_samples, per_class=3))
+def test_a_trained_one_is_kept_with_what_was_measured():
     options = {"latent": 4, "epochs": 1, "judge": brightest}
     net, card = generators.trained_generator("diffusion", TRAIN, TEST, minutes=1.0, **options)
     assert card["configuration"]["minutes"] == 1.0

@@ -1,11 +1,7 @@
 """The experiments about photographs, on bars: what they count, and that they go on where they stood."""
 
-from functools import partial
-
 import pytest
 
-from hardcase.generators import build
-from hardcase.generators.quality import measure_samples
 from hardcase.judges import teach
 from hardcase.judges.panel import Seat
 from hardcase.training.loop import TrainingRecipe
@@ -38,8 +34,7 @@ def test_reconstructions_are_counted(bench):
 
 
 @pytest.mark.parametrize("guidance", [0.5])
-def test_samples_are_counted_and_drawn(bench, monkeypatch, written, guidance):
-    monkeypatch.setattr(build, "measure_samples", partial(measure_samples, per_class=2))
+def test_samples_are_counted_and_drawn(bench, written, guidance):
     small = bench(generator_epochs=1, width=4, samples=6, guidance=guidance)
     outcome = photographs.diffusion(small)
     assert outcome.tables[0].rows[0][0] == guidance
