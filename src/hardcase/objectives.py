@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.oracles import LeavesLabel, Witnessed, witness_margin
+from hardcase.oracles import MARGIN, LeavesLabel, Witnessed, witness_margin
 from hardcase.tensors import flat, margin
 from hardcase.types import Objective, Oracle, Probe
 
@@ -190,13 +190,13 @@ class KeptByWitnesses:
     Example:
         >>> import hardcase as hc
         >>> hc.objectives.KeptByWitnesses(hc.objectives.Margin(), margin=1.0).weight
-        1.0
+        0.3
     """
 
     objective: Objective
     oracle: Oracle = field(default_factory=LeavesLabel)
-    margin: float = 2.0
-    weight: float = 1.0
+    margin: float = MARGIN
+    weight: float = 0.3
     enough: float = 0.5
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:

@@ -210,6 +210,10 @@ class Surprising:
         return self.objective(probe) >= self.least
 
 
+MARGIN = 2.0
+"""Logits by which every witness must keep the label, unless a campaign says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Witnessed:
     """A failure by another oracle on which every witness keeps the seed's label by `margin`
@@ -226,7 +230,7 @@ class Witnessed:
     """
 
     oracle: Oracle
-    margin: float = 2.0
+    margin: float = MARGIN
 
     @property
     def kind(self) -> Kind:

@@ -521,6 +521,8 @@ class Method:
         needs: What the subject must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
         keep: Which findings per seed are kept.
         budget: The method's own limits.
+        aim: Logits by which witnesses should keep the label where the budget allows, if that is
+            more than the campaign's margin.
         taps: Layers whose activations are read.
         details: What run.json says of it besides.
 
@@ -548,6 +550,7 @@ class Method:
     needs: Offer = "scores"
     keep: str = "best"
     budget: Budget = Budget()
+    aim: float = 0.0
     taps: Mapping[str, Tap] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
 

@@ -112,7 +112,7 @@ def graded(objective, own, other):
 
 
 def test_the_subject_is_left_alone_once_it_fails_and_then_only_witnesses_pull():
-    objective = KeptByWitnesses(Margin())
+    objective = KeptByWitnesses(Margin(), weight=1.0)
     subject, witness = graded(objective, [2.0, 0.0, -1.0], [1.0, 0.0, -1.0])
     assert subject.tolist() == [[-1.0, 1.0, 0.0]]
     assert witness.tolist() == [[1.0, -1.0, 0.0]]
@@ -169,17 +169,19 @@ def test_a_witnessed_finding_comes_before_a_nearer_one_that_is_not():
     assert torch.equal(look.recorder.findings().distance, better.distance)
 
 
-def test_among_witnessed_findings_the_nearest_is_kept():
-    keep = Keep()
+def test_the_nearest_that_witnesses_keep_by_the_aim_is_kept_else_what_they_keep_best():
+    keep = Keep(aim=2.0)
     seed = torch.zeros(4, dtype=torch.int64)
     kept = keep.rows(
         seed,
         seed,
         seed,
         torch.tensor([1.0, 3.0, 2.0, 0.5]),
-        torch.tensor([False, True, True, False]),
+        torch.tensor([-1.0, 5.0, 2.0, 1.9]),
     )
     assert kept.tolist() == [2]
+    worse = torch.tensor([-1.0, 1.5, 1.0, 0.0])
+    assert keep.rows(seed, seed, seed, torch.tensor([1.0, 3.0, 2.0, 0.5]), worse).tolist() == [1]
 
 
 def test_a_seed_ends_at_its_first_witnessed_failure_not_at_any_failure():

@@ -8,10 +8,7 @@ from hardcase.judges.synthetic import (
     OFTEN,
     RUINS,
     SHARED,
-    Bend,
-    Dice,
     background,
-    bend,
     blend,
     cloud,
     content,
@@ -23,6 +20,7 @@ from hardcase.judges.synthetic import (
     with_shades_of,
 )
 from hardcase.tensors import from_bytes
+from hardcase.training.augmentation import Bend, Dice, bend
 from tiny import bars
 
 SHAPES = [(1, 12), (3, 13)]

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
+from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.cards import cached, folder_of, load_card, read_card
 from hardcase.training.loop import (
-    AUGMENTS,
     OPTIMISERS,
     SCHEDULES,
     Goal,
@@ -208,27 +208,6 @@ def test_every_step_is_taken_at_the_rate_of_its_schedule(monkeypatch):
 def test_stairs_fall_twice():
     stairs = SCHEDULES["stairs"]
     assert [stairs(done) for done in (0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 0.1, 0.1, 0.01])
-
-
-def test_a_shift_moves_whole_images_and_a_flip_mirrors_them():
-    rng = torch.Generator().manual_seed(0)
-    dots = torch.zeros(64, 2, 9, 9)
-    dots[:, :, 4, 4] = 1
-    moved = AUGMENTS["shift"](dots, rng)
-    assert (moved.sum((2, 3)) == 1).all()
-    assert (moved[:, 0] == moved[:, 1]).all()
-    places = moved[:, 0].nonzero()[:, 1:]
-    assert places.min() >= 2
-    assert places.max() <= 6
-    assert len(places.unique(dim=0)) > 10
-    corner = torch.zeros(64, 1, 4, 4)
-    corner[:, :, 0, 0] = 1
-    from hardcase.training.loop import flip
-
-    mirrored = flip(corner, rng)
-    share = float(mirrored[:, 0, 0, 3].mean())
-    assert 0.25 < share < 0.75
-    assert (mirrored[:, 0, 0, 0] + mirrored[:, 0, 0, 3] == 1).all()
 
 
 def refused(train, test, message):

@@ -177,7 +177,7 @@ class Recorder:
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
         self.campaign = campaign
         self.space = campaign.method.space
-        self.keep = campaign.keep
+        self.keep = replace(campaign.keep, aim=campaign.aim)
         self.own = KINDS.index(campaign.method.oracle.kind)
         self.found = [
             _none(
@@ -213,9 +213,7 @@ class Recorder:
         distance = self.space.distance(probe.z[kept], probe.origin.take(kept))
         least = witness_margin(probe)[kept]
         witnessed = (least >= self.campaign.margin) & bool(self.campaign.witnesses)
-        best = self.keep.rows(
-            probe.origin.id[kept], kind, label, distance, witnessed, probe.x[kept]
-        )
+        best = self.keep.rows(probe.origin.id[kept], kind, label, distance, least, probe.x[kept])
         rows = kept[best]
         found = Findings(
             seed=probe.origin.id[rows],

@@ -16,7 +16,7 @@ from torch import Tensor
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.objectives import joint
-from hardcase.oracles import LEAD, Witnessed
+from hardcase.oracles import LEAD, MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, use_tile
 from hardcase.types import (
     KINDS,
@@ -42,13 +42,15 @@ MANY = 2**62
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Up to `count` findings of each seed and kind (and label, if `per_label`; and cell of a map,
-    if `place` says which cell an image is in): the nearest, or the earliest.
+    if `place` says which cell an image is in): the nearest, or the earliest; with witnesses, first
+    of all what they keep by `aim` logits, or keep best.
     """
 
     count: int = 1
     nearest: bool = True
     per_label: bool = False
     place: Callable[[Tensor], Tensor] | None = None
+    aim: float = 0.0
 
     @property
     def bounded(self) -> bool:
@@ -60,10 +62,12 @@ class Keep:
         kind: Int[Tensor, " t"],
         label: Int[Tensor, " t"],
         distance: Float[Tensor, " t"],
-        witnessed: Bool[Tensor, " t"] | None = None,
+        kept: Float[Tensor, " t"] | None = None,
         x: Float[Tensor, "t c h w"] | None = None,
     ) -> Int[Tensor, " r"]:
-        """Positions to keep, in their given order: witnessed before others, ties to the earlier."""
+        """Positions to keep, in their given order: first what witnesses keep by `aim` logits
+        (`kept` are their margins), then what they keep best; ties to the nearer, then the earlier.
+        """
         if not self.bounded:
             return torch.arange(len(seed), device=seed.device)
         group = seed * len(KINDS) + kind
@@ -75,8 +79,8 @@ class Keep:
         order = torch.arange(len(seed), device=seed.device)
         if self.nearest:
             order = distance.argsort(stable=True)
-        if witnessed is not None:
-            order = order[(~witnessed[order]).long().argsort(stable=True)]
+        if kept is not None:
+            order = order[torch.relu(self.aim - kept[order]).argsort(stable=True)]
         order = order[group[order].argsort(stable=True)]
         return order[ordinal(group[order]) < self.count].sort().values
 
@@ -87,7 +91,7 @@ class Keep:
             findings.kind,
             findings.predicted,
             findings.distance,
-            findings.witnessed,
+            findings.witness_margin,
             None if self.place is None else from_bytes(findings.x),
         )
         return findings.take(rows)
@@ -210,7 +214,7 @@ class Campaign:
     method: Method
     peers: tuple[Model, ...] = ()
     witnesses: tuple[Model, ...] = ()
-    margin: float = 2.0
+    margin: float = MARGIN
     criteria: tuple[Guide, ...] = ()
     keep: Keep = field(default_factory=Keep)
     batch: int = 256
@@ -247,7 +251,14 @@ class Campaign:
         """The method's objective; with witnesses, it also asks them to keep the label."""
         if not self.witnesses:
             return self.method.objective
-        return joint(self.method.objective, self.method.oracle, self.margin)
+        return joint(self.method.objective, self.method.oracle, self.aim)
+
+    @property
+    def aim(self) -> float:
+        """The logits by which the search asks witnesses to keep the label: no less than `margin`,
+        which is what counts as witnessed.
+        """
+        return max(self.margin, self.method.aim)
 
     @property
     def target(self) -> int | None:
@@ -257,10 +268,12 @@ class Campaign:
 
     @property
     def oracle(self) -> Oracle:
-        """The method's oracle; with witnesses, a failure is one on which all keep the label."""
+        """The method's oracle; with witnesses, what is searched for is a failure on which all keep
+        the label by `aim` logits.
+        """
         if not self.witnesses:
             return self.method.oracle
-        return Witnessed(self.method.oracle, self.margin)
+        return Witnessed(self.method.oracle, self.aim)
 
     def __repr__(self) -> str:
         peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""

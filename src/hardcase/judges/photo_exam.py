@@ -14,10 +14,7 @@ from torch import Tensor
 
 from hardcase.judges.synthetic import (
     SURE,
-    Bend,
-    Dice,
     Examination,
-    bend,
     cloud,
     mirror,
     ruin,
@@ -25,6 +22,7 @@ from hardcase.judges.synthetic import (
 )
 from hardcase.judges.textures import handled
 from hardcase.tensors import from_bytes
+from hardcase.training.augmentation import Bend, Dice, bend
 from hardcase.types import Images
 
 SMALL = Bend(turn=6, stretch=0.06, shear=0.05, move=0.04, wave=0.006)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,37 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.tensors import from_bytes
+from hardcase.training.augmentation import Bend, Dice, bend
 from hardcase.types import Images
 
 # Small random drawings that the made images share. Every function follows the device of its images
 # and of its generator.
-
-
-class Dice:
-    """Numbers between 0 and 1, one an image, shaped to broadcast over images."""
-
-    def __init__(self, count: int, rng: torch.Generator) -> None:
-        self.count = count
-        self.rng = rng
-
-    def __call__(self, low: float = 0.0, high: float = 1.0) -> Float[Tensor, "m 1 1 1"]:
-        return low + (high - low) * torch.rand(
-            self.count, 1, 1, 1, generator=self.rng, device=self.rng.device
-        )
-
-    def chance(self, share: float) -> Float[Tensor, "m 1 1 1"]:
-        """1 for about this share of the images, 0 for the others."""
-        return (self() < share).float()
-
-    def one_of(self, count: int) -> int:
-        """A number below `count`, the same for the whole batch."""
-        return int(torch.randint(count, (1,), generator=self.rng, device=self.rng.device))
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, generator=self.rng, device=self.rng.device)
-
-    def uniform(self, *shape: int) -> Tensor:
-        return torch.rand(*shape, generator=self.rng, device=self.rng.device)
 
 
 def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tensor, "m 1 h w"]:
@@ -127,50 +100,6 @@ def towards(share: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
 
 # Changes after which people still see the same thing: turned, bent, blurred, dimmed, lit, noisy,
 # partly covered.
-
-
-@dataclass(frozen=True, slots=True)
-class Bend:
-    """How far images are turned (degrees), stretched and sheared (shares),
-    moved and locally bent (shares of the side).
-    """
-
-    turn: float = 15.0
-    stretch: float = 0.15
-    shear: float = 0.2
-    move: float = 0.09
-    wave: float = 0.032
-    cells: int = 5
-
-
-USUAL = Bend()
-
-
-def bend(
-    x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
-) -> Float[Tensor, "m c h w"]:
-    """Every image under its own random affine map and smooth displacement;
-    what comes in at the edges repeats them.
-    """
-    dice = Dice(len(x), rng)
-    count = len(x)
-    angle = math.radians(how.turn) * _both(dice)
-    scale = torch.exp(how.stretch * (2 * dice.uniform(count, 2, 1) - 1))
-    turned = torch.stack(
-        [angle.cos(), how.shear * _both(dice) - angle.sin(), angle.sin(), angle.cos()], 1
-    )
-    moved = 2 * how.move * (2 * dice.uniform(count, 2, 1) - 1)
-    maps = torch.cat([turned.reshape(count, 2, 2) * scale, moved], 2)
-    grid = functional.affine_grid(maps, list(x.shape), align_corners=False)
-    waves = 2 * how.wave * dice.normal(count, 2, how.cells, how.cells)
-    waves = functional.interpolate(waves, size=x.shape[2:], mode="bicubic", align_corners=False)
-    return functional.grid_sample(
-        x, grid + waves.permute(0, 2, 3, 1), padding_mode="border", align_corners=False
-    )
-
-
-def _both(dice: Dice) -> Float[Tensor, " m"]:
-    return 2 * dice().flatten() - 1
 
 
 def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
@@ -364,6 +293,16 @@ OFTEN = ("near-black", "erased")
 """Drawn twice as often: the line between seen and not seen runs through them."""
 SHARED = ("collage", "overlay", "garbled")
 """Made of an image and the one before it: what is left belongs to both."""
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "bending": ("crumpled",),
+    "retouching": ("near-black", "blurred"),
+}
+"""Families of change that a panel may be left untaught of, and the ruins that belong to each."""
+
+
+def ruins_of(families: Collection[str]) -> set[str]:
+    """The kinds of ruin that are further changes of these families."""
+    return {kind for family in families for kind in FAMILIES[family]}
 
 
 # An examination for a panel: made images of which it is known whether they are valid and have kept
@@ -387,19 +326,26 @@ class Examination:
 
 @torch.no_grad()
 def examination(
-    images: Images, codes: Codec, rng: torch.Generator, device: torch.device | str = "cpu"
+    images: Images,
+    codes: Codec,
+    rng: torch.Generator,
+    device: torch.device | str = "cpu",
+    untaught: Collection[str] = (),
 ) -> Examination:
-    """Each image four times: changed, blended with another one, and ruined twice."""
+    """Each image four times: changed, blended with another one, and ruined twice; nothing of the
+    families `untaught`.
+    """
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
-    bent = [mirror(bend(x, rng), rng) for _ in range(4)]
+    bent = [mirror(x if "bending" in untaught else bend(x, rng), rng) for _ in range(4)]
     between, share = blend(bent[1], bent[1].roll(1, 0), codes, rng)
     differ = (y != y.roll(1, 0)).long()
-    spoiled, lost = zip(*(_ruined(one, codes, rng) for one in bent[2:]))
+    spoiled, lost = zip(*(_ruined(one, codes, rng, untaught) for one in bent[2:]))
     ones = torch.ones_like(y)
     gone = torch.cat(lost)
+    made = torch.cat([bent[0], between, *spoiled])
     return Examination(
-        x=retouch(torch.cat([bent[0], between, *spoiled]), rng),
+        x=made if "retouching" in untaught else retouch(made, rng),
         expected=torch.cat([y] * 4),
         valid=torch.cat(
             [ones, ones * _sure(share.where(share > 0.5, 1 - share)), _flip(_sure(gone))]
@@ -410,11 +356,14 @@ def examination(
     )
 
 
-def _ruined(x: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _ruined(
+    x: Tensor, codes: Codec, rng: torch.Generator, untaught: Collection[str]
+) -> tuple[Tensor, Tensor]:
     """Every kind of ruin on an equal part of the images."""
+    kinds = [kind for kind in RUINS if kind not in ruins_of(untaught)]
     parts = [
         ruin(part, codes, rng, kind=kind)
-        for kind, part in zip(RUINS, x.tensor_split(len(RUINS)))
+        for kind, part in zip(kinds, x.tensor_split(len(kinds)))
         if len(part)
     ]
     return torch.cat([made for made, _ in parts]), torch.cat([lost for _, lost in parts])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,18 @@ from hardcase.judges.synthetic import (
     OFTEN,
     RUINS,
     SHARED,
-    Bend,
     Codec,
-    bend,
     blend,
     examination,
     mirror,
     retouch,
     ruin,
+    ruins_of,
 )
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import fingerprints, from_bytes, per_row
 from hardcase.training import cards
+from hardcase.training.augmentation import GENTLE, bend, crop
 from hardcase.training.loop import (
     UNSTATED,
     Goal,
@@ -55,7 +55,6 @@ from hardcase.training.loop import (
     TrainingProgress,
     TrainingRecipe,
     beside,
-    crop,
     fit,
     forget,
     geometry,
@@ -87,27 +86,28 @@ def lesson(
     codes: Codec,
     rng: torch.Generator,
     shares: Shares,
+    untaught: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
     """Made images and what should be said of each: shares of the classes,
     and of "nothing" in the last column.
     """
     with torch.no_grad():
         given = x
-        x = mirror(bend(x, rng), rng)
+        x = mirror(x if "bending" in untaught else bend(x, rng), rng)
         truth = functional.one_hot(y.long(), classes + 1).float()
         cuts = _cuts(len(x), shares)
         plain, between, *ruined = zip(x.tensor_split(cuts), truth.tensor_split(cuts), strict=True)
         made = [
             plain,
             _between(*between, codes, rng),
-            *(_nothing(*part, codes, rng) for part in ruined),
+            *(_nothing(*part, codes, rng, untaught) for part in ruined),
         ]
-        images, targets = zip(*made, strict=True)
-        made_x = retouch(torch.cat(images), rng)
+        images, targets = (torch.cat(part) for part in zip(*made, strict=True))
+        made_x = images if "retouching" in untaught else retouch(images, rng)
         if shares.easy:
             count = round(shares.easy * cuts[0])
             made_x[:count] = mirror(crop(given[:count], 4, rng), rng)
-        return made_x, torch.cat(targets)
+        return made_x, targets
 
 
 def _cuts(count: int, shares: Shares) -> list[int]:
@@ -126,13 +126,15 @@ def _between(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tu
     return made, share[:, None] * truth + (1 - share[:, None]) * truth.roll(1, 0)
 
 
-def _nothing(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _nothing(
+    x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator, untaught: Collection[str]
+) -> tuple[Tensor, Tensor]:
     """Ruined images; what is not lost still belongs to the class,
     shared with the image laid beside it.
     """
     if not len(x):
         return x, truth
-    kinds = (*RUINS, *OFTEN)
+    kinds = [kind for kind in (*RUINS, *OFTEN) if kind not in ruins_of(untaught)]
     kind = kinds[int(torch.randint(len(kinds), (1,), generator=rng, device=rng.device))]
     made, lost = ruin(x, codes, rng, kind=kind)
     own = (truth + truth.roll(1, 0)) / 2 if kind in SHARED else truth
@@ -175,7 +177,6 @@ VOTES = {
     "valid": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images."""
-GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 Tell = Callable[[TrainingProgress], None] | None
 _MEMBERS = TrainingRecipe(epochs=8, steps=760, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
 _DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
@@ -184,7 +185,9 @@ _DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schooling:
     """How a panel is trained. `held_out` is the share of the training images that only the rules
-    learn from, `seen` the share of the others that each member learns from, another one each.
+    learn from, `seen` the share of the others that each member learns from, another one each. Of
+    the families of change in `untaught` (`synthetic.FAMILIES`) it learns neither that they keep a
+    label nor that they lose it.
     """
 
     places: tuple[Seat, ...] = PANEL
@@ -193,6 +196,7 @@ class Schooling:
     shares: Shares = field(default_factory=Shares)
     held_out: float = 0.1
     seen: float = field(default=1.0, metadata=UNSTATED)
+    untaught: tuple[str, ...] = field(default=(), metadata=UNSTATED)
 
 
 USUAL = Schooling()
@@ -261,10 +265,11 @@ def teach(
             kept=inside,
         )
 
-    histories = [learn(0, panel.density, _likelihood(), schooling.density)]
+    likelihood = _likelihood(schooling.untaught)
+    histories = [learn(0, panel.density, likelihood, schooling.density)]
     for number, member in enumerate(panel.members, 1):
         assert isinstance(member, Member)
-        goal = _lessons(panel, member.seat, schooling.shares)
+        goal = _lessons(panel, member.seat, schooling)
         histories.append(learn(number, member, goal, schooling.members))
     panel.eval()
     _remember(panel, taught, held_out, device)
@@ -276,20 +281,26 @@ def teach(
         "members": panel.hashes(),
         "rules": {
             name: rule.to_card()
-            for name, rule in made_rules(panel, held_out, seed=seed, device=device).items()
+            for name, rule in made_rules(
+                panel, held_out, seed=seed, device=device, untaught=schooling.untaught
+            ).items()
         },
     }
 
 
 def made_rules(
-    panel: Panel, held_out: Images, *, seed: int, device: torch.device | str
+    panel: Panel,
+    held_out: Images,
+    *,
+    seed: int,
+    device: torch.device | str,
+    untaught: Collection[str] = (),
 ) -> dict[str, DecisionRule]:
     """The rules that tell changed from blended and ruined images apart,
     on images that no member has seen.
     """
-    exam = examination(
-        held_out, panel.density, stream(seed, "judge", "examination", device=device), device
-    )
+    rng = stream(seed, "judge", "examination", device=device)
+    exam = examination(held_out, panel.density, rng, device, untaught)
     signals = panel.ask(exam.x, exam.expected)
     rules = {}
     for name, votes in VOTES.items():
@@ -305,12 +316,13 @@ def _some(images: Images, share: float, rng: torch.Generator) -> Images:
     return images.take(rows.sort().values)
 
 
-def _likelihood() -> Goal:
+def _likelihood(untaught: Collection[str]) -> Goal:
     """The negative lower bound of images that are bent a little."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Density)
-        return net.bound(bend(x, noise, GENTLE), noise)
+        seen = x if "bending" in untaught else bend(x, noise, GENTLE)
+        return net.bound(seen, noise)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         assert isinstance(net, Density)
@@ -319,11 +331,13 @@ def _likelihood() -> Goal:
     return Goal(loss, answer, math.inf)
 
 
-def _lessons(panel: Panel, seat: Seat, shares: Shares) -> Goal:
+def _lessons(panel: Panel, seat: Seat, schooling: Schooling) -> Goal:
     """Cross-entropy of made images against what should be said of each."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        made, target = lesson(x, y, panel.classes, panel.density, noise, shares)
+        made, target = lesson(
+            x, y, panel.classes, panel.density, noise, schooling.shares, schooling.untaught
+        )
         made = attacked(net, made, target, seat.attack, noise) if seat.attack else made
         return functional.cross_entropy(net(made), target)
 

@@ -18,8 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.synthetic import Dice, blur
+from hardcase.judges.synthetic import blur
 from hardcase.tensors import chunks
+from hardcase.training.augmentation import Dice
 
 SCALES = 4
 PER_SCALE = 7

@@ -175,8 +175,9 @@ def sinvad(
     witnesses: Sequence[Model] = (),
     *,
     search: Literal["auto", "boundary", "adam", "evolution"] = "auto",
-    residual: bool = False,
-    stride: float = 0.05,
+    residual: bool | None = None,
+    stride: float = 0.1,
+    aim: float = 12.0,
     gradients: int = 150,
     queries: int = 400,
     classes: int = 4,
@@ -217,8 +218,10 @@ def sinvad(
         witnesses: Networks that must keep the label; a campaign fills them in.
         search: ``boundary`` walks to the subject's boundary, ``adam`` and ``evolution`` climb the
             joint score; ``auto`` is ``boundary`` without witnesses.
-        residual: Add to every image what the generator's reconstruction of the seed lacks.
+        residual: Add to every image what the generator's reconstruction of the seed lacks; by
+            default with witnesses, whose search then begins at the seed itself.
         stride: Step of Adam in the code.
+        aim: Logits by which witnesses should keep the label where the budget allows.
         gradients: Gradient budget per seed of Adam.
         queries: Query budget per seed of the evolution strategy.
         classes: How many of the nearest other classes are tried.
@@ -238,7 +241,7 @@ def sinvad(
         >>> len(hc.search(toy_subject(), toy_images(4), method=method))
         4
     """
-    if residual:
+    if residual or (residual is None and witnesses):
         space = WithResidual(space)
     oracle = LeavesLabel() if target is None else Reaches(target)
     if search == "auto" and witnesses:
@@ -248,6 +251,7 @@ def sinvad(
         climbing = search == "adam"
         return Method(
             space=space,
+            aim=aim if climbing else 0.0,
             search=AdamAscent(stride=stride, retreat=RETREAT)
             if climbing
             else Evolution(retreat=RETREAT),

@@ -23,6 +23,11 @@ from hardcase.types import Images, Model
 
 NETWORK = "lenet5"
 SEEDS = (1, 2, 3)
+LESSONS_OF_WITNESSES = {
+    "handwriting": "turned, stretched, sheared, moved, bent; thicker, thinner, fainter strokes",
+    "bend-flip": "turned, stretched, sheared, moved, bent, mirrored; darker and brighter",
+}
+"""What the default witnesses are taught to keep the label of, by the name of the augmentation."""
 PART = "even content hash"
 """Which training images default witnesses learn from."""
 LARGEST = 64
@@ -47,10 +52,17 @@ def even_half(images: Images) -> Images:
     return images.take((fingerprints(images.x) % 2 == 0).nonzero().squeeze(1))
 
 
+def augmentation_for(images: Images) -> str:
+    """How default witnesses are taught: as another hand would write, or as another camera sees."""
+    return "handwriting" if images.x.shape[1] == 1 else "bend-flip"
+
+
 def default_witnesses(
     train: Images,
     test: Images,
     *,
+    seeds: Sequence[int] = SEEDS,
+    epochs: int | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> tuple[Subject, ...]:
@@ -59,6 +71,8 @@ def default_witnesses(
     Args:
         train: Training images; those of even content hash are learned from.
         test: Images on which the accuracy in their cards is measured.
+        seeds: Of their weights and of the order in which they learn.
+        epochs: Passes over the images; by default the recipe's.
         device: Where they compute.
         progress: Told how their training goes.
 
@@ -67,7 +81,9 @@ def default_witnesses(
     """
     return tuple(
         Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
-        for net, card in trained_witnesses(train, test, device=device, progress=progress)
+        for net, card in trained_witnesses(
+            train, test, seeds=seeds, epochs=epochs, device=device, progress=progress
+        )
     )
 
 
@@ -75,6 +91,8 @@ def trained_witnesses(
     train: Images,
     test: Images,
     *,
+    seeds: Sequence[int] = SEEDS,
+    epochs: int | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> list[tuple[torch.nn.Module, Mapping[str, Any]]]:
@@ -88,8 +106,17 @@ def trained_witnesses(
         )
     part = even_half(train)
     return [
-        trained_classifier(NETWORK, part, test, seed=seed, device=device, progress=progress)
-        for seed in SEEDS
+        trained_classifier(
+            NETWORK,
+            part,
+            test,
+            seed=seed,
+            epochs=epochs,
+            augment=augmentation_for(train),
+            device=device,
+            progress=progress,
+        )
+        for seed in seeds
     ]
 
 
@@ -149,7 +176,9 @@ def witness_record(
                 "witnesses": [lineage(one.name) for one in witnesses],
             },
             "training images": learned or "not known",
-            "lessons": "shifted by up to two pixels" if all(own) else "not known",
+            "lessons": LESSONS_OF_WITNESSES[augmentation_for(train)]
+            if train is not None and all(own)
+            else "not known",
         },
     }
 

@@ -129,6 +129,7 @@ def trained_classifier(
     *,
     seed: int = 0,
     epochs: int | None = None,
+    augment: str | None = None,
     adversarial: str | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     device: torch.device | str = "cpu",
@@ -144,6 +145,7 @@ def trained_classifier(
         images_test: What it is measured on.
         seed: Everything random follows from it.
         epochs: Passes over the training images; by default the recipe's.
+        augment: What is done to training images, a name of `AUGMENTS`; by default the recipe's.
         adversarial: Norm and radius of attacks during training, e.g. ``linf:0.1``.
         progress: Told how the training goes.
         device: Where the networks are.
@@ -151,6 +153,8 @@ def trained_classifier(
     recipe: TrainingRecipe = _row(name).facts["recipe"]
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs, steps=0)
+    if augment is not None:
+        recipe = replace(recipe, augment=augment)
     channels, size, classes = geometry(images_train, images_test)
     shape = {"name": name, "channels": channels, "size": size, "classes": classes}
     config = {**shape, "seed": seed, "recipe": stated(recipe), "adversarial": adversarial}

@@ -22,7 +22,8 @@ from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.suite.tables import Cell, Outcome, Table, finite_mean
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.loop import AUGMENTS, TrainingRecipe, classify, fit, predict
+from hardcase.training.augmentation import AUGMENTS
+from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
 
 # Does training with found tests help? Always beside controls of the same size, repeated, on images

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
+from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import (
-    AUGMENTS,
     SCHEDULES,
     History,
     Keeper,

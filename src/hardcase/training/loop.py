@@ -1,4 +1,4 @@
-"""The one training loop, its optimisers, schedules and augmentations, its progress,
+"""The one training loop, its optimisers and schedules, its progress,
 and how it goes on after a stop.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,6 +25,7 @@ from hardcase.cache import write_atomically
 from hardcase.errors import CANNOT_TELL, Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
+from hardcase.training.augmentation import AUGMENTS
 from hardcase.types import Images
 
 UNSTATED: Mapping[str, Any] = {"unstated": True}
@@ -86,12 +87,11 @@ class TrainingRecipe:
         return max(self.epochs, math.ceil(self.steps / inside)), inside
 
 
-# The optimisers, schedules and augmentations that a recipe may name.
+# The optimisers and schedules that a recipe may name.
 
 Optimiser = Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]
 Schedule = Callable[[float], float]
 """The share of the training that is done (0 to 1) gives the factor of the learning rate."""
-Augment = Callable[[Tensor, torch.Generator], Tensor]
 _Row = TypeVar("_Row")
 
 
@@ -142,43 +142,6 @@ SCHEDULES: dict[str, Schedule] = {
     "cosine": _cosine,
     "warm": _warm,
     "stairs": _stairs,
-}
-
-
-def crop(x: Float[Tensor, "m c h w"], reach: int, rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Every image moved by up to `reach` pixels each way, black coming in at the edges."""
-    count, _, height, width = x.shape
-    offset = torch.randint(0, 2 * reach + 1, (2, count, 1), generator=rng, device=x.device)
-    rows = offset[0] + torch.arange(height, device=x.device)
-    columns = offset[1] + torch.arange(width, device=x.device)
-    image = torch.arange(count, device=x.device)[:, None, None]
-    padded = functional.pad(x, (reach, reach, reach, reach)).permute(0, 2, 3, 1)
-    return padded[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
-
-
-def flip(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
-    """Every other image, by chance, seen in a mirror."""
-    mirrored = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device) < 0.5
-    return torch.where(mirrored, x.flip(3), x)
-
-
-def _none(x: Tensor, rng: torch.Generator) -> Tensor:
-    return x
-
-
-def _shift(x: Tensor, rng: torch.Generator) -> Tensor:
-    return crop(x, 2, rng)
-
-
-def _crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
-    return flip(crop(x, 4, rng), rng)
-
-
-AUGMENTS: dict[str, Augment] = {
-    "none": _none,
-    "shift": _shift,
-    "flip": flip,
-    "crop-flip": _crop_flip,
 }
 
 

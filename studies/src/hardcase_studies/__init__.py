@@ -113,6 +113,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         needs="cifar10 and a GPU",
     ),
     PaperStudy(
+        name="witness-controls",
+        summary="searches with witnesses and the controls a hostile reader asks for: filter, wrong label, neighbourhood, A/A, rivals, a blind sheet",
+        paper="ours",
+    ),
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

@@ -1,0 +1,626 @@
+"""Controls of witnesses: would the numbers stand before somebody who does not believe them?
+
+Each search is printed with (a) the same search without witnesses whose candidates are offered to them afterwards, at the
+same budget and with restarts, (b) the same search told a wrong label, (c) random codes and the neighbourhood of findings;
+then (d) every scorer as the subject and the subject retrained, (e) rivals, (f) what witnesses hide, (g) a blind sheet.
+A row whose controls were not run is not printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from hardcase.campaign.loop import enter, run_shard
+from hardcase.campaign.record import Campaign, Keep, Limits, limits
+from hardcase.errors import choice
+from hardcase.methods.deepxplore import deepxplore
+from hardcase.methods.natural import natural, natural_blackbox
+from hardcase.methods.neurons import Profiles
+from hardcase.methods.pgd import pgd
+from hardcase.methods.sinvad import sinvad
+from hardcase.models.health import answers
+from hardcase.models.wrappers import LabelOnly
+from hardcase.randomness import Rng, stream
+from hardcase.searches.evolution import Evolution
+from hardcase.spaces.latent import WithResidual
+from hardcase.suite import figures
+from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_grid
+from hardcase.types import (
+    Findings,
+    Images,
+    Look,
+    Method,
+    Model,
+    Objective,
+    Oracle,
+    Search,
+    Seeds,
+    Space,
+    State,
+)
+from hardcase_studies.blind_sheet import blind_sheet
+from hardcase_studies.lab import Lab
+from hardcase_studies.witness_world import (
+    SeedOutcomes,
+    WitnessWorld,
+    confirmed,
+    errs,
+    gain,
+    half,
+    median,
+    percent,
+    points,
+    rate,
+    scored,
+    searched,
+    together,
+    worlds,
+)
+
+WEAK = 0.02
+"""A row with more false confirmations is marked weak."""
+REGION = 0.25
+"""Share of neighbours at a tenth of its size that must fail too for a finding to be natural."""
+ROUNDS = 8
+"""Restarts of the control that filters."""
+MATCHED = (3.0, 4.0, 5.0)
+"""Image L2 up to which rates are compared at matched size."""
+Made = Callable[[WitnessWorld, tuple[int, int, int]], Method]
+
+
+@dataclass(frozen=True, slots=True)
+class StudiedSearch:
+    """One search of the table: how it is made, and what the subject lets it see."""
+
+    name: str
+    make: Made
+    jitter: float
+    labels: bool = False
+
+    def subject(self, here: WitnessWorld) -> Model:
+        return LabelOnly(here.subject) if self.labels else here.subject
+
+
+SEARCHES = {
+    one.name: one
+    for one in (
+        StudiedSearch("natural", lambda here, shape: natural(shape), 0.3),
+        StudiedSearch(
+            "sinvad",
+            lambda here, shape: sinvad(here.codes, subject=here.subject, witnesses=here.witnesses),
+            0.5,
+        ),
+        StudiedSearch("natural-blackbox", lambda here, shape: natural_blackbox(shape), 0.0),
+        StudiedSearch(
+            "natural-blackbox, labels only",
+            lambda here, shape: natural_blackbox(shape),
+            0.0,
+            labels=True,
+        ),
+    )
+}
+
+
+def run(bench: Bench) -> Outcome:
+    """``--set half=development|test|all seeds=N trainings=T searches=…``; ``--full`` is five trainings and all seeds."""
+    here = worlds(bench)
+    lab = Lab(bench)
+    which = str(bench.options.get("half", "test"))
+    pool = half(lab.test, which)
+    seeds = pool.sample(count=min(len(pool), bench.size("seeds", 100, len(pool))), seed=bench.seed)
+    names = bench.names("searches", list(SEARCHES))
+    strange = [name for name in names if name not in SEARCHES]
+    if strange:
+        raise choice("search", strange[0], list(SEARCHES))
+    rows = [_measured(bench, here, SEARCHES[name], seeds) for name in names]
+    shown = {row.search.name: row.found[0] for row in rows}
+    rivals = _rivals(bench, here, lab, seeds)
+    notes = (
+        f"data {bench.data}, {which} half, {len(seeds)} seeds, {len(here)} training(s) of subject, witnesses, judges and scorers",
+        "rates are of seeds attempted (classified correctly, reconstruction keeps the label), one outcome each; brackets: 95 %, "
+        "crossed bootstrap over seeds and trainings, Wilson's with one training",
+        "confirmed: valid and label kept by the usual judge; untaught: the same by a judge that was never taught anything of bending",
+        *_ceilings(here, seeds),
+        *(
+            f"{one.name}: {_accuracy(one, lab.test):.1%} of test images right"
+            for one in _networks(here[0])
+        ),
+    )
+    tables = [
+        _headline(rows, notes),
+        _matched(rows, rivals),
+        _neighbourhood(rows),
+        _rival_table(rivals, rows),
+        _same_again(bench, here, seeds, rows),
+        _hidden(here, rows),
+    ]
+    blind_sheet(bench.out, {**shown, "pgd 8/255": rivals["pgd 8/255"][0]}, seed=bench.seed)
+    pictures = {name: part.found.x[:12] for name, part in shown.items() if len(part.found)}
+    drawn = [figures.images(bench.out / "findings.png", pictures)] if pictures else []
+    return Outcome("witness-controls", tables, drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class Controlled:
+    """A search with its controls, a part for each training."""
+
+    search: StudiedSearch
+    found: Sequence[SeedOutcomes]
+    alone: Sequence[SeedOutcomes]
+    filtered: Sequence[SeedOutcomes]
+    wrong: Sequence[SeedOutcomes]
+    around: Sequence[Mapping[str, Float[Tensor, " n"]]]
+
+
+def _measured(
+    bench: Bench, here: Sequence[WitnessWorld], one: StudiedSearch, seeds: Images
+) -> Controlled:
+    """Search and controls a to c in every world."""
+    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
+    draws = bench.size("draws", 10, 100)
+    parts: list[tuple[SeedOutcomes, ...]] = []
+    around = []
+    for number, each in enumerate(here, 1):
+        bench.say(f"{one.name}, world {number}")
+        method = one.make(each, shape)
+        subject = one.subject(each)
+        own = searched(each, method, seeds, subject=subject, witnesses=each.witnesses)
+        parts.append(
+            (
+                own,
+                searched(each, method, seeds, subject=subject),
+                _filtered(each, one, method, seeds),
+                _wrong(each, one, method, seeds, stream(bench.seed, "wrong", number)),
+            )
+        )
+        around.append(_around(each, method, own, draws, bench.seed))
+    found, alone, filtered, wrong = zip(*parts)
+    return Controlled(one, found, alone, filtered, wrong, around)
+
+
+# a. The same search without witnesses; its candidates are offered to them afterwards.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filtering(Campaign):
+    """Witnesses are asked about every candidate, and the search does not learn what they say."""
+
+    @property
+    def objective(self) -> Objective:
+        return self.method.objective
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.method.oracle
+
+
+@dataclass(frozen=True, slots=True)
+class Jittered:
+    """Another search that starts beside the seed."""
+
+    search: Search
+    size: float
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        rows = torch.arange(len(seeds), device=seeds.z.device)
+        noise = self.size * rng.normal(rows, seeds.z.shape[1:])
+        state = self.search.init(replace(seeds, z=seeds.z + noise), rng)
+        return {**state, "start": seeds.z.clone()} if "start" in state else state
+
+    def step(self, state: State, look: Look, rng: Rng) -> State:
+        return self.search.step(state, look, rng)
+
+
+def _filtered(
+    here: WitnessWorld, one: StudiedSearch, method: Method, seeds: Images
+) -> SeedOutcomes:
+    """Restarts within the budget of the method until a candidate is witnessed; the nearest such one is kept."""
+    subject = one.subject(here)
+    rows = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    left = limits(method.budget, len(rows))
+    passes = torch.zeros(len(rows))
+    lost = torch.zeros(len(rows), dtype=torch.bool)
+    found = list[Findings]()
+    for number in range(ROUNDS):
+        size = one.jitter if number else 0.0
+        campaign = Filtering(
+            subject=subject,
+            method=replace(method, search=Jittered(method.search, size)),
+            witnesses=here.witnesses,
+            batch=8192 if subject.device.type == "cuda" else 256,
+            seed=number,
+        )
+        shard = run_shard(campaign, seeds.take(rows), left)
+        spent = shard.counts
+        passes += (1 + len(here.witnesses)) * (spent.queries + spent.gradients).cpu()
+        lost |= spent.lost.cpu()
+        found.append(shard.findings)
+        done = torch.zeros(len(rows), dtype=torch.bool)
+        done[shard.findings.seed[shard.findings.witnessed].cpu()] = True
+        left = Limits(
+            torch.where(done, 0, left.queries - spent.queries.cpu()),
+            torch.where(done, 0, left.gradients - spent.gradients.cpu()),
+        )
+        if not bool((left.queries > 0).any()):
+            break
+    best = Keep().prune(Findings.join(found))
+    best = replace(best, seed=rows.to(best.seed.device)[best.seed])
+    return scored(here, best, seeds, rows[~lost], passes[~lost].double())
+
+
+# b. The same search told a wrong label.
+
+
+def _wrong(
+    here: WitnessWorld, one: StudiedSearch, method: Method, seeds: Images, rng: torch.Generator
+) -> SeedOutcomes:
+    """Witnesses must say a random other label y′, the subject must not; `confirmed` is then what the judge confirms as y′."""
+    other = torch.randint(1, len(seeds.classes), (len(seeds),), generator=rng)
+    told = replace(seeds, y=(seeds.y + other) % len(seeds.classes))
+    subject = one.subject(here)
+    right = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    campaign = Campaign(
+        subject=subject,
+        method=replace(method, space=_uncoded(method.space)),
+        witnesses=here.witnesses,
+        batch=8192 if subject.device.type == "cuda" else 256,
+    )
+    shard = run_shard(campaign, told.take(right), limits(method.budget, len(right)))
+    claimed = shard.findings.take(shard.findings.witnessed.nonzero().squeeze(1))
+    claimed = replace(claimed, seed=right.to(claimed.seed.device)[claimed.seed])
+    spent = shard.counts.queries + shard.counts.gradients
+    passes = (1 + len(here.witnesses)) * spent.cpu().double()
+    return scored(here, claimed, told, right, passes)
+
+
+def _uncoded(space: Space) -> Space:
+    """The space without the check that a seed's own code keeps its (here wrong) label."""
+    if isinstance(space, WithResidual):
+        return replace(space, space=_uncoded(space.space))
+    changed: Space = replace(space, keeps_code=False)  # type: ignore[type-var]  # all of ours are dataclasses
+    return changed
+
+
+# c. Random codes of the same size, and the neighbourhood of findings.
+
+
+def _around(
+    here: WitnessWorld, method: Method, part: SeedOutcomes, draws: int, seed: int
+) -> dict[str, Float[Tensor, " n"]]:
+    """Shares of images that fail: at random codes as far from the seed, near the finding's code, after JPEG and a shift."""
+    found = part.found
+    place = here.subject.device
+    campaign = Campaign(subject=here.subject, method=method)
+    origin = enter(campaign, part.seeds.take(found.seed))
+    code = found.code.reshape(origin.z.shape).to(place)
+    away = code - origin.z
+    count = len(found)
+    rng = Rng.numbered(seed, "around", count, device=place)
+    rows = torch.arange(count, device=place)
+    shares = {}
+
+    def failing(model: Model, z: Tensor) -> Tensor:
+        wrong = []
+        for cut in chunks(len(z), 2048):
+            own = origin.take(rows[cut])
+            with torch.no_grad():
+                x = to_grid(method.space.decode(method.space.project(z[cut], own), own))
+                wrong.append(model(x).logits.argmax(1) != own.y)
+        return torch.cat([*wrong, torch.zeros(0, device=place)]).double().cpu()
+
+    def averaged(model: Model, centre: Tensor, share: float) -> Tensor:
+        total = torch.zeros(count, dtype=torch.float64)
+        for _ in range(draws):
+            step = rng.normal(rows, tuple(away.shape[1:]))
+            length = flat(away).norm(dim=1) / flat(step).norm(dim=1).clamp_min(1e-12)
+            total += failing(model, centre + per_row(share * length, step) * step)
+        return total / max(draws, 1)
+
+    shares["random, subject"] = averaged(here.subject, origin.z, 1.0)
+    shares["random, scorers"] = torch.stack(
+        [averaged(one, origin.z, 1.0) for one in here.scorers]
+    ).mean(0)
+    shares["at 5 %"] = averaged(here.subject, code, 0.05)
+    shares["at 10 %"] = averaged(here.subject, code, 0.1)
+    shares["JPEG 90"] = errs(here.subject, _jpeg(found.x, 90), found.expected).double()
+    moved = [errs(here.subject, image, found.expected) for image in _shifted(found.x)]
+    shares["one pixel"] = torch.stack(moved).double().mean(0)
+    return shares
+
+
+def _jpeg(x: Tensor, quality: int) -> Tensor:
+    """8-bit images after compression at this quality."""
+    made = []
+    for image in x.permute(0, 2, 3, 1).numpy():
+        file = BytesIO()
+        Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).save(
+            file, "JPEG", quality=quality
+        )
+        made.append(np.asarray(Image.open(file)).reshape(image.shape))
+    return torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2) if made else x
+
+
+def _shifted(x: Tensor) -> list[Tensor]:
+    """Images moved by one pixel each way; the edge is repeated."""
+    padded = torch.nn.functional.pad(x.float(), (1, 1, 1, 1), mode="replicate").to(x.dtype)
+    height, width = x.shape[2:]
+    return [
+        padded[:, :, down : down + height, right : right + width]
+        for down, right in ((0, 1), (2, 1), (1, 0), (1, 2))
+    ]
+
+
+# d. to f. Others as the subject, rivals, and what witnesses hide.
+
+
+def _same_again(
+    bench: Bench, here: Sequence[WitnessWorld], seeds: Images, rows: Sequence[Controlled]
+) -> Table:
+    """A/A: every scorer as the subject of the first search; the findings under every other training of the subject."""
+    bench.say("scorers as subjects")
+    first = rows[0]
+    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
+    table: list[list[Cell]] = []
+    for i in range(len(here[0].scorers)):
+        parts = [
+            searched(
+                each,
+                first.search.make(each, shape),
+                seeds,
+                subject=each.scorers[i],
+                witnesses=each.witnesses,
+            )
+            for each in here
+        ]
+        table.append([here[0].scorers[i].name, *_rates(parts), "–"])
+    shared = []
+    for number, part in enumerate(first.found):
+        for other in [one for one in here if one is not here[number]]:
+            shared.append(errs(other.subject, part.found.x, part.found.expected))
+    again = torch.cat(shared).double().mean().item() if shared else None
+    name = f"{here[0].subject.name} itself"
+    table.insert(0, [name, *_rates(first.found), "–" if again is None else f"{again:.1%}"])
+    return Table(
+        f"d. A/A: {first.search.name} with other networks as the subject",
+        ["subject", *_RATES, "of its findings, share that a retraining of the subject fails too"],
+        table,
+        [
+            "networks that give the same rate say that the rate is no property of the subject; what tells them apart is the size",
+            "a scorer that is the subject is among its own scorers, so 'all three' cannot hold for its findings",
+        ],
+    )
+
+
+def _rivals(
+    bench: Bench, here: Sequence[WitnessWorld], lab: Lab, seeds: Images
+) -> dict[str, list[SeedOutcomes]]:
+    """Other methods at the budget of `natural`, on the same seeds and under the same scorers."""
+    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
+    steps = natural(shape).budget.gradients or 100
+    profile = Profiles(from_bytes(lab.test.x[:1]), lambda: lab.train)
+    found: dict[str, list[SeedOutcomes]] = {}
+    for number, each in enumerate(here, 1):
+        bench.say(f"rivals, world {number}")
+        trials: dict[str, tuple[Method, dict[str, Sequence[Model] | float]]] = {
+            "pgd 8/255": (pgd(epsilon=8 / 255, gradients=steps), {}),
+            "pgd 0.2": (pgd(epsilon=0.2, gradients=steps), {}),
+            "flow of every pixel (after stAdv)": (
+                natural(shape, space=f"warp(points={min(shape[1:])})", gradients=steps),
+                {},
+            ),
+            "worst of random rotations and shifts": (_random_camera(shape, 4 * steps), {}),
+            "deepxplore, witnesses as peers": (
+                deepxplore(
+                    each.subject, profile, each.witnesses, criterion="none", gradients=steps
+                ),
+                {"peers": each.witnesses},
+            ),
+            "latent with an auxiliary classifier (after Song et al. 2018)": (
+                sinvad(
+                    each.codes,
+                    subject=each.subject,
+                    witnesses=each.witnesses[:1],
+                    gradients=steps,
+                ),
+                {"witnesses": each.witnesses[:1], "margin": 0.0},
+            ),
+        }
+        for name, (method, options) in trials.items():
+            outcome = searched(each, method, seeds, **options)  # type: ignore[arg-type]  # a row's own options
+            found.setdefault(name, []).append(outcome)
+    return found
+
+
+def _random_camera(shape: tuple[int, int, int], queries: int) -> Method:
+    """Random poses, the first that fails moved back toward the seed."""
+    usual = natural_blackbox(shape, space="camera(rotation=30)", queries=queries)
+    return replace(usual, search=Evolution(spread=0.6, growth=1.0, stride=0.0))
+
+
+_RATES = (
+    "found",
+    "confirmed",
+    "untaught",
+    "two of three",
+    "all three",
+    "median L2",
+    "passes a seed",
+)
+
+
+def _rates(parts: Sequence[SeedOutcomes]) -> list[Cell]:
+    """The cells of `_RATES`."""
+    shares = ("failing", "confirmed", "untaught", "two of three", "all three")
+    return [
+        *(percent(rate(together(parts, name))) for name in shares),
+        median(together(parts, "l2")),
+        float(together(parts, "passes").nanmean()),
+    ]
+
+
+def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[Controlled]) -> Table:
+    own = {row.search.name: row.found for row in rows}
+    return Table(
+        "e. Rivals on the same seeds, at the budget of natural",
+        ["method", *_RATES],
+        [[name, *_rates(parts)] for name, parts in {**own, **rivals}.items()],
+        ["pgd keeps labels trivially: what it shows is noise, not another appearance"],
+    )
+
+
+def _hidden(here: Sequence[WitnessWorld], rows: Sequence[Controlled]) -> Table:
+    """Among findings of the search without witnesses: confirmed ones on which witnesses err as well."""
+    table: list[list[Cell]] = []
+    for row in rows:
+        some = everyone = total = 0
+        for each, part in zip(here, row.alone):
+            found = part.found
+            sure = confirmed(each.judge(found))
+            wrong = torch.stack([errs(one, found.x, found.expected) for one in each.witnesses])
+            some += int((sure & wrong.any(0)).sum())
+            everyone += int((sure & wrong.all(0)).sum())
+            total += int(sure.sum())
+        table.append([row.search.name, total, some, everyone])
+    return Table(
+        "f. What witnesses hide: confirmed findings of the same search without witnesses",
+        ["search", "confirmed", "of these a witness errs too", "all witnesses err too"],
+        table,
+        ["a search with witnesses excludes these by design"],
+    )
+
+
+# The tables.
+
+
+def _headline(rows: Sequence[Controlled], notes: Sequence[str]) -> Table:
+    table: list[list[Cell]] = []
+    for row in rows:
+        own = together(row.found, "confirmed")
+        false = rate(together(row.wrong, "confirmed"))
+        strict = rate(together(row.wrong, "untaught"))
+        credited = gain(own, together(row.filtered, "confirmed"))
+        weak = "weak" if max(false.value, strict.value) > WEAK else ""
+        table.append(
+            [
+                row.search.name,
+                *_rates(row.found),
+                percent(rate(together(row.alone, "confirmed"))),
+                percent(rate(together(row.filtered, "confirmed"))),
+                float(together(row.filtered, "passes").nanmean()),
+                points(credited),
+                points(gain(together(row.found, "untaught"), together(row.filtered, "untaught"))),
+                percent(false),
+                percent(strict),
+                weak,
+            ]
+        )
+    return Table(
+        "Witnesses with their controls a and b",
+        [
+            "search",
+            *_RATES,
+            "confirmed without witnesses",
+            "a. confirmed, filter instead of search",
+            "its passes a seed",
+            "credited to witnesses, points",
+            "credited, untaught judge",
+            "b. wrong label confirmed",
+            "by the untaught judge",
+            "mark",
+        ],
+        table,
+        notes,
+    )
+
+
+def _matched(rows: Sequence[Controlled], rivals: Mapping[str, Sequence[SeedOutcomes]]) -> Table:
+    """Confirmed with an image L2 of at most so much."""
+    parts: dict[str, Sequence[SeedOutcomes]] = {}
+    for row in rows:
+        parts[row.search.name] = row.found
+        parts[f"{row.search.name}, filter"] = row.filtered
+    table: list[list[Cell]] = []
+    for name, found in {**parts, **rivals}.items():
+        own = together(found, "confirmed")
+        near = together(found, "l2").nan_to_num(torch.inf)
+        cells = [percent(rate(torch.where(near <= most, own, 0 * own))) for most in MATCHED]
+        table.append([name, *cells, median(together(found, "size"))])
+    columns = [f"confirmed with L2 ≤ {most:g}" for most in MATCHED]
+    return Table("Rates at matched size", ["method", *columns, "median code size"], table)
+
+
+def _neighbourhood(rows: Sequence[Controlled]) -> Table:
+    table: list[list[Cell]] = []
+    for row in rows:
+        shares = {name: torch.cat([part[name] for part in row.around]) for name in row.around[0]}
+        region = (shares["at 10 %"] >= REGION).double()
+        if not len(region):
+            table.append([row.search.name, *["none found"] * (len(shares) + 2)])
+            continue
+        table.append(
+            [
+                row.search.name,
+                *(f"{float(value.mean()):.1%}" for value in shares.values()),
+                percent(rate(region[:, None])),
+                "natural" if float(region.mean()) > 0.5 else "adversarial",
+            ]
+        )
+    return Table(
+        "c. Random codes of equal size, and the neighbourhood of findings: share that fails",
+        ["search", *rows[0].around[0], "findings in a region", "called"],
+        table,
+        [
+            f"in a region: at least {REGION:.0%} of the codes at a tenth of the finding's size around it fail too; "
+            "findings lie on the boundary of the subject, where half of a flat neighbourhood fails",
+            "a search is called natural if most of its findings lie in a region",
+        ],
+    )
+
+
+def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
+    """What the judges make of the unaltered seeds: no search can be confirmed more often than about that."""
+    shares = []
+    for name in ("judge", "untaught"):
+        total = [
+            float(confirmed(getattr(each, name)(_as_findings(seeds))).double().mean())
+            for each in here
+        ]
+        shares.append(f"{sum(total) / len(total):.1%}")
+    return [
+        f"of the unaltered seeds the usual judge confirms {shares[0]}, the untaught one {shares[1]}"
+    ]
+
+
+def _as_findings(seeds: Images) -> Findings:
+    count = len(seeds)
+    none = torch.zeros(count)
+    return Findings(
+        seed=torch.arange(count),
+        x=to_bytes(from_bytes(seeds.x)),
+        kind=torch.zeros(count, dtype=torch.int64),
+        expected=seeds.y.long(),
+        predicted=seeds.y.long(),
+        peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
+        confidence=none,
+        score=none,
+        distance=none,
+        queries=torch.zeros(count, dtype=torch.int64),
+        code=torch.zeros(count, 0),
+    )
+
+
+def _networks(here: WitnessWorld) -> tuple[Model, ...]:
+    return (here.subject, *here.witnesses, *here.scorers)
+
+
+def _accuracy(model: Model, images: Images) -> float:
+    return float((answers(model, images).argmax(1).cpu() == images.y).double().mean())

@@ -1,0 +1,312 @@
+"""Worlds for studies of witnesses: in each, subject, witnesses, judges and scorers of one training.
+
+Nobody scores what it searched: witnesses learn from the training images of even content hash, the three scorers from the
+others, and the judges' networks are their own. One judge is the usual one, the other was never taught anything of bending.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.campaign.in_memory import on_cpu, search_campaign
+from hardcase.campaign.record import Campaign
+from hardcase.data.sources import load
+from hardcase.generators.build import trained_generator
+from hardcase.inference import crossed, newcombe_paired
+from hardcase.judges import teach
+from hardcase.judges.judge import PanelJudge
+from hardcase.judges.teach import Schooling
+from hardcase.models.health import answers
+from hardcase.models.subject import Subject
+from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_witnesses
+from hardcase.models.zoo import trained_classifier
+from hardcase.oracles import MARGIN
+from hardcase.randomness import stream
+from hardcase.spaces.latent import latent
+from hardcase.statistics import Interval, interval
+from hardcase.suite.tables import Bench
+from hardcase.tensors import chunks, fingerprints, from_bytes
+from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
+
+UNTAUGHT = Schooling(untaught=("bending",))
+"""The judge of warps: never told that bending keeps a label, nor that it loses one."""
+APART = 100
+"""Between the random seeds of two trainings."""
+SCORERS = ("bent", "bent", "not bent")
+"""How the three networks that only score were taught."""
+
+
+@dataclass(frozen=True, eq=False)
+class WitnessWorld:
+    """The networks of one training.
+
+    Args:
+        subject: The network under test.
+        witnesses: Take part in the search.
+        judge: The usual judge of the data.
+        untaught: A judge whose lessons leave bending out.
+        scorers: Three networks that no search asks, from images that no witness learned from.
+        codes: The codes of a VAE.
+    """
+
+    subject: Subject
+    witnesses: tuple[Subject, ...]
+    judge: PanelJudge
+    untaught: PanelJudge
+    scorers: tuple[Subject, ...]
+    codes: Space
+
+
+def world(bench: Bench, number: int) -> WitnessWorld:
+    """The networks of training `number`, trained if they are not in the cache; training 0 is what ``hardcase run`` uses."""
+    train, test = (load(bench.data, split=split) for split in ("train", "test"))
+    here = partial(trained_classifier, images_test=test, device=bench.device)
+    name = str(bench.options.get("model", NETWORK)).removeprefix("zoo:")
+    epochs = bench.options.get("epochs")
+    net, _ = here(name, train, seed=number, epochs=epochs)
+    subject = Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device)
+    odd = train.take((fingerprints(train.x) % 2 == 1).nonzero().squeeze(1))
+    first = APART * number + max(SEEDS) + 1
+    scorers = tuple(
+        Subject(
+            here(
+                NETWORK,
+                odd,
+                seed=first + i,
+                augment=augmentation_for(train) if taught == "bent" else None,
+                epochs=epochs,
+            )[0],
+            classes=test.classes,
+            name=f"scorer {i + 1}, {taught}",
+            device=bench.device,
+        )
+        for i, taught in enumerate(SCORERS)
+    )
+    seeds = tuple(APART * number + seed for seed in SEEDS)
+    schooling = bench.options.get("schooling", teach.USUAL)
+    return WitnessWorld(
+        subject,
+        default_witnesses(train, test, seeds=seeds, epochs=epochs, device=bench.device),
+        teach.trained(train, test, seed=number, schooling=schooling, device=bench.device),
+        teach.trained(
+            train,
+            test,
+            seed=number,
+            schooling=replace(schooling, untaught=UNTAUGHT.untaught),
+            device=bench.device,
+        ),
+        scorers,
+        _codes(bench, train, test, subject),
+    )
+
+
+def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space:
+    """The same VAE in all worlds, judged by the subject of the first."""
+    net, _ = trained_generator(
+        "vae",
+        train,
+        test,
+        judge=lambda x: subject(x).logits,
+        device=bench.device,
+        epochs=bench.options.get("vae_epochs"),
+    )
+    return latent(net)
+
+
+def worlds(bench: Bench) -> list[WitnessWorld]:
+    """``--set trainings=N`` worlds; on a GPU they are trained at the same time, each in a process of its own."""
+    count = bench.size("trainings", 1, 5)
+    if bench.device != "cpu" and count > 1:
+        bench.say(f"training {count} worlds at the same time")
+        alone = replace(bench, say=_silent)
+        most = max(1, min(count, (os.cpu_count() or 2) // 2))
+        with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
+            for done in [pool.submit(_trained, alone, number) for number in range(count)]:
+                done.result()
+    made = []
+    for number in range(count):
+        bench.say(f"world {number + 1} of {count}")
+        made.append(world(bench, number))
+    return made
+
+
+def _trained(bench: Bench, number: int) -> None:
+    torch.set_num_threads(2)
+    world(bench, number)
+
+
+def _silent(text: str) -> None:
+    """Nothing is said by a process of its own."""
+
+
+def half(images: Images, which: str) -> Images:
+    """The ``development`` half of images (even content hash), the ``test`` half, or ``all``."""
+    if which == "all":
+        return images
+    rest = {"development": 0, "test": 1}[which]
+    return images.take((fingerprints(images.x) % 2 == rest).nonzero().squeeze(1))
+
+
+# One outcome per seed.
+
+
+@dataclass(frozen=True, eq=False)
+class SeedOutcomes:
+    """What became of every seed of a search, one row each; NaN where a seed was not attempted.
+
+    Args:
+        columns: 0 or 1 for rates, numbers for sizes; see `scored`.
+        found: The finding that is kept of each seed; `seed` is its row.
+        seeds: The images it began with.
+    """
+
+    columns: Mapping[str, Float[Tensor, " n"]]
+    found: Findings
+    seeds: Images = field(repr=False)
+
+
+def searched(
+    here: WitnessWorld,
+    method: Method,
+    seeds: Images,
+    *,
+    subject: Model | None = None,
+    witnesses: Sequence[Model] = (),
+    peers: Sequence[Model] = (),
+    margin: float = MARGIN,
+    budget: Budget | None = None,
+) -> SeedOutcomes:
+    """The best finding of each seed that the subject classifies correctly, scored by everybody who took no part."""
+    one = subject or here.subject
+    rows = (answers(one, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    campaign = Campaign(
+        subject=one,
+        method=method,
+        witnesses=tuple(witnesses),
+        peers=tuple(peers),
+        batch=8192 if one.device.type == "cuda" else 256,
+        margin=margin,
+    )
+    shard = 2048 if one.device.type == "cuda" else 64
+    done = search_campaign(campaign, seeds.take(rows), budget, shard=shard)
+    left = (done.findings.kind == KINDS.index("label")).nonzero().squeeze(1)
+    found = done.findings.take(left)
+    found = replace(found, seed=rows[found.seed])
+    networks = 1 + len(witnesses) + len(peers)
+    passes = networks * (done.queries + done.gradients).double()
+    return scored(here, found, seeds, rows[done.attempted], passes[done.attempted])
+
+
+def scored(
+    here: WitnessWorld,
+    found: Findings,
+    seeds: Images,
+    attempted: Int[Tensor, " a"],
+    passes: Float[Tensor, " a"],
+) -> SeedOutcomes:
+    """One outcome per seed: the nearest witnessed finding, else the nearest, and what is said of it."""
+    found = on_cpu(_one_each(found))
+    columns = {"passes": _spread(attempted, passes, len(seeds))}
+    said = {"confirmed": here.judge(found), "untaught": here.untaught(found)}
+    right = sum((~errs(one, found.x, found.expected)).long() for one in here.scorers)
+    assert isinstance(right, Tensor)
+    change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
+    values: dict[str, Tensor] = {
+        "failing": torch.ones(len(found)),
+        "witnessed": found.witnessed,
+        **{name: confirmed(verdicts) for name, verdicts in said.items()},
+        "lost": torch.tensor([answer is False for answer in said["confirmed"].label_kept]),
+        "two of three": right >= 2,
+        "all three": right == 3,
+    }
+    for name, value in values.items():
+        columns[name] = _spread(attempted, torch.zeros(len(attempted)), len(seeds))
+        columns[name][found.seed] = value.double()
+    for name, value in {"l2": change.flatten(1).norm(dim=1), "size": found.distance}.items():
+        columns[name] = torch.full((len(seeds),), torch.nan, dtype=torch.float64)
+        columns[name][found.seed] = value.double()
+    return SeedOutcomes(columns, found, seeds)
+
+
+def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:
+    """Valid and the label kept, by one judge."""
+    pairs = zip(verdicts.valid, verdicts.label_kept, strict=True)
+    return torch.tensor([bool(valid and kept) for valid, kept in pairs], dtype=torch.bool)
+
+
+def errs(model: Model, x: Tensor, expected: Int[Tensor, " t"]) -> Bool[Tensor, " t"]:
+    """Which 8-bit images a network does not read as expected."""
+    if not len(x):
+        return torch.zeros(0, dtype=torch.bool)
+    with torch.no_grad():
+        said = [
+            model(from_bytes(x[cut].to(model.device))).logits.argmax(1).cpu()
+            for cut in chunks(len(x), 2048)
+        ]
+    return torch.cat(said) != expected
+
+
+def _one_each(found: Findings) -> Findings:
+    order = found.distance.argsort(stable=True)
+    order = order[(~found.witnessed[order]).long().argsort(stable=True)]
+    first = dict[int, int]()
+    for row in order.tolist():
+        first.setdefault(int(found.seed[row]), row)
+    return found.take(torch.tensor(sorted(first.values()), dtype=torch.int64))
+
+
+def _spread(rows: Tensor, values: Tensor, count: int) -> Float[Tensor, " n"]:
+    column = torch.full((count,), torch.nan, dtype=torch.float64)
+    column[rows] = values.double()
+    return column
+
+
+# Over trainings: rates with intervals that resample seeds and trainings.
+
+
+def together(parts: Sequence[SeedOutcomes], name: str) -> Float[Tensor, "n t"]:
+    """One column of every training side by side; the seeds are the same."""
+    return torch.stack([part.columns[name] for part in parts], 1)
+
+
+def rate(table: Float[Tensor, "n t"]) -> Interval:
+    """A share with its interval: crossed over seeds and trainings, Wilson's where there is one training."""
+    if table.shape[1] > 1:
+        return crossed(table, rng=stream(0, "crossed"), repeats=1000)
+    known = table[table.isfinite()]
+    if not len(known):
+        return Interval(float("nan"), float("nan"), float("nan"))
+    low, high = interval(int(known.sum()), len(known))
+    return Interval(float(known.mean()), low, high)
+
+
+def gain(first: Float[Tensor, "n t"], second: Float[Tensor, "n t"]) -> Interval:
+    """The difference of two rates, seed by seed: first minus second."""
+    if first.shape[1] > 1:
+        return crossed(first - second, rng=stream(0, "crossed"), repeats=1000)
+    both = (first.isfinite() & second.isfinite()).squeeze(1)
+    return newcombe_paired(first[both, 0] > 0, second[both, 0] > 0)
+
+
+def median(table: Float[Tensor, "n t"]) -> float:
+    known = table[table.isfinite()]
+    return float(known.median()) if len(known) else float("nan")
+
+
+def percent(found: Interval) -> str:
+    """A share as a table prints it."""
+    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+
+
+def points(found: Interval) -> str:
+    """A difference of shares as a table prints it."""
+    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
