@@ -10,12 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hardcase.campaign.in_memory import search_campaign
-from hardcase.config import parse, read
-from hardcase.context import Context
+from hardcase.config import chosen_method, folder_for, parse, read
+from hardcase.context import Context, several, whole
+from hardcase.data.images import images_of, is_lazy, stream_of
+from hardcase.data.sources import load
+from hardcase.data.streams import Stream
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
+from hardcase.models.load import model_of
 from hardcase.report.paths import paint_paths
 from hardcase.runs import start
 from hardcase.runs.identity import require, same_source
@@ -28,10 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 def search(
-    subject: Model,
-    seeds: Images,
+    subject: Any,
+    data: Any,
     *,
-    method: str | Method = "sinvad",
+    method: str | Method | None = None,
+    seeds: int | None = None,
     budget: Budget | None = None,
     seed: int = 0,
     peers: Sequence[Model] = (),
@@ -42,18 +49,25 @@ def search(
     map: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
-    train: Images | None = None,
+    train: Any = None,
     batch: int | None = None,
     shard: int | None = None,
     rounds: int | None = None,
 ) -> Findings:
-    """Search `seeds` for inputs on which `subject` fails, in memory: no folder, no judge.
+    """Search `data` for inputs on which `subject` fails, in memory: no folder, no judge.
 
     Args:
-        subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
-        seeds: Where the search starts; those that the subject misclassifies, or that are of the
-            target class already, are left out.
-        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
+        subject: The network under test: a `torch.nn.Module` of any library (its normalisation is
+            read from it or found by trying the usual ones; `hc.Subject` says another), a function
+            of images, or a name as ``--model`` takes it.
+        data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
+            Hugging Face ``Dataset``, a pair (images, labels) of arrays, a list of (picture, label)
+            pairs, or a name as ``--data`` takes it. Those that the subject misclassifies, or that
+            are of the target class already, are left out.
+        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
+            None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
+        seeds: How many images to start from, the classes taking turns; None: all of `hc.Images`,
+            100 of anything else.
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
         peers: Networks to compare with, for methods that do.
@@ -67,7 +81,8 @@ def search(
             them.
         options: Options of a method that is given by name.
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
-        train: Training images, where the seeds' data set cannot be loaded by its name.
+        train: Training images, where the data set cannot be loaded by its name; None: what `data`
+            holds besides the seeds.
         batch: Rows that a network is given in one call; changes no result.
         shard: Seeds that are searched at once; by default what suits the device and the method.
         rounds: Shards that start from the same state of the guides.
@@ -88,7 +103,7 @@ def search(
     given = dict(locals())
     context = _context_of(**given)
     images = context.seeds
-    right = answers(subject, images).argmax(1) == images.y
+    right = answers(context.subject, images).argmax(1) == images.y
     if context.campaign.target is not None:
         right &= images.y != context.campaign.target
     rows = right.nonzero().squeeze(1)
@@ -105,11 +120,12 @@ def search(
 
 
 def run(
-    subject: Model,
-    seeds: Images,
+    subject: Any,
+    data: Any,
     *,
-    out: str | Path,
-    method: str | Method = "sinvad",
+    out: str | Path | None = None,
+    method: str | Method | None = None,
+    seeds: int | None = None,
     budget: Budget | None = None,
     seed: int = 0,
     peers: Sequence[Model] = (),
@@ -120,7 +136,7 @@ def run(
     map: str | None = None,
     options: Mapping[str, Any] | None = None,
     keep: str | None = None,
-    train: Images | None = None,
+    train: Any = None,
     batch: int | None = None,
     workers: int = 1,
     cluster: str | None = None,
@@ -133,10 +149,13 @@ def run(
     """Search like `search`, store everything in the new folder `out`, judge what was found.
 
     Args:
-        subject: The network under test; `hc.Subject(net)` wraps any `torch.nn.Module`.
-        seeds: Where the search starts; see `search`.
-        out: A folder that does not exist yet or is empty.
-        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``.
+        subject: The network under test, in any of the forms that `search` takes.
+        data: Labelled images to start from, in any of the forms that `search` takes.
+        out: A folder that does not exist yet or is empty; None: the next free one of
+            ``runs/METHOD-DATA-SEED``.
+        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
+            None: as `search` chooses.
+        seeds: How many images to start from; see `search`.
         budget: Limits that replace the method's own.
         seed: Everything random follows from it.
         peers: Networks to compare with, for methods that do.
@@ -150,7 +169,8 @@ def run(
             them.
         options: Options of a method that is given by name.
         keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
-        train: Training images, where the seeds' data set cannot be loaded by its name.
+        train: Training images, where the data set cannot be loaded by its name; None: what `data`
+            holds besides the seeds.
         batch: Rows that a network is given in one call; changes no result.
         workers: Processes that search side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
@@ -179,15 +199,17 @@ def run(
     context = _context_of(
         **{name: value for name, value in given.items() if name not in ("out", "judge", "watcher")}
     )
-    done = start.start(context.plan, Path(out), watcher)
+    where = folder_for(context.config, out)
+    _log.warning("the run goes to %s", where)
+    done = start.start(context.plan, where, watcher)
     paint_paths(done, context.campaign, context.seeds)
     return _judged(done, context) if judge else done
 
 
 def resume(
     folder: str | Path,
-    subject: Model | None = None,
-    seeds: Images | None = None,
+    subject: Any = None,
+    data: Any = None,
     *,
     watcher: Watcher | None = None,
     judge: bool = True,
@@ -199,7 +221,7 @@ def resume(
     Args:
         folder: The folder of the run.
         subject: The network under test, if the run was started from Python.
-        seeds: The seeds, if the run was started from Python.
+        data: The images to start from, if the run was started from Python.
         watcher: Told how the run goes.
         judge: Judge the findings if the judge of the data is trained.
         trust: Execute what the folder names, though it was not started from this account.
@@ -225,24 +247,24 @@ def resume(
         same_source(record, config)
         require(config.model_dump(), Path(folder), trusted=trust)
         context = Context(config)
-    elif subject is None or seeds is None:
+    elif subject is None or data is None:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.resume(folder, subject, seeds, ...) with what hc.run was given",
+            fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
     else:
-        context = _context_of(subject, seeds, **arguments)
+        context = _context_of(subject, data, **arguments)
     done = start.resume(context.plan, Path(folder), watcher)
     paint_paths(done, context.campaign, context.seeds)
     return _judged(done, context) if judge else done
 
 
-def check(subject: Model, seeds: Images, *, allow_low_accuracy: bool = False) -> Health:
+def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Health:
     """Does this subject answer sensibly on these images?
 
     Args:
-        subject: The network under test.
-        seeds: Images of its data, correctly labelled.
+        subject: The network under test, in any of the forms that `search` takes.
+        data: Images of its data, correctly labelled, in any of the forms that `search` takes.
         allow_low_accuracy: Accept a subject that is hardly better than chance.
 
     Raises:
@@ -254,58 +276,84 @@ def check(subject: Model, seeds: Images, *, allow_low_accuracy: bool = False) ->
         >>> hc.check(toy_subject(), toy_images(16)).accuracy
         1.0
     """
-    return _check(subject, seeds, allow_low_accuracy=allow_low_accuracy)
+    context = _context_of(subject, data, method="pgd", seeds=None)
+    return _check(context.subject, context.seeds, allow_low_accuracy=allow_low_accuracy)
 
 
 def _context_of(
-    subject: Model,
-    seeds: Images,
+    subject: Any,
+    data: Any,
     *,
-    method: str | Method = "sinvad",
+    method: str | Method | None = None,
+    seeds: int | None = None,
     budget: Budget | None = None,
-    seed: int = 0,
-    peers: Sequence[Model] = (),
-    witnesses: str | Sequence[str | Model] | None = None,
+    peers: Sequence[Any] = (),
+    witnesses: str | Sequence[Any] | None = None,
     margin: float = 2.0,
     target: int | None = None,
     generator: str | None = None,
-    map: str | None = None,
     options: Mapping[str, Any] | None = None,
-    keep: str | None = None,
-    train: Images | None = None,
+    train: Any = None,
     batch: int | None = None,
-    workers: int = 1,
-    cluster: str | None = None,
     shard: int | None = None,
     rounds: int | None = None,
-    allow_low_accuracy: bool = False,
+    **values: Any,
 ) -> Context:
-    """The context of a campaign whose subject and seeds are objects."""
-    built = not isinstance(method, str)
+    """The context of a campaign whose parts are names or whatever the user has."""
+    built = method is not None and not isinstance(method, str)
     if built and (options or generator or target is not None):
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
+    values |= {
+        "budget": asdict(budget or Budget()),
+        "campaign": {"shard": shard, "round": rounds, "margin": margin},
+        "generator": generator,
+        "target": target,
+        "batch_size": batch or "auto",
+    }
+    if isinstance(subject, str) and isinstance(data, str) and not built:
+        values |= {"model": subject, "data": data, "seeds": seeds or SEEDS}
+        name = method or _chosen(values)
+        values["method"] = {**(options or {}), "name": name}
+        return Context(parse(values), peers=tuple(peers) or None, witnesses=several(witnesses))
+    images, rest = _data_of(data, seeds, values.get("seed", 0))
+    network = subject if isinstance(subject, str) else model_of(subject, images)
     return Context.of(
-        subject,
-        seeds,
-        method,
+        network,
+        images,
+        method or _chosen({"model": subject}, network),
         options=options,
-        peers=peers,
+        peers=[model_of(each, images) for each in peers],
         witnesses=witnesses,
-        train=train,
-        budget=asdict(budget or Budget()),
-        campaign={"shard": shard, "round": rounds, "margin": margin},
-        generator=generator,
-        target=target,
-        map=map,
-        keep=keep,
-        seed=seed,
-        batch_size=batch or "auto",
-        workers=workers,
-        cluster=cluster,
-        allow_low_accuracy=allow_low_accuracy,
+        train=rest if train is None else images_of(train),
+        **values,
     )
+
+
+SEEDS = 100
+"""Images to start from where nobody says how many."""
+
+
+def _data_of(data: Any, count: int | None, seed: int) -> tuple[Images, Images | Stream | None]:
+    """The seeds, and what the data holds besides; only the seeds are decoded."""
+    if isinstance(data, Images):
+        return data if count is None else data.sample(count=count, seed=seed), None
+    if isinstance(data, str):
+        images = load(data)
+        return images.sample(count=min(count or SEEDS, len(images)), seed=seed), None
+    source = stream_of(data) if is_lazy(data) else images_of(data)
+    chosen = source.sample(count=min(count or SEEDS, len(source)), seed=seed)
+    taken = set(chosen.id)
+    others = torch.tensor([i for i, name in enumerate(source.id) if name not in taken]).long()
+    return whole(chosen), source.take(others) if len(others) else None
+
+
+def _chosen(values: Mapping[str, Any], model: Any = None) -> str:
+    """The method of a campaign that names none; which, and why, is logged."""
+    name, why = chosen_method(values, getattr(model, "offers", None))
+    _log.warning("%s", why)
+    return name
 
 
 def _judged(run: Run, context: Context) -> Run:

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from hardcase.errors import Problem
@@ -159,3 +160,10 @@ def unwritable(path: Path, error: OSError) -> Problem:
             " for the cache)"
         ),
     )
+
+
+def free(base: Path) -> Path:
+    """`base`, or the first of ``base-2``, ``base-3`` ... that does not exist."""
+    if not base.exists():
+        return base
+    return next(path for i in count(2) if not (path := base.with_name(f"{base.name}-{i}")).exists())

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from hardcase.cache import free
 from hardcase.errors import Problem, choice
 
 LONGEST = 200_000
@@ -160,20 +161,42 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
         raise wrong_value(place, error) from error
 
 
-def chosen_method(values: Mapping[str, Any]) -> tuple[str, str]:
+def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple[str, str]:
     """The method of a run that names none, by what its model offers, and why in one line.
+
+    Args:
+        values: The configuration so far; its ``model`` is known.
+        offers: What the model offers, where it is an object already.
 
     Example:
         >>> chosen_method({"model": "zoo:lenet5"})[0], chosen_method({"model": "onnx:net.onnx"})[0]
         ('natural', 'natural-blackbox')
     """
-    model = str(values["model"])
+    model = str(values["model"]) if offers is None else "the model"
     subject = values.get("subject")
-    told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else False
-    if model.startswith(("onnx:", "http:", "https:")) or told:
+    told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
+    closed = model.startswith(("onnx:", "http:", "https:")) or offers not in (None, "gradients")
+    if closed or told:
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} gives {what}"
     return "natural", f"method natural: {model} gives gradients"
+
+
+def folder_for(config: Config, given: str | Path | None) -> Path:
+    """The folder that was named, if nothing is in it; else the first free one of
+    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """
+    if given is None:
+        data = Path(config.data.split("?")[0]).stem
+        return free(Path("runs") / f"{_word(config.method.name)}-{_word(data)}-{config.seed}")
+    from hardcase.runs.folder import refuse_used
+
+    refuse_used(Path(given))
+    return Path(given)
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
 
 
 def loads(text: str) -> dict[str, Any]:

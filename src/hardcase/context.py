@@ -19,20 +19,22 @@ from torch import Tensor, nn
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.config import Config, parse, wrong_value
 from hardcase.criteria.criterion import parse_list
+from hardcase.data.images import large
 from hardcase.data.sources import load
+from hardcase.data.streams import LabelledSet, Stream
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator
 from hardcase.generators.quality import Sampler, fresh, refuse_unreadable
 from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
-from hardcase.models.load import AskSettings, Loading, from_file, load_model
+from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.quantised import fx_int8, int8
-from hardcase.models.specs import names_outputs
+from hardcase.models.specs import is_stated, names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import settle
 from hardcase.models.witnesses import default_witnesses, witness_record
@@ -59,6 +61,8 @@ GUIDED = 1024
 """Seeds of a shard for methods with guides: they learn from each other while they are searched."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
+FEW = 256
+"""Images of many files that stand for all of them where a shape or a first answer is needed."""
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
 
@@ -111,7 +115,7 @@ class Context:
         *,
         subject: Model | None = None,
         seeds: Images | None = None,
-        train: Images | None = None,
+        train: Images | Stream | None = None,
         peers: tuple[Model, ...] | None = None,
         witnesses: tuple[Model | str, ...] | None = None,
         method: Method | None = None,
@@ -119,7 +123,9 @@ class Context:
     ) -> None:
         self.config = config
         self.progress = progress
-        self._stored = {} if train is None else {"train": train}
+        self._stored: dict[str, Images | Stream] = {} if train is None else {"train": train}
+        if train is not None and seeds is not None and ":" not in seeds.name:
+            self._stored["test"] = seeds  # nothing else is known of the data
         self._splits: dict[str, Images] = {}
         given = {"subject": subject, "seeds": seeds, "peers": peers, "method": method}
         live = {name: value for name, value in given.items() if value is not None}
@@ -138,21 +144,21 @@ class Context:
     @classmethod
     def of(
         cls,
-        subject: Model,
+        subject: Model | str,
         seeds: Images,
-        method: str | Method = "sinvad",
+        method: str | Method,
         *,
         options: Mapping[str, Any] | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
-        train: Images | None = None,
+        train: Images | Stream | None = None,
         progress: TellTraining = None,
         **values: Any,
     ) -> Context:
         """The context of a campaign whose subject and seeds are objects.
 
         Args:
-            subject: The network under test.
+            subject: The network under test, or its name.
             seeds: The images to start from; their name says which data set they are of.
             method: The name of a method, or a built recipe.
             options: Options of a method that is given by name.
@@ -166,18 +172,18 @@ class Context:
         built = None if isinstance(method, str) else method
         name = method if isinstance(method, str) else method.name
         known = {
-            "model": subject.name,
+            "model": subject if isinstance(subject, str) else subject.name,
             "data": seeds.name,
             "method": {**(options or {}), "name": name},
             "seeds": max(len(seeds), 1),
         }
         return cls(
             parse({**known, **values}),
-            subject=subject,
+            subject=None if isinstance(subject, str) else subject,
             seeds=seeds,
             train=train,
             peers=tuple(peers) or None,
-            witnesses=_several(witnesses),
+            witnesses=several(witnesses),
             method=built,
             progress=progress,
         )
@@ -187,7 +193,7 @@ class Context:
     def images(self, split: str) -> Images:
         """One split of the data under the model's classes, loaded once."""
         if split not in self._splits:
-            self._splits[split] = self.under_model_classes(self._read(split))
+            self._splits[split] = whole(self._labelled(split))
         return self._splits[split]
 
     def named_images(self, data: str, split: str) -> Images:
@@ -196,7 +202,7 @@ class Context:
             return self.images(split)
         return self.under_model_classes(load(data, split=split, offline=self.config.offline))
 
-    def under_model_classes(self, images: Images) -> Images:
+    def under_model_classes(self, images: LabelledSet) -> LabelledSet:
         """The images with the labels and class names of the model's outputs."""
         names = self._output_names
         return images if names in ((), images.classes) else aligned(images, names)
@@ -206,11 +212,38 @@ class Context:
         """Which output means each class of the data; None where they are the same."""
         return map_between(self._read(self.config.split).classes, self._output_names)
 
-    def _read(self, split: str) -> Images:
+    def _labelled(self, split: str) -> Images | Stream:
+        """One split under the model's classes; of many files nothing is decoded yet."""
+        if split in self._splits:
+            return self._splits[split]
+        return self.under_model_classes(self._read(split))
+
+    def _read(self, split: str) -> Images | Stream:
         """One split of the data as it is stored, under its own classes."""
         if split not in self._stored:
-            self._stored[split] = load(self.config.data, split=split, offline=self.config.offline)
+            spec = self.data
+            self._stored[split] = large(spec, split) or load(
+                spec, split=split, offline=self.config.offline
+            )
         return self._stored[split]
+
+    @cached_property
+    def data(self) -> str:
+        """The name of the data; pictures without a size of their own get the model's."""
+        spec = self.config.data
+        sized = "resize=" in spec or "crop=" in spec
+        if sized or not spec.startswith(("folder:", "csv:")) or not self._states_itself:
+            return spec
+        wanted = getattr(self.subject, "sizing", "")
+        if not wanted:
+            return spec
+        _log.warning("pictures are prepared as %s states: ?%s", self.config.model, wanted)
+        return f"{spec}{'&' if '?' in spec else '?'}{wanted}"
+
+    @property
+    def _states_itself(self) -> bool:
+        """Whether the subject was given, or is a network whose source states how it is asked."""
+        return "subject" in self.__dict__ or is_stated(self.config.model)
 
     @cached_property
     def _output_names(self) -> tuple[str, ...]:
@@ -235,13 +268,13 @@ class Context:
         config = self.config
         if self.part is not None and self.part.facts.get("seeds") == "generator":
             return self._generated_seeds()
-        images = self.images(config.split)
-        return images.sample(count=min(config.seeds, len(images)), seed=config.seed)
+        images = self._labelled(config.split)
+        return whole(images.sample(count=min(config.seeds, len(images)), seed=config.seed))
 
-    @property
+    @cached_property
     def _some(self) -> Images:
         """Images of the campaign's shape and classes, whichever are at hand."""
-        return self.test if self._like is None else self._like
+        return few(self._labelled("test")) if self._like is None else self._like
 
     # networks
 
@@ -328,12 +361,17 @@ class Context:
         asking = _asking(config)
         if label_only is not None:
             asking = replace(asking, label_only=label_only)
+        own = spec == config.model or not is_stated(spec)  # who states it needs to be told nothing
+        images = [NOTHING, NOTHING]
+        if not is_stated(spec):
+            enough = whole if spec.startswith("zoo:") else few
+            images = [enough(self._read(split)) for split in ("train", "test")]
         how = Loading(
-            train=self._read("train"),
-            test=self._read("test"),
+            train=images[0],
+            test=images[1],
             device=self.device,
-            mean=config.subject.mean,
-            std=config.subject.std,
+            mean=config.subject.mean if own else (0.0,),
+            std=config.subject.std if own else (1.0,),
             outputs=config.subject.outputs,
             trust_pickle=config.trust_pickle,
             progress=self.progress,
@@ -590,10 +628,14 @@ class Context:
 
     def _resolved(self) -> Config:
         """The configuration with what was chosen for it, so that it re-runs the same way."""
-        campaign = self.config.campaign.model_copy(
-            update={"shard": self._shard(), "tile": self.tile}
-        )
-        return self.config.model_copy(update={"campaign": campaign, "device": self.device})
+        config = self.config
+        campaign = config.campaign.model_copy(update={"shard": self._shard(), "tile": self.tile})
+        changed: dict[str, Any] = {"campaign": campaign, "device": self.device, "data": self.data}
+        if isinstance(self.subject, Subject) and not is_stated(config.model):
+            mean = tuple(self.subject.mean.flatten().tolist())
+            std = tuple(self.subject.std.flatten().tolist())
+            changed["subject"] = config.subject.model_copy(update={"mean": mean, "std": std})
+        return config.model_copy(update=changed)
 
     def _ingredients(self) -> dict[str, str]:
         """What the campaign was made from and does not show: source text, and the training data
@@ -611,7 +653,7 @@ class Context:
     def _about(self) -> dict[str, Any]:
         """What run.json says beyond the campaign itself."""
         config = self.config
-        about: dict[str, Any] = {"model": config.model, "data": config.data, "keep": config.keep}
+        about: dict[str, Any] = {"model": config.model, "data": self.data, "keep": config.keep}
         witnesses = self.witnesses
         if any(one.name.startswith("witness:") for one in witnesses):
             margin = config.campaign.margin
@@ -753,6 +795,16 @@ class Context:
         return method.oracle if made.kind == method.oracle.kind else made
 
 
+def whole(images: Images | Stream) -> Images:
+    """All of it decoded."""
+    return images.images() if isinstance(images, Stream) else images
+
+
+def few(images: Images | Stream) -> Images:
+    """A few of many files, decoded; whatever is in memory already stays whole."""
+    return images.first(FEW).images() if isinstance(images, Stream) else images
+
+
 def _logits_of(model: Model) -> Callable[[Tensor], Tensor]:
     return lambda x: model(x).logits
 
@@ -837,7 +889,7 @@ def _warn_of_lost_labels(card: Mapping[str, Any]) -> None:
         )
 
 
-def _several(
+def several(
     witnesses: str | Sequence[str | Model] | None,
 ) -> tuple[str | Model, ...] | None:
     """Witnesses as a tuple, where one name was given too."""

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hardcase.cli.options import folder_for, free, resolve
+from hardcase.cache import free
+from hardcase.cli.options import resolve
+from hardcase.config import folder_for
 from hardcase.errors import Problem
 
 BASE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}

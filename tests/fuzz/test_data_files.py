@@ -23,7 +23,7 @@ from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
 from hardcase.data.public import unpack
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.load import _load_weights
+from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.training import cards
 
 
@@ -169,7 +169,7 @@ WEIGHTS = save({name: value.contiguous() for name, value in Tiny().state_dict().
 def test_weights_of_any_bytes(tmp_path, data):
     for name in ("w.safetensors", "w.pt"):
         (tmp_path / name).write_bytes(data)
-        lawful(lambda name=name: _load_weights(Tiny(), tmp_path / name, trust=False))
+        lawful(lambda name=name: fit_state(Tiny(), read_state(tmp_path / name)))
 
 
 @often(80)
@@ -180,7 +180,7 @@ def test_a_header_of_weights_with_something_else_in_it(tmp_path, document):
     (tmp_path / "w.safetensors").write_bytes(
         len(text).to_bytes(8, "little") + text + WEIGHTS[8 + size :]
     )
-    lawful(lambda: _load_weights(Tiny(), tmp_path / "w.safetensors", trust=False))
+    lawful(lambda: fit_state(Tiny(), read_state(tmp_path / "w.safetensors")))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.normalisation import USUAL, guess
+from hardcase.models.normalisation import USUAL, guess, settled
+from hardcase.tensors import to_bytes
+from hardcase.types import Images
 
 COLOURS = torch.rand(12, 3, generator=torch.Generator().manual_seed(5))
 
@@ -71,3 +73,27 @@ def test_mistakes_are_told():
         guess(Picky("ImageNet").eval(), x, y + 7)
     with pytest.raises(Problem, match="there are none"):
         guess(Picky("ImageNet").eval(), x[:0], y[:0])
+
+
+def stored():
+    x, y = photographs()
+    names = tuple(map(str, range(len(COLOURS))))
+    return Images(to_bytes(x), y, tuple(map(str, range(len(y)))), names)
+
+
+def test_a_normalisation_that_a_network_clearly_wants_is_taken_unasked():
+    found = settled(Picky("to -1..1").eval(), stored())
+    assert found is not None
+    assert (found.mean, found.std) == USUAL["to -1..1"]
+
+
+def test_a_network_that_does_well_without_any_is_left_alone():
+    assert settled(Picky("none (images in 0..1)").eval(), stored()) is None
+
+
+def test_a_network_that_fails_is_left_to_the_check_of_its_health():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("other size")
+
+    assert settled(Broken().eval(), stored()) is None

@@ -61,7 +61,7 @@ def test_a_library_states_the_normalisation_and_the_user_may_state_another(monke
     monkeypatch.setitem(sys.modules, "timm", fake)
     found = load_spec("timm:tiny")
     torch.testing.assert_close(found.subject(X).logits, net()((X - 0.5) / 0.25))
-    assert (found.size, found.options) == (96, "resize=96&crop=96")
+    assert (found.size, found.subject.sizing) == (96, "resize=96&crop=96")
     assert "mean 0.5" in found.note
     other = load_spec("timm:tiny", mean=(0.0,), std=(1.0,))
     torch.testing.assert_close(other.subject(X).logits, net()(X))

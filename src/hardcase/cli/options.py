@@ -5,13 +5,11 @@ configuration.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -442,26 +440,6 @@ def resolve(
     return parse(values)
 
 
-def folder_for(config: Config, given: Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of
-    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
-    """
-    from hardcase.runs.folder import refuse_used
-
-    if given is not None:
-        refuse_used(given)
-        return given
-    data = Path(config.data.split("?")[0]).stem
-    return free(Path("runs") / f"{_word(config.method.name)}-{_word(data)}-{config.seed}")
-
-
-def free(base: Path) -> Path:
-    """`base`, or the first of ``base-2``, ``base-3`` ... that does not exist."""
-    if not base.exists():
-        return base
-    return next(path for i in count(2) if not (path := base.with_name(f"{base.name}-{i}")).exists())
-
-
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
     from hardcase.runs.identity import require
@@ -481,7 +459,3 @@ def _file(named: Path | None) -> dict[str, Any]:
 def _method(values: Mapping[str, Any]) -> Any:
     method = values.get("method")
     return method.get("name") if isinstance(method, Mapping) else method
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"

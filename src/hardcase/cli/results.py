@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, note, opened, rate, shown, tell
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
@@ -455,7 +456,7 @@ def shrink(
     context = Context(config)
     ready = context.campaign
     same_ingredients(run, context, flags)
-    where = flags.out or o.free(folder.with_name(f"{folder.name}-shrunk"))
+    where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(
         run, ready.subject, where, space=ready.method.space, seeds=context.seeds, steps=steps
     )

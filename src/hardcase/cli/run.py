@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, duration, facts, note, shown, tell
 from hardcase.errors import INTERRUPTED, Problem
@@ -102,7 +103,7 @@ def demo(
     from hardcase.report.page import write
     from hardcase.runs.folder import refuse_used
 
-    home = flags.out or o.free(Path("runs/demo"))
+    home = flags.out or free(Path("runs/demo"))
     refuse_used(home)
     base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "auto"}
     runs = _judged([_one({**base, "method": m}, home / m["name"], flags) for m in METHODS], flags)
@@ -160,11 +161,12 @@ def _without_advice(text: str) -> str:
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
 def run(flags: o.Flags) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
+    from hardcase.config import folder_for
     from hardcase.runs.identity import remember
     from hardcase.runs.start import start
 
     wanted = o.resolve(vars(flags), choose=flags.say)
-    folder = o.folder_for(wanted, flags.out)
+    folder = folder_for(wanted, flags.out)
     remember(wanted.model_dump())
     with watched(wanted, folder, flags) as (context, screen):
         _drawn(start(context.plan, folder, screen), context)
@@ -195,7 +197,7 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
     if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
     if flags.accept_changes:  # a new run from the old one's seeds: nothing is ever mixed
-        folder = o.free(folder)
+        folder = free(folder)
     with watched(wanted, folder, flags) as (context, screen):
         if flags.accept_changes:
             then = Identity({"seeds": record["hashes"]["data"]})

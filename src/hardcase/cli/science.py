@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 
@@ -41,7 +42,7 @@ def escape(
     wanted = o.resolve(vars(flags), {"method": "sinvad", "seeds": 200}).model_copy(
         update={"method": MethodConfig(name="sinvad")}
     )
-    folder = flags.out or o.free(Path("runs") / "escape")
+    folder = flags.out or free(Path("runs") / "escape")
     told, space = _measured(wanted, walks, clean or [], flags)
     outcome = escape.outcome(told, lambda codes: _paint(space, codes, wanted.device), folder)
     page = outcome.write(folder)
@@ -163,7 +164,7 @@ def faults(
     chosen |= {"measure": measure} if measure else {}
     chosen |= {"trainings": trainings} if trainings else {}
     bench = Bench(
-        out=flags.out or o.free(Path("runs") / "faults"),
+        out=flags.out or free(Path("runs") / "faults"),
         data=data,
         full=full,
         seed=flags.seed or 0,
@@ -225,7 +226,7 @@ def reproduce(
     study = find(name)
     given = {} if ratings is None else {"ratings": str(ratings)}
     bench = Bench(
-        out=flags.out or o.free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
+        out=flags.out or free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
         data=data,
         full=full,
         repeats=repeats,

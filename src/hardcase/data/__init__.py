@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
+    from hardcase.data.images import images_of
     from hardcase.data.public import Summary, fetch
     from hardcase.data.sources import describe, load
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hardcase.data import sources as named
-from hardcase.data.formats import Array, Bytes
+from hardcase.data.formats import Array, Bytes, content_hashes, split_by_content
 from hardcase.data.own import (
-    SUFFIXES,
     class_names,
+    listed,
     natural,
-    picture_files,
     to_nchw,
     to_tensor,
     to_uint8,
@@ -57,6 +57,8 @@ LABEL_KEYS = (
     "category",
     "expected",
 )
+MANY = 2_000
+"""Files up to which a set is decoded whole: 300 MB of photographs of 224 pixels."""
 PEEKED = 64
 """Pictures, evenly spread, that say whether a set is grey or has colour."""
 
@@ -115,6 +117,13 @@ def images_of(
     return stream_of(
         data, labels, classes=classes, resize=resize, crop=crop, name=name, split=split
     ).images()
+
+
+def is_lazy(data: Any) -> bool:
+    """Whether `stream_of` reads it: it has rows that can be asked for one by one."""
+    if isinstance(data, tuple | DataLoader | IterableDataset | np.ndarray | Tensor | Images):
+        return False
+    return not isinstance(data, Stream)
 
 
 def stream_of(
@@ -387,49 +396,59 @@ def _table(path: Path, sizing: Sizing, classes: Sequence[str], name: str, split:
 
 def _folder(spec: str, sizing: Sizing, split: str) -> Stream:
     """``folder:PATH?resize=224&crop=center``: class folders, or ``labels=prefix`` for names such as
-    ``7_photo.png``.
+    ``7_photo.png``. Without folders ``train`` and ``test`` of its own, all of it.
     """
     text, _, query = spec.removeprefix("folder:").partition("?")
     options = dict(word.partition("=")[::2] for word in query.split("&") if word)
     own = Sizing.of({key: value for key, value in options.items() if key in ("resize", "crop")})
-    root = Path(text).expanduser()
-    files = picture_files(root)
-    if not files:
-        raise Problem(
-            f"there are no images in {root}.",
-            f"Looked for {', '.join(sorted(SUFFIXES))} at any depth.",
-        )
-    if options.get("labels") == "prefix":
-        y, classes = _labelled([_prefix(file) for file in files], (), len(files), spec)
-    else:
-        y, classes = _labelled([_class_folder(file, root) for file in files], (), len(files), spec)
+    part = options.get("split", split)
+    found = listed(Path(text).expanduser(), part, options.get("labels", "folder"))
     chosen = own or sizing
 
-    def called(row: int) -> str:
-        return f"{root.resolve().name}/{files[row].relative_to(root).as_posix()}"
-
     def read(row: int) -> Bytes:
-        return decoded(_bytes(files[row]), chosen, called(row))
+        return decoded(_bytes(found.files[row]), chosen, found.id[row])
 
-    return _stream(read, y, classes, called, spec, split)
-
-
-def _class_folder(file: Path, root: Path) -> str:
-    parts = file.relative_to(root).parts
-    if len(parts) == 1:
-        raise Problem(
-            f"{file} lies in no class folder.",
-            "The folder that holds an image names its class.",
-            fix=f"for names such as 7_photo.png: folder:{root}?labels=prefix",
-        )
-    return parts[0]
+    y = torch.from_numpy(found.y)
+    return _stream(read, y, found.classes, found.id.__getitem__, spec, split)
 
 
-def _prefix(file: Path) -> int:
-    number, underscore, _ = file.name.partition("_")
-    if not (underscore and number.isdigit()):
-        raise Problem(f"the name of {file} does not start with a class number and _.")
-    return int(number)
+def is_divided(path: Path) -> bool:
+    """Whether a CSV table has a column ``split``."""
+    with path.open(encoding="utf-8-sig") as file:
+        return "split" in [word.strip().strip('"') for word in file.readline().split(",")]
+
+
+def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
+    """One split of a folder or a table of many files, as `sources.load` would give it, without
+    decoding more than a shard of it at once; None for other data, and for few files.
+
+    Args:
+        spec: What names the data.
+        split: ``train`` or ``test``.
+        most: Files up to which a set is loaded whole.
+    """
+    kind = spec.partition(":")[0]
+    if kind not in ("folder", "csv"):
+        return None
+    _, path, options = named.parse(spec)
+    part = options.get("split", split)
+    sizing = Sizing.of({key: options[key] for key in ("resize", "crop") if key in options})
+    if kind == "folder":
+        found = listed(path, part, options.get("labels", "folder"))
+        if len(found.files) <= most:
+            return None
+        stream = _folder(spec, sizing, part)
+        divided = found.divided
+    else:
+        stream = _table(path, sizing, (), path.stem, part)
+        if len(stream) <= most:
+            return None
+        divided = is_divided(path)
+    stream = replace(stream, name=spec, split=part)
+    if divided or part == "all":
+        return stream
+    hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in stream.shards()])
+    return stream.take(torch.from_numpy(split_by_content(hashes, stream.y.numpy(), part)))
 
 
 def _stream(

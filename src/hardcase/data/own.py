@@ -307,6 +307,25 @@ def read_folder(
         resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
+    found = listed(path, split, labels)
+    sizing = Sizing.of({"resize": resize, "crop": crop})
+    x = decode_all(found.files, Path.read_bytes, [str(file) for file in found.files], sizing)
+    return LabelledArrays(x=x, y=found.y, id=found.id, classes=found.classes, divided=found.divided)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The image files of a folder with their labels, before anything is decoded."""
+
+    files: list[Path]
+    y: Labels
+    id: tuple[str, ...]
+    classes: tuple[str, ...]
+    divided: bool
+
+
+def listed(path: Path, split: str, labels: str = "folder") -> Listing:
+    """The files of one split of a folder; of all where it has no split of its own."""
     if not path.is_dir():
         raise Problem(
             f"{path} is not a folder.",
@@ -328,9 +347,7 @@ def read_folder(
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
     ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
-    sizing = Sizing.of({"resize": resize, "crop": crop})
-    x = decode_all(files, Path.read_bytes, [str(file) for file in files], sizing)
-    return LabelledArrays(x=x, y=y[rows], id=ids, classes=classes, divided=len(parts) > 1)
+    return Listing(files, y[rows], ids, classes, len(parts) > 1)
 
 
 def picture_files(root: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hardcase.data.images import stream_of
+from hardcase.data.images import is_divided, stream_of
 from hardcase.data.own import LabelledArrays
 from hardcase.data.sizing import Sizing
 from hardcase.data.streams import Stream
@@ -26,18 +26,13 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> L
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
     sizing = Sizing.of({"resize": resize, "crop": crop})
-    parts = ("train", "test") if split == "all" and _is_divided(path) else (split,)
+    parts = ("train", "test") if split == "all" and is_divided(path) else (split,)
     streams = [
         stream_of(path, resize=sizing.resize, crop=sizing.crop, name=path.stem, split=part)
         for part in parts
     ]
-    tables = [_table(stream, divided=_is_divided(path)) for stream in streams]
+    tables = [_table(stream, divided=is_divided(path)) for stream in streams]
     return tables[0] if len(tables) == 1 else _joined(tables)
-
-
-def _is_divided(path: Path) -> bool:
-    with path.open(encoding="utf-8-sig") as file:
-        return "split" in [word.strip().strip('"') for word in file.readline().split(",")]
 
 
 def _table(stream: Stream, *, divided: bool) -> LabelledArrays:

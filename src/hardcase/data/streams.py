@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -100,6 +101,10 @@ class Stream:
         sha.update(b"\0" + f"y:{self.y.dtype}:{tuple(self.y.shape)}".encode() + b"\0")
         sha.update(self.y.contiguous().numpy().tobytes() + b"\0")
         return sha.hexdigest()[:16]
+
+
+LabelledSet = TypeVar("LabelledSet", bound=Images | Stream)
+"""Labelled images in memory, or still where they are."""
 
 
 def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:

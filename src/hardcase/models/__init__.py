@@ -9,7 +9,7 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase.models.health import Health
     from hardcase.models.http import Http
-    from hardcase.models.load import Loading, load_model
+    from hardcase.models.load import Loading, load_model, model_of
     from hardcase.models.onnx import Onnx
     from hardcase.models.quantised import bfloat16, float16, fx_int8, int8
     from hardcase.models.subject import Subject

@@ -174,7 +174,7 @@ def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
     if isinstance(thing, torch.export.ExportedProgram):
         return Adapted(thing.module(), rows=_fixed_rows(thing))
     if isinstance(thing, nn.Module):
-        return Adapted(_without_trainer(thing))
+        return Adapted(without_trainer(thing))
     if callable(thing) and not isinstance(thing, type):
         return _Function(thing, arrays=arrays)
     raise Problem(
@@ -249,8 +249,10 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
         x: An image or two to ask it about; a network that fails on them is returned as it is, and
             told of later.
     """
+    if isinstance(net, Adapted):
+        return net
     wrapped = Adapted(net)
-    if wrapped.dtype is not torch.float32:
+    if wrapped.dtype is not torch.float32 or isinstance(net, torch.jit.ScriptModule):
         return wrapped
     try:
         returned = copy.deepcopy(net).eval()(
@@ -306,7 +308,7 @@ def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
     return None
 
 
-def _without_trainer(module: nn.Module) -> nn.Module:
+def without_trainer(module: nn.Module) -> nn.Module:
     """A Lightning module apart from its trainer, which cannot be copied;
     any other module as it is.
     """

@@ -50,12 +50,11 @@ def read_state(path: Path, *, trust: bool = False) -> State:
     if not path.is_file():
         raise Problem(f"there is no weights file {path}.")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         try:
             return dict(load_file(path))
-        except SafetensorError as error:
+        except Exception as error:  # damaged files raise many kinds
             raise Problem(f"{path} is not a safetensors file: {error}") from error
     try:
         return state_of(torch.load(path, map_location="cpu", weights_only=not trust), str(path))
@@ -132,9 +131,11 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
                 else "It is another network."
             ),
         )
-    net.load_state_dict(
-        {name: value for name, value in renamed.items() if name in own}, strict=False
-    )
+    taken = {name: value for name, value in renamed.items() if name in own}
+    try:
+        net.load_state_dict(taken, strict=False)
+    except Exception as error:  # weights of strange types raise many kinds
+        raise Problem(f"{where} does not fit the network: {str(error)[:200]}") from error
     return Fitted(len(own), _note(prefix, len(state) - sum(name in own for name in renamed)))
 
 

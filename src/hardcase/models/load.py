@@ -4,23 +4,34 @@ addresses of servers.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem
-from hardcase.models.adapters import adapted_if_needed
+from hardcase.models.adapters import (
+    adapted,
+    adapted_if_needed,
+    module_of,
+    own_names,
+    without_trainer,
+)
+from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.models.health import answers, looks_like_probabilities
 from hardcase.models.http import Http, Manners, checked_url, is_here
+from hardcase.models.names import aligned
+from hardcase.models.normalisation import settled, stated_by
 from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.specs import is_known, load_spec
+from hardcase.models.specs import is_known, is_stated, load_spec
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.models.zoo import trained_classifier
@@ -36,6 +47,10 @@ FORMS = (
     " torchvision:NAME, weights@timm:NAME, FILE.pt2, onnx:FILE.onnx,"
     " http://HOST/v2/models/NAME/infer"
 )
+
+
+NOTHING = Images(torch.zeros(0, 1, 1, 1, dtype=torch.uint8), torch.zeros(0).long(), (), ())
+"""No images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +74,7 @@ class Loading:
     what a zoo model learns from.
 
     Args:
-        train: What a zoo model learns from.
+        train: What a zoo model learns from; networks that state everything need no images.
         test: What it is measured on.
         device: Where the networks are.
         mean: Mean per channel, in units of [0, 1].
@@ -79,8 +94,8 @@ class Loading:
         'cpu'
     """
 
-    train: Images
-    test: Images
+    train: Images = NOTHING
+    test: Images = NOTHING
     device: str = "cpu"
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
@@ -100,7 +115,7 @@ def load_model(spec: str, how: Loading) -> Model:
         how: How it is loaded.
     """
     form, _, name = spec.partition(":")
-    if form == "zoo":
+    if form == "zoo" and not is_stated(spec):
         net, _ = trained_classifier(
             name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
         )
@@ -110,6 +125,55 @@ def load_model(spec: str, how: Loading) -> Model:
     if how.asking.timeout is not None and not spec.startswith(("http:", "https:")):
         model = Patient(model, how.asking.timeout)
     return LabelOnly(model) if how.asking.label_only else model
+
+
+def model_of(thing: Any, images: Images) -> Model:
+    """The model in whatever a user has; models of hardcase are returned as they are.
+
+    Its normalisation is what it states itself (timm's networks do), else the usual one that it
+    clearly wants; which one that is, is logged.
+
+    Args:
+        thing: A module of any library, a traced or exported program, or a function of images.
+        images: Labelled images of its data.
+
+    Example:
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> model_of(toy_subject().net, toy_images(8)).offers
+        'gradients'
+    """
+    if isinstance(thing, Subject) or (
+        not isinstance(thing, nn.Module) and isinstance(thing, Model)
+    ):
+        return thing
+    example = from_bytes(images.x[:2])
+    names = own_names(thing)
+    known = aligned(images, names) if names else images
+    how = Loading(test=known)
+    stated = stated_by(thing)
+    if stated is not None:
+        how = replace(how, mean=stated[0], std=stated[1])
+    elif not isinstance(thing, nn.Module | torch.export.ExportedProgram):
+        return adapted(thing, example=example, arrays=not _takes_tensors(thing, example))
+    else:
+        how = _with_normalisation(module_of(thing), how)
+    net = thing if isinstance(thing, nn.Module) else module_of(thing)
+    own = adapted_if_needed(without_trainer(net), example)
+    name = str(getattr(thing, "__name__", "") or type(thing).__name__)
+    return _subject(own, name, replace(how, device=str(_place(net))))
+
+
+def _place(net: nn.Module) -> torch.device:
+    return next((each.device for each in net.parameters()), torch.device("cpu"))
+
+
+def _takes_tensors(function: Callable[..., Any], example: torch.Tensor) -> bool:
+    """Whether a function answers tensors; else it is given arrays."""
+    try:
+        function(example)
+    except Exception:  # whatever it raises, it did not answer
+        return False
+    return True
 
 
 def network(model: Model) -> Subject:
@@ -140,10 +204,24 @@ def _load(spec: str, how: Loading) -> Model:
         raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
     net = from_file(named_path(path), factory)
     if weights:
-        _load_weights(net, named_path(weights), trust=how.trust_pickle)
+        fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
+        if fitted.note:
+            _log.info("%s: %s", weights, fitted.note)
     if isinstance(net, Subject):
         return net
-    return _subject(adapted_if_needed(net, from_bytes(how.test.x[:1])), spec, how)
+    own = adapted_if_needed(net, from_bytes(how.test.x[:1]))
+    return _subject(own, spec, _with_normalisation(own, how))
+
+
+def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
+    """`how`, with the usual normalisation that the network clearly wants where none was said."""
+    if (tuple(how.mean), tuple(how.std)) != ((0.0,), (1.0,)):
+        return how
+    found = settled(copy.deepcopy(net).eval(), how.test)
+    if found is None:
+        return how
+    _log.warning("found by trying the usual ones: %s", found)
+    return replace(how, mean=found.mean, std=found.std)
 
 
 def _stated(spec: str, how: Loading) -> Subject:
@@ -158,7 +236,9 @@ def _stated(spec: str, how: Loading) -> Subject:
     )
     if found.note:
         _log.info("%s", found.note)
-    return found.subject
+    if is_stated(spec):
+        return found.subject
+    return _subject(found.subject.net, spec, _with_normalisation(found.subject.net, how))
 
 
 def _pixels(how: Loading) -> PixelLayout:
@@ -240,39 +320,6 @@ def from_file(path: Path, factory: str) -> nn.Module:
             f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module."
         )
     return net
-
-
-def _load_weights(net: nn.Module, path: Path, *, trust: bool) -> None:
-    if not path.is_file():
-        raise Problem(f"there is no weights file {path}.")
-    try:
-        state = _read_weights(path, trust=trust)
-        net.load_state_dict(state)
-    except Problem:
-        raise
-    except Exception as error:  # damaged files raise many kinds
-        why = " ".join(line.strip() for line in str(error).splitlines()[:4])
-        raise Problem(f"{path} does not fit the model: {why[:400]}") from error
-
-
-def _read_weights(path: Path, *, trust: bool) -> dict[str, torch.Tensor]:
-    from pickle import UnpicklingError
-
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return dict(load_file(path))
-        except SafetensorError as error:
-            raise Problem(f"{path} is not a safetensors file: {error}") from error
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=not trust))
-    except UnpicklingError as error:
-        raise Problem(
-            f"{path} needs unpickling, which can run code. Not loaded. Save a state_dict or"
-            " safetensors, or pass --trust-pickle."
-        ) from error
 
 
 HUBS = ("timm", "hf", "torchvision")

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 
 import torch
 
+from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem
-from hardcase.types import Images
 
 SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
@@ -40,7 +40,7 @@ class ClassMap:
     def is_identity(self) -> bool:
         return self.outputs == tuple(range(len(self.outputs))) and len(self.data) == len(self.model)
 
-    def apply(self, images: Images) -> Images:
+    def apply(self, images: LabelledSet) -> LabelledSet:
         """The images under the model's classes."""
         if images.classes != self.data:
             raise Problem(
@@ -179,7 +179,7 @@ def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
     return class_map(data, model, synsets=[*known], lemmas=dict(enumerate(known.values())))
 
 
-def aligned(images: Images, model: Sequence[str]) -> Images:
+def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
     """The images under the classes of a model, or as they are where nothing has to be mapped.
 
     Args:

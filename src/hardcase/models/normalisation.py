@@ -13,10 +13,17 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.models.adapters import logits_of
-from hardcase.tensors import chunks
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import Images
 
 ENOUGH = 50
 """Labelled images on which the usual normalisations are compared."""
+GLANCE = 16
+"""Images on which all of them are tried before the best are compared on more."""
+FINE = 0.9
+"""Share right from which on nobody looks for another normalisation."""
+GAIN = 0.1
+"""Share of images that another normalisation must get right more, to be taken unasked."""
 Values = tuple[float, ...]
 
 USUAL: Mapping[str, tuple[Values, Values]] = {
@@ -55,12 +62,59 @@ class Normalisation:
         )
 
     @property
+    def is_none(self) -> bool:
+        """Whether images stay as they are."""
+        return (set(self.mean), set(self.std), self.swapped) == ({0.0}, {1.0}, False)
+
+    @property
     def flags(self) -> str:
         """The words that say it on the command line."""
         mean, std = (
             ",".join(f"{value:.4g}" for value in values) for values in (self.mean, self.std)
         )
         return f"--set subject.mean={mean} --set subject.std={std}"
+
+
+def stated_by(thing: object) -> tuple[Values, Values] | None:
+    """Mean and standard deviation that a network carries itself, as timm's do; None if it says
+    nothing.
+    """
+    config = getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", None) or {}
+    known = config if isinstance(config, Mapping) else vars(config)
+    mean = known.get("mean")
+    std = known.get("std")
+    if mean is None or std is None:
+        return None
+    return tuple(map(float, mean)), tuple(map(float, std))
+
+
+@torch.no_grad()
+def settled(net: nn.Module, images: Images) -> Normalisation | None:
+    """The usual normalisation that a network clearly wants of images in [0, 1]; None where it does
+    well without any, fails, or where no other helps clearly.
+
+    Args:
+        net: A network in evaluation mode.
+        images: Labelled images, in the order of its outputs.
+    """
+    if not len(images) or net.training:
+        return None
+    some = images.sample(count=min(ENOUGH, len(images)))
+    device = next((each.device for each in net.parameters()), torch.device("cpu"))
+    x = from_bytes(some.x).to(device)
+    none = next(iter(USUAL))
+    try:
+        plain, _ = _asked(net, x, some.y, USUAL[none], GLANCE)
+        if _mean(plain) >= FINE:
+            return None
+        first = guess(net, x[:GLANCE], some.y[:GLANCE])
+        best = sorted(first.tried, key=lambda name: first.tried[name], reverse=True)[:3]
+        usual = {name: USUAL[name] for name in USUAL if name in (none, first.name, *best)}
+        found = guess(net, x, some.y, usual=usual)
+    except Exception:  # a network that fails is told of in full by the check of its health
+        return None
+    better = found.accuracy - _mean(plain)
+    return found if better > GAIN and not (found.is_none or found.swapped) else None
 
 
 @torch.no_grad()

@@ -55,13 +55,10 @@ for _row in PRETRAINED.values():
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A subject, the side of the images it takes (0: not known), how to prepare a folder for it,
-    and what to tell the user.
-    """
+    """A subject, the side of the images it takes (0: not known), and what to tell the user."""
 
     subject: Subject
     size: int
-    options: str
     note: str
 
 
@@ -72,6 +69,12 @@ def is_known(spec: str) -> bool:
     if kind == "zoo":
         return name in PRETRAINED and not weights
     return kind in LOADERS or (not weights and named_path(spec).suffix in WHOLE)
+
+
+def is_stated(spec: str) -> bool:
+    """Whether the source of this network states its normalisation and the size of its images."""
+    kind = spec.rpartition("@")[2].partition(":")[0]
+    return is_known(spec) and (kind == "zoo" or kind in LOADERS)
 
 
 def names_outputs(spec: str) -> bool:
@@ -107,7 +110,9 @@ def load_spec(
     kind, _, name = code.partition(":")
     if kind == "zoo":
         size = PRETRAINED[name].size
-        return Loaded(fetched(name, device=device), size, f"resize={size}&crop=center", "")
+        own = fetched(name, device=device)
+        own.sizing = f"resize={size}&crop=center"
+        return Loaded(own, size, "")
     if kind in LOADERS:
         hub = from_hub(code, weights=weights, offline=offline, trust=trust)
         own = Subject(
@@ -118,8 +123,9 @@ def load_spec(
             name=spec,
             device=device,
         )
-        return Loaded(own, hub.size, hub.options, str(hub))
+        own.sizing = hub.options
+        return Loaded(own, hub.size, str(hub))
     whole = from_model_file(named_path(spec))
     own = Subject(whole, mean=mean or (0.0,), std=std or (1.0,), name=spec, device=device)
     note = "" if mean else "the file states no normalisation; images in 0..1 are given as they are"
-    return Loaded(own, 0, "", note)
+    return Loaded(own, 0, note)

@@ -50,6 +50,8 @@ class Subject(nn.Module):
 
     offers: Offer = "gradients"
     tile = TILE
+    sizing = ""
+    """How pictures are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
     mean: Tensor
     std: Tensor
 

@@ -119,9 +119,9 @@ def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
     few = used[:: max(1, len(used) // 24) | 1]
     each = allowed / max(len(used), 1) * 3 / 4  # bytes before they are written as text
     for width in (None, *SIDES):
-        if sum(len(_reduced(files[key], width)) for key in few) <= each * len(few):
+        if sum(len(reduced(files[key], width)) for key in few) <= each * len(few):
             break
-    return Pictures({key: uri(_reduced(data, width)) for key, data in files.items()}, width)
+    return Pictures({key: uri(reduced(data, width)) for key, data in files.items()}, width)
 
 
 def _used(shown: Sequence[Shown]) -> list[Key]:
@@ -162,7 +162,7 @@ def difference(seed: bytes, test: bytes) -> bytes:
     return _encoded(Image.fromarray(np.concatenate([tint, alpha], 2).astype(np.uint8)), "PNG")
 
 
-def _reduced(data: bytes, width: int | None) -> bytes:
+def reduced(data: bytes, width: int | None) -> bytes:
     """A picture at most `width` pixels wide and high; as JPEG, for it is no longer exact,
     unless it is partly clear.
     """

@@ -40,6 +40,12 @@ class Finding:
     def __repr__(self) -> str:
         return f"Finding({self}, {self.row['kind']}, from seed {self.row['seed']!r})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: seed, finding and difference."""
+        from hardcase.report.notebook import finding_html
+
+        return finding_html(self)
+
     def show(self) -> Any:
         """Seed, finding and difference as one figure (matplotlib)."""
         from matplotlib.figure import Figure
@@ -85,6 +91,15 @@ class Run:
         about = "{method} on {model}, {data}".format_map(defaultdict(lambda: "?", self.record))
         state = "complete" if self.record.get("complete") else "unfinished"
         return f"Run({str(self.folder)!r}: {about}; {len(self):,} findings, {state})"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.summary()}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the funnel and a few findings."""
+        from hardcase.report.notebook import run_html
+
+        return run_html(self)
 
     @cached_property
     def verification(self) -> Verification:

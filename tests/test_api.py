@@ -1,0 +1,106 @@
+"""`hc.run` takes whatever users have: networks of any kind, data in any form, and nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hardcase as hc
+from hardcase.testing.toys import toy_images, toy_subject
+
+IMAGES = toy_images(24)
+NET = toy_subject().net
+
+
+class Said(nn.Module):
+    """Answers in a dictionary, a tuple, or an object, as libraries do."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.net = toy_subject().net
+        self.form = form
+
+    def forward(self, x):
+        return self.form(self.net(x))
+
+
+class Output:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+def arrays(x):
+    assert isinstance(x, np.ndarray)
+    with torch.no_grad():
+        return NET(torch.from_numpy(x)).numpy()
+
+
+MODELS = {
+    "module": NET,
+    "tuple": Said(lambda y: (y, None)),
+    "dict": Said(lambda y: {"loss": None, "logits": y}),
+    "logits": Said(Output),
+    "traced": torch.jit.trace(NET, torch.rand(1, *IMAGES.x.shape[1:])),
+    "exported": torch.export.export(NET, (torch.rand(4, *IMAGES.x.shape[1:]),)),
+    "bfloat16": toy_subject().net.bfloat16(),
+    "function": lambda x: NET(x),
+    "subject": toy_subject(),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_model(name):
+    found = hc.search(MODELS[name], IMAGES, method="pgd", seeds=6)
+    assert len(found)
+    assert bool((found.predicted != found.expected).all())
+
+
+def test_a_function_of_arrays_is_searched_without_gradients(tmp_path):
+    run = hc.run(arrays, IMAGES, seeds=4, out=tmp_path / "run", judge=False)
+    assert run.record["method"] == "natural-blackbox"
+
+
+FLOATS = IMAGES.x.float() / 255
+DATA = {
+    "dataset": TensorDataset(FLOATS, IMAGES.y),
+    "loader": DataLoader(TensorDataset(FLOATS, IMAGES.y), batch_size=5),
+    "arrays": (IMAGES.x.numpy(), IMAGES.y.numpy()),
+    "pairs": list(zip(IMAGES.x.numpy(), IMAGES.y.tolist())),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_any_data(name):
+    found = hc.search(NET, DATA[name], method="pgd", seeds=8)
+    assert len(found)
+    assert bool((found.seed < 8).all())
+
+
+def test_nothing_else_is_needed(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    run = hc.run(NET, (IMAGES.x.numpy()[:4], IMAGES.y.numpy()[:4]), judge=False)
+    assert run.folder.as_posix() == "runs/natural-images-0"
+    assert "method natural" in caplog.text
+    assert "runs/natural-images-0" in caplog.text
+    assert run.record["method"] == "natural"
+
+
+def test_names_are_the_command_line_in_python(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(
+        "from hardcase.testing.toys import toy_subject\ndef make(): return toy_subject().net\n"
+    )
+    np.savez(tmp_path / "data.npz", images=IMAGES.x.numpy(), labels=IMAGES.y.numpy())
+    monkeypatch.chdir(tmp_path)
+    run = hc.run("net.py:make", "npz:data.npz?split=all", method="pgd", seeds=4, judge=False)
+    assert "net.py:make" in (run.folder / "config.toml").read_text()
+    again = hc.search("net.py:make", DATA["arrays"], method="pgd", seeds=4)
+    assert len(again) == len(run)
+
+
+def test_a_network_that_states_its_normalisation_is_believed():
+    net = toy_subject().net
+    net.pretrained_cfg = {"mean": (0.25,), "std": (0.5,)}
+    model = hc.models.model_of(net, IMAGES)
+    assert model.mean.flatten().tolist() == [0.25]
+    assert model.std.flatten().tolist() == [0.5]
