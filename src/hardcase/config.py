@@ -256,10 +256,16 @@ def _put(values: Mapping[str, Any], path: list[str], value: Any) -> dict[str, An
     return {**values, head: value}
 
 
+def quotient(text: str) -> float | None:
+    """The number that ``8/255`` means (grey levels, as papers write them); None for other texts."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
+    return float(found[1]) / int(found[2]) if found and int(found[2]) else None
+
+
 def _value(text: str) -> Any:
-    quotient = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+)", text)
-    if quotient and int(quotient[2]):
-        return float(quotient[1]) / int(quotient[2])  # 8/255: grey levels, as papers write them
+    number = quotient(text)
+    if number is not None:
+        return number
     try:
         read = tomllib.loads(f"value = {text}")
         return read["value"] if len(read) == 1 else text

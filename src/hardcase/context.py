@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from hardcase.campaign.record import Campaign, parse_keep
-from hardcase.config import Config, parse, wrong_value
+from hardcase.config import Config, MethodConfig, parse, quotient, wrong_value
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
 from hardcase.data.sources import load
@@ -28,13 +28,13 @@ from hardcase.generators.build import load_generator, trained_generator
 from hardcase.generators.quality import Sampler, fresh, refuse_unreadable
 from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
-from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, load_model
+from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, is_stated, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.quantised import fx_int8, int8
-from hardcase.models.specs import is_stated, names_outputs
+from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import settle
 from hardcase.models.witnesses import default_witnesses, witness_record
@@ -61,6 +61,10 @@ GUIDED = 1024
 """Seeds of a shard for methods with guides: they learn from each other while they are searched."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
+PLAIN = (bool, int, float, str)
+"""Types of options that a configuration file can hold."""
+FILES = ("folder:", "csv:")
+"""Data whose images are files of their own, of any size and number."""
 FEW = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
 CALIBRATION = 256
@@ -222,9 +226,8 @@ class Context:
         """One split of the data as it is stored, under its own classes."""
         if split not in self._stored:
             spec = self.data
-            self._stored[split] = large(spec, split) or load(
-                spec, split=split, offline=self.config.offline
-            )
+            many = large(spec, split) if spec.startswith(FILES) else None
+            self._stored[split] = many or load(spec, split=split, offline=self.config.offline)
         return self._stored[split]
 
     @cached_property
@@ -232,7 +235,7 @@ class Context:
         """The name of the data; pictures without a size of their own get the model's."""
         spec = self.config.data
         sized = "resize=" in spec or "crop=" in spec
-        if sized or not spec.startswith(("folder:", "csv:")) or not self._states_itself:
+        if sized or not spec.startswith(FILES) or not self._states_itself:
             return spec
         wanted = getattr(self.subject, "sizing", "")
         if not wanted:
@@ -507,7 +510,13 @@ class Context:
             method: Method = part(**given, **options)
         except TypeError as error:
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
-        details = {**method.details, "generator": card, "cite": part.cite}
+        known = {name: option.default for name, option in part.options.items()}
+        details = {
+            **method.details,
+            "generator": card,
+            "cite": part.cite,
+            "options": {**known, **options, **method.details.get("options", {})},
+        }
         method = replace(method, oracle=self._oracle(method), details=details)
         return method if self.config.was is None else regressing(method)
 
@@ -635,6 +644,9 @@ class Context:
             mean = tuple(self.subject.mean.flatten().tolist())
             std = tuple(self.subject.std.flatten().tolist())
             changed["subject"] = config.subject.model_copy(update={"mean": mean, "std": std})
+        options = self.method.details.get("options", {})
+        plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
+        changed["method"] = MethodConfig(name=config.method.name, **plain)
         return config.model_copy(update=changed)
 
     def _ingredients(self) -> dict[str, str]:
@@ -748,9 +760,10 @@ class Context:
         for key, value in settings.items():
             if key not in known:
                 raise choice(f"option of {part.name}", key, list(known))
+            number = quotient(value) if isinstance(value, str) else None
             try:
                 kind = TypeAdapter(hints[key], config={"arbitrary_types_allowed": True})
-                typed[key] = kind.validate_python(value)
+                typed[key] = kind.validate_python(value if number is None else number)
             except ValidationError as error:
                 raise wrong_value(f"method.{key}", error) from error
         return typed

@@ -202,6 +202,27 @@ _KIND_WORDS = {
 }
 
 
+def settings_in_words(options: Mapping[str, Any]) -> str:
+    """The options of a method as people write them; grey levels as parts of 255.
+
+    Example:
+        >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "stride": None})
+        'epsilon 8/255, norm linf'
+    """
+    said = {name: value for name, value in options.items() if value is not None}
+    return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in said.items())
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and 0 < value < 1:
+        levels = value * 255
+        near = abs(levels - round(levels)) < 1e-6
+        return f"{round(levels)}/255" if near and value * 100 % 1 > 1e-6 else f"{value:.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
     """How many findings there are of each kind; only what leaves its seed's label is failing.
 

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers models/graphs",
-    "contracts/test_doctests.py": "their examples: api lazy corruptions/draws",
+    "contracts/test_doctests.py": "their examples: lazy corruptions/draws",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
     "models/external",
     "torture/test_hostile_folders.py": "folders of others: runs/directory",

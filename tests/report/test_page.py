@@ -322,7 +322,7 @@ def test_a_judge_is_shown_with_its_error_rates(base):
     page, _, data = written(
         [judge(drawn_run(base / "judged"), card=card)], base / "judged" / "report"
     )
-    assert "Confirmed by the judge as valid and still of the seed’s class:" in page.text
+    assert "Confirmed as valid and still of the seed’s class:" in page.text
     assert "Nobody has checked any by eye." in page.text
     assert "no judge has looked" not in page.text
     assert "label kept · auroc" in page.text

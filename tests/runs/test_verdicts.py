@@ -232,6 +232,6 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
     assert "hardcase judge" in said[0]
     assert verdicts.finish(run, say=said.append, train=True).verdicts is not None
     train, _ = splits()
-    known = made_run(tmp_path / "known", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
+    known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))
     assert verdicts.finish(known, say=said.append, train=True).verdicts is None
     assert "learned from 6" in said[1]

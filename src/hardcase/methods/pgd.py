@@ -46,9 +46,10 @@ CW = """@inproceedings{carlini2017cw,
 )
 def pgd(
     target: int | None = None,
+    shape: tuple[int, int, int] | None = None,
     *,
     norm: str = "linf",
-    epsilon: float = 0.3,
+    epsilon: float | None = None,
     stride: float | None = None,
     gradients: int = 40,
 ) -> Method:
@@ -64,8 +65,10 @@ def pgd(
 
     Args:
         target: Targeted search: only this predicted class counts as a failure.
+        shape: Channels, height and width of the images; a campaign fills it in.
         norm: ``linf`` or ``l2``.
-        epsilon: Radius of the ball, in units of [0, 1].
+        epsilon: Radius of the ball, in units of [0, 1]; by default 0.3 for grey images, and for
+            colour 8/255, in L2 0.5.
         stride: Size of one step; by default 2.5 times the radius over the number of steps.
         gradients: Gradient budget per seed.
 
@@ -74,14 +77,11 @@ def pgd(
         >>> hc.methods.pgd(epsilon=0.1, gradients=20).budget.gradients
         20
     """
-    _positive(epsilon=epsilon)
-    balls: dict[str, tuple[Linf | L2, Direction]] = {
-        "linf": (Linf(epsilon), sign),
-        "l2": (L2(epsilon), unit),
-    }
-    if norm not in balls:
-        raise Problem(f"norm is {norm!r}; it is one of {', '.join(balls)}.")
-    ball, direction = balls[norm]
+    if norm not in RADIUS:
+        raise Problem(f"norm is {norm!r}; it is one of {', '.join(RADIUS)}.")
+    epsilon = _radius(epsilon, norm, shape)
+    ball: Linf | L2 = Linf(epsilon) if norm == "linf" else L2(epsilon)
+    direction: Direction = sign if norm == "linf" else unit
     stride = 2.5 * epsilon / gradients if stride is None else stride
     jitter = epsilon if norm == "linf" else epsilon / 100
     return Method(
@@ -91,6 +91,7 @@ def pgd(
         oracle=LeavesLabel() if target is None else Reaches(target),
         needs="gradients",
         budget=Budget(gradients=gradients),
+        details={"options": {"epsilon": epsilon, "stride": stride}},
     )
 
 
@@ -100,7 +101,12 @@ def pgd(
     cite=FGSM,
     differences="the L∞ radius is rounded down to whole grey levels; networks see 8-bit images",
 )
-def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
+def fgsm(
+    target: int | None = None,
+    shape: tuple[int, int, int] | None = None,
+    *,
+    epsilon: float | None = None,
+) -> Method:
     """Fast gradient sign method: one step of `epsilon` along the sign of the loss gradient.
 
     Ian Goodfellow, Jonathon Shlens, Christian Szegedy. Explaining and Harnessing Adversarial
@@ -108,14 +114,16 @@ def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
 
     Args:
         target: Targeted search: only this predicted class counts as a failure.
-        epsilon: Size of the step, in units of [0, 1].
+        shape: Channels, height and width of the images; a campaign fills it in.
+        epsilon: Size of the step, in units of [0, 1]; by default 0.3 for grey images, 8/255 for
+            colour.
 
     Example:
         >>> import hardcase as hc
         >>> hc.methods.fgsm(epsilon=0.2).budget.gradients
         1
     """
-    _positive(epsilon=epsilon)
+    epsilon = _radius(epsilon, "linf", shape)
     return Method(
         space=Pixels(Linf(epsilon)),
         search=GradientAscent(stride=epsilon, direction=sign),
@@ -123,6 +131,7 @@ def fgsm(target: int | None = None, *, epsilon: float = 0.3) -> Method:
         oracle=LeavesLabel() if target is None else Reaches(target),
         needs="gradients",
         budget=Budget(gradients=1),
+        details={"options": {"epsilon": epsilon}},
     )
 
 
@@ -174,6 +183,25 @@ def cw(
         needs="gradients",
         budget=Budget(gradients=steps * rounds),
     )
+
+
+RADIUS = {"linf": (0.3, 8 / 255), "l2": (0.3, 0.5)}
+"""The radius where none is said, of grey images and of colour ones: as usual on digits and on
+photographs."""
+
+
+def _radius(given: float | None, norm: str, shape: tuple[int, int, int] | None) -> float:
+    """The radius that was said, or the usual one of this kind of images."""
+    if given is None:
+        return RADIUS[norm][shape is not None and shape[0] == 3]
+    _positive(epsilon=given)
+    if norm == "linf" and given > 1:
+        raise Problem(
+            f"epsilon is {given:g}; images range over 0..1, so more than 1 limits nothing.",
+            f"{given:g} grey levels are written {given:g}/255.",
+            fix=f"--set method.epsilon={given:g}/255",
+        )
+    return given
 
 
 def _positive(**values: float) -> None:

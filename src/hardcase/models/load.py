@@ -31,7 +31,7 @@ from hardcase.models.names import aligned
 from hardcase.models.normalisation import settled, stated_by
 from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.specs import is_known, is_stated, load_spec
+from hardcase.models.specs import is_known, load_spec
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.models.zoo import trained_classifier
@@ -324,6 +324,12 @@ def from_file(path: Path, factory: str) -> nn.Module:
 
 HUBS = ("timm", "hf", "torchvision")
 """Kinds of names that stand for networks which others have trained."""
+
+
+def is_stated(spec: str) -> bool:
+    """Whether the source of this network states its normalisation and the size of its images."""
+    kind, _, name = spec.rpartition("@")[2].partition(":")
+    return kind in HUBS or (kind == "zoo" and name in PRETRAINED)
 
 
 def lineage_of(spec: str) -> str:

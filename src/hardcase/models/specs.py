@@ -71,12 +71,6 @@ def is_known(spec: str) -> bool:
     return kind in LOADERS or (not weights and named_path(spec).suffix in WHOLE)
 
 
-def is_stated(spec: str) -> bool:
-    """Whether the source of this network states its normalisation and the size of its images."""
-    kind = spec.rpartition("@")[2].partition(":")[0]
-    return is_known(spec) and (kind == "zoo" or kind in LOADERS)
-
-
 def names_outputs(spec: str) -> bool:
     """Whether a model of this name may bring class names of its own, other than the data's."""
     if is_known(spec):

@@ -27,7 +27,7 @@ from hardcase.report.where import failure_map, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
-from hardcase.statistics import kinds_in_words
+from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits
 
 LONGEST = 1_000_000
@@ -258,7 +258,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "notes": [*(record.get("notes") or []), *_regressions(record)],
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
-        "summary": _summary(record, steps, Counter(sheet.kind)),
+        "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples),
@@ -304,7 +304,10 @@ def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
 
 
 def _summary(
-    record: Mapping[str, Any], steps: Mapping[str, int | None], kinds: Mapping[str, int]
+    record: Mapping[str, Any],
+    steps: Mapping[str, int | None],
+    kinds: Mapping[str, int],
+    small: int,
 ) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
     failing, confirmed = (
@@ -322,13 +325,17 @@ def _summary(
             f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
             f" for {key} attempted seeds{rest}."
         ),
+        "settings": settings_in_words(record.get("options") or {}) or None,
         "kinds": kinds_in_words(kinds),
         "key": key,
-        "standing": _standing(failing, confirmed, steps["distinct"]),
+        "by_norm": small,
+        "standing": _standing(failing, confirmed, steps["distinct"], small),
     }
 
 
-def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int | None) -> str:
+def _standing(
+    failing: words.Rate, confirmed: words.Rate | None, distinct: int | None, small: int
+) -> str:
     """How far the count can be trusted."""
     if not failing["hits"]:
         return (
@@ -342,9 +349,15 @@ def _standing(failing: words.Rate, confirmed: words.Rate | None, distinct: int |
             " shows what its seed showed."
         )
     groups = "" if distinct is None else f", in {words.plural(distinct, 'distinct group')}"
+    norm = (
+        f" {words.plural(small, 'finding')} changed by at most 8/255 and so show what their seeds"
+        " show: no judge decided that."
+        if small
+        else ""
+    )
     return (
-        "Confirmed by the judge as valid and still of the seed’s class:"
-        f" {words.share(confirmed)}{groups}. Nobody has checked any by eye."
+        "Confirmed as valid and still of the seed’s class:"
+        f" {words.share(confirmed)}{groups}.{norm} Nobody has checked any by eye."
     )
 
 

@@ -57,6 +57,11 @@ class Sheet:
     def __len__(self) -> int:
         return len(self.id)
 
+    @property
+    def small(self) -> int:
+        """Findings that changed too little to change a label."""
+        return sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
+
     def verdict(self, row: int) -> str | None:
         """One word for what the judge said: confirmed, invalid, label lost, undecided;
         None where nobody judged.

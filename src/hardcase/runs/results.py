@@ -17,7 +17,7 @@ from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.runs.verify import Verification, verify
-from hardcase.statistics import Rate, kinds_in_words
+from hardcase.statistics import Rate, kinds_in_words, settings_in_words
 from hardcase.types import ClassNames
 
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ class Run:
         seeds = f"{counts['seeds']} seed{'' if counts['seeds'] == 1 else 's'}"
         usable = f"{counts['usable']} usable (correctly classified)"
         kinds = Counter(self.findings["kind"].to_pylist())
+        settings = settings_in_words(self.record.get("options") or {})
         lines = [
+            *([f"{self.record.get('method')}: {settings}"] if settings else []),
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
@@ -177,6 +179,12 @@ class Run:
         undecided = self.undecided()
         said = "not judged" if undecided is None else str(Rate(undecided, attempted))
         lines.append(f"  undecided: {said}")
+        small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
+        if small:
+            lines.append(
+                f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
+                "too little to change what they show"
+            )
         distinct = counts["distinct"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         people = self.record.get("people")

@@ -67,6 +67,7 @@ def first_record(
         "complete": False,
         "elapsed": 0.0,
         "method": method.name,
+        "options": dict(method.details.get("options", {})),
         "model": subject.name,
         "data": images.name,
         "split": images.split,

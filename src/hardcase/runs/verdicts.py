@@ -17,7 +17,7 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
 from hardcase.judges.distinct import Group, groups, silence, silent
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import NOTICEABLE, NormJudge, PanelJudge, by_norm
 from hardcase.judges.photographs import encoder_of, feature_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.load import lineage_of
@@ -41,6 +41,7 @@ _COLUMNS = {
     "id": pa.string(),
     "valid": pa.bool_(),
     "label_kept": pa.bool_(),
+    "by": pa.string(),
     "group": pa.string(),
     "p_valid": pa.float32(),
     "p_label_kept": pa.float32(),
@@ -127,7 +128,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
         check(run, judge)
     table = run.findings
     findings = findings_of(run)
-    verdicts = _asked(judge, findings)
+    verdicts = by_norm(_asked(judge, findings), table["linf"].to_pylist())
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
@@ -179,12 +180,18 @@ def finish(
             f"not judged: the judge of {run.record['data']} is not trained yet; "
             f"hardcase judge {run.folder} trains it once"
         )
-        return run
+        return _judged_by_norm(run)
     try:
         return judge_run(run, for_run(run, device=device, progress=progress, images=images))
     except Problem as problem:
         say(f"not judged: {problem.what}")
-        return run
+        return _judged_by_norm(run)
+
+
+def _judged_by_norm(run: Run) -> Run:
+    """A run without a judge: what changed too little to change a label needs none."""
+    small = any(size <= NOTICEABLE + 1e-6 for size in run.findings["linf"].to_pylist())
+    return judge_run(run, NormJudge()) if small else run
 
 
 def for_run(
