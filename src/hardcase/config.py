@@ -66,6 +66,7 @@ class LimitsConfig(_Section):
     confirmed_rate: float | None = Field(None, ge=0, le=1)
     class_rate: float | None = Field(None, ge=0, le=1)
     classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    slices: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
     silent_rate: float | None = Field(None, ge=0, le=1)
     distinct: int | None = Field(None, ge=0)
     witnessed_rate: float | None = Field(None, ge=0, le=1)

@@ -25,7 +25,7 @@ from hardcase.runs.tables import read_images
 from hardcase.slices import Rules, Slice, find_slices
 from hardcase.spaces.appearance import appearance
 from hardcase.statistics import Rate
-from hardcase.tags import Column, Kind, measure
+from hardcase.tags import Column, Kind, Tags, measure
 from hardcase.tensors import chunks, digest, from_bytes
 from hardcase.types import Images, Model, Seeds
 
@@ -283,6 +283,47 @@ def slices_of_run(
         rules: When a condition is called a slice.
         seed: Of the division into thirds.
     """
+    seeds = _attempted(run)
+    bad = _failing_seeds(run, outcome)
+    return find_slices(
+        _tags_of(seeds, kind, table),
+        torch.tensor([name in bad for name in seeds.id]),
+        seeds.y,
+        group=[digest([image.numpy().tobytes()]) for image in seeds.x],
+        rules=rules,
+        seed=seed,
+    )
+
+
+def tagged_seeds(
+    run: Run,
+    *,
+    kind: Kind | Literal["auto"] = "auto",
+    table: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[Tags, tuple[str, ...]]:
+    """The tags of the attempted seeds of a run, and the seeds' ids.
+
+    Args:
+        run: A stored run.
+        kind: Which measures suit the images.
+        table: Columns of the data, as in `slices_of_run`.
+    """
+    seeds = _attempted(run)
+    return _tags_of(seeds, kind, table), seeds.id
+
+
+def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
+    """The seeds that have all tags of a condition such as ``dark and thin strokes``."""
+    wanted = names.split(" and ")
+    for name in wanted:
+        if name not in tags.names:
+            raise choice("tag of these seeds", name, list(tags.names))
+    inside = tags.has[:, [tags.names.index(name) for name in wanted]].all(1)
+    return {seed for seed, has in zip(seeds, inside.tolist()) if has}
+
+
+def _attempted(run: Run) -> Images:
+    """The attempted seeds of a run."""
     rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
     kept = [
         i
@@ -291,21 +332,25 @@ def slices_of_run(
     ]
     if not kept:
         raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
-    x = read_images(run.seeds["image"])[kept]
-    names = [rows[i]["id"] for i in kept]
-    bad = _failing_seeds(run, outcome)
+    return Images(
+        read_images(run.seeds["image"])[kept],
+        torch.tensor([rows[i]["label"] for i in kept]),
+        tuple(rows[i]["id"] for i in kept),
+        run.classes,
+        name=str(run.folder),
+    )
+
+
+def _tags_of(
+    seeds: Images,
+    kind: Kind | Literal["auto"],
+    table: Mapping[str, Mapping[str, Any]] | None,
+) -> Tags:
     columns: dict[str, Column] = {
-        name: [str(values.get(seed_id, "unknown")) for seed_id in names]
+        name: [str(values.get(seed_id, "unknown")) for seed_id in seeds.id]
         for name, values in (table or {}).items()
     }
-    return find_slices(
-        measure(from_bytes(x), kind=kind, table=columns),
-        torch.tensor([name in bad for name in names]),
-        torch.tensor([rows[i]["label"] for i in kept]),
-        group=[digest([image.numpy().tobytes()]) for image in x],
-        rules=rules,
-        seed=seed,
-    )
+    return measure(from_bytes(seeds.x), kind=kind, table=columns)
 
 
 CONFIRMED = "confirmed"

@@ -68,8 +68,12 @@ def test_findings_are_right_before_and_wrong_now(home, capsys):
     assert run.record["was"] == "models.py:old"
     assert 'was = "models.py:old"' in (home / "new/config.toml").read_text()
     assert json.loads((home / "new/run.json").read_text())["funnel"]["failing"] > 0
+    assert json.loads((home / "new/regression.json").read_text())["retrained"] is None
+    assert set(Run("new-swapped").findings["expected"].to_pylist()) == {0}
+    assert "with the roles swapped" in capsys.readouterr().out
     (section,) = report_content([run])["runs"]
-    assert "roles swapped" in section["notes"][-1]
+    assert "Here: " in section["notes"][-1]
+    assert section["regression"]["seeds"] > 0
 
 
 def test_the_roles_swapped_find_the_other_class(home, capsys):
@@ -83,6 +87,7 @@ def test_the_roles_swapped_find_the_other_class(home, capsys):
     [
         (["--oracle", "regression"], "--was MODEL"),
         (["--was", "models.py:old", "--oracle", "label"], "leave out --oracle"),
+        (["--retrained", "models.py:old"], "--was MODEL"),
     ],
 )
 def test_what_does_not_go_together_is_told(home, capsys, more, told):

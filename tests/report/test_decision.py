@@ -7,6 +7,7 @@ from browser import PROGRAM, Browser
 from drawn import drawn_run, judge
 
 from hardcase.report.content import report_content
+from hardcase.report.decision import where_in_one_sentence
 from hardcase.report.page import write
 from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
@@ -88,3 +89,15 @@ def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
             assert browser.complaints() == []
     finally:
         browser.close()
+
+
+def test_one_sentence_says_where(run):
+    said = decided(run)["where"]
+    assert said.startswith("Where: most often ")
+    assert "taken for" in said
+    rate = {"share": 0.68}
+    held = [{"name": "dark and tilted", "inside": rate, "outside": {"share": 0.09}}]
+    pairs = [{"expected": 0, "predicted": 1, "tests": 3}]
+    told = where_in_one_sentence(held, pairs, run.classes, 9)
+    assert "on seeds that are dark and tilted (68.0\u00a0%, 9.0\u00a0% elsewhere)" in told
+    assert where_in_one_sentence(held, [], run.classes, 0) is None

@@ -7,6 +7,7 @@ import pytest
 from aftermath import verdict, write_run
 
 from hardcase.errors import Problem
+from hardcase.insight import having, tagged_seeds
 from hardcase.suite.gate import (
     GateLimits,
     GateTally,
@@ -210,3 +211,23 @@ def test_what_cannot_be_told_is_skipped_in_a_test_of_ones_own(tmp_path):
     assert (root[0].get("failures"), root[0].get("skipped")) == ("0", "1")
     assert "what would decide it" in root[0][1].find("skipped").get("message")
     assert github(found)[1].startswith("::warning ")
+
+
+def test_limits_of_slices_hold_for_the_seeds_that_have_the_tags(tmp_path):
+    levels = list(range(10, 100, 3))
+    said = [verdict() for _ in range(6)]
+    found = {i: [200] for i in range(6)}
+    run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=said, judge=SOUND)
+    tags, seeds = tagged_seeds(run)
+    assert {"dark", "bright"} <= set(tags.names)
+    assert len(having(tags, seeds, "bright")) == 10
+    checks = gate(run, GateLimits(slices={"bright": 0.1}))
+    assert passed(checks)
+    assert checks[-1].of == 10
+    (_, check) = gate(run, GateLimits(slices={"dark": 0.1}))
+    assert check.name == "confirmed, slice dark"
+    assert check.outcome == "fail"
+    with pytest.raises(Problem, match="tag of these seeds"):
+        gate(run, GateLimits(slices={"dark and purple": 0.1}))
+    with pytest.raises(Problem, match="between 0 and 1"):
+        GateLimits(slices={"dark": 2})

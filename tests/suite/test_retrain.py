@@ -17,6 +17,7 @@ from hardcase.suite.retrain import (
     MORE,
     Retraining,
     compare,
+    helped,
     joined,
     tuned,
 )
@@ -137,7 +138,11 @@ def test_a_stored_run_is_retrained_from_the_command_line(tmp_path, monkeypatch, 
         )
         == 0
     )
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    table, verdict = json.loads(capsys.readouterr().out)["tables"]
+    assert [row[0] for row in verdict["rows"]] == [
+        name.removesuffix(", %") for name in table["columns"][1:]
+    ]
+    assert {row[-1] for row in verdict["rows"]} <= {"helped", "harmed", "cannot tell"}
     assert [row[0] for row in table["rows"]] == [BEFORE, FOUND, AUGMENTED, MORE]
     assert table["columns"][1] == "28 test images, %", (
         "the twelve seeds are held out of the held-out images"
@@ -147,3 +152,20 @@ def test_a_stored_run_is_retrained_from_the_command_line(tmp_path, monkeypatch, 
     assert any("Random" in note for note in table["notes"])
     assert Path("one/retrain/results.md").is_file()
     assert float(table["rows"][0][2]) == 0.0, "a failing test is one the network gets wrong"
+
+
+def test_only_what_exceeds_the_better_control_is_help():
+    def arm(low, high):
+        return {"images": torch.tensor([low, high, (low + high) / 2])}
+
+    results = {
+        BEFORE: arm(0.5, 0.5),
+        FOUND: arm(0.8, 0.9),
+        AUGMENTED: arm(0.6, 0.62),
+        MORE: arm(0.5, 0.55),
+    }
+    assert helped(results).rows[0][-1] == "helped"
+    results[MORE] = arm(0.97, 0.99)
+    assert helped(results).rows[0][-1] == "harmed"
+    results[MORE] = arm(0.8, 0.9)
+    assert helped(results).rows[0][-1] == "cannot tell"

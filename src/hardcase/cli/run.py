@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run
 
 
-def conclude(run: Run | None, flags: o.Flags) -> None:
+def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = None) -> None:
     """Say how the run ended; leave with 130 unless it is complete or reached its limit of
-    findings.
+    findings. `beyond`: what a search for regressions shows beyond its nulls.
     """
     if run is None:
         note("interrupted before the search began; nothing was written")
         raise typer.Exit(INTERRUPTED)
     if flags.json:
-        as_json({"folder": str(run.folder), **run.record})
+        more = {} if beyond is None else {"regression": beyond}
+        as_json({"folder": str(run.folder), **run.record, **more})
     elif flags.quiet:
         tell(str(run.folder))
     else:
         tell(closing(run))
+    if beyond is not None and not flags.json:
+        tell(f"\nold right, new wrong: {beyond['sentence']}")
     if interrupted(run):
         raise typer.Exit(INTERRUPTED)
 
@@ -81,6 +84,8 @@ def _next(run: Run) -> str:
 
 
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
+LIMITS = {"confirmed_rate": 0.05}
+"""An example of what a model may show, so that the report can decide."""
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "natural"},
     {"name": "pgd", "epsilon": 0.2},
@@ -105,7 +110,13 @@ def demo(
 
     home = flags.out or free(Path("runs/demo"))
     refuse_used(home)
-    base = {**WORLD, "seeds": seeds, "seed": flags.seed or 0, "device": flags.device or "auto"}
+    base = {
+        **WORLD,
+        "limits": LIMITS,
+        "seeds": seeds,
+        "seed": flags.seed or 0,
+        "device": flags.device or "auto",
+    }
     runs = _judged([_one({**base, "method": m}, home / m["name"], flags) for m in METHODS], flags)
     page = write(runs, home / "report")
     if flags.json:
@@ -158,8 +169,17 @@ def _without_advice(text: str) -> str:
     return text.rpartition("\n")[0]
 
 
+Retrained = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="With --was: a retraining of the old version, as a null (of a zoo network: made).",
+    ),
+]
+
+
 @o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
-def run(flags: o.Flags) -> None:
+def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
     from hardcase.config import folder_for
     from hardcase.runs.identity import remember
@@ -170,11 +190,25 @@ def run(flags: o.Flags) -> None:
     remember(wanted.model_dump())
     with watched(wanted, folder, flags) as (context, screen):
         _drawn(start(context.plan, folder, screen), context)
-    conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
+    done = judged(covered(stored(folder), context), context, quiet=flags.quiet)
+    conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
+
+
+def _beyond_nulls(
+    run: Run | None, config: Config, retrained: str | None, flags: o.Flags
+) -> dict[str, Any] | None:
+    """What a complete search for regressions shows beyond its nulls; None for another run."""
+    if run is None or config.was is None or not run.record["complete"]:
+        if retrained is not None and config.was is None:
+            raise Problem("--retrained belongs to a search for regressions.", fix="--was MODEL")
+        return None
+    from hardcase.suite.regressions import against_nulls, record
+
+    return record(against_nulls(run, retrained=retrained, say=flags.say), retrained)
 
 
 @o.takes(*o.FOREIGN, *o.WATCHED)
-def resume(folder: o.OneRun, flags: o.Flags) -> None:
+def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse, read
     from hardcase.runs.identity import Identity, require, require_same, same_source
@@ -206,7 +240,8 @@ def resume(folder: o.OneRun, flags: o.Flags) -> None:
         else:
             done = go_on(context.plan, folder, screen)
         _drawn(done, context)
-    conclude(judged(covered(stored(folder), context), context, quiet=flags.quiet), flags)
+    whole = judged(covered(stored(folder), context), context, quiet=flags.quiet)
+    conclude(whole, flags, _beyond_nulls(whole, wanted, retrained, flags))
 
 
 @contextmanager

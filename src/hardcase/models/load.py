@@ -111,13 +111,20 @@ def load_model(spec: str, how: Loading) -> Model:
     """The subject that `spec` names, in the wrappings that `how` asks for.
 
     Args:
-        spec: ``zoo:lenet5``, ``file.py:factory``, ``onnx:net.onnx``, an address, …
+        spec: ``zoo:lenet5`` (``?seed=1``: another training), ``file.py:factory``,
+            ``onnx:net.onnx``, an address, …
         how: How it is loaded.
     """
     form, _, name = spec.partition(":")
     if form == "zoo" and not is_stated(spec):
+        name, _, seed = name.partition("?seed=")  # another training of the same network
         net, _ = trained_classifier(
-            name, how.train, how.test, device=how.device, seed=how.seed, progress=how.progress
+            name,
+            how.train,
+            how.test,
+            device=how.device,
+            seed=int(seed) if seed.isdecimal() else how.seed,
+            progress=how.progress,
         )
         model: Model = _subject(net, spec, how)
     else:

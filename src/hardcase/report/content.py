@@ -28,6 +28,7 @@ from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 from hardcase.statistics import kinds_in_words, settings_in_words
+from hardcase.suite import regressions
 from hardcase.suite.gate import GateLimits
 
 LONGEST = 1_000_000
@@ -247,6 +248,8 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
     triples = _triples(run, sheet)
+    weak = weakness(sheet, run.classes)
+    place = where(run, counts)
     return {
         "name": run.folder.resolve().name,
         **{
@@ -255,19 +258,20 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         },
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
-        "notes": [*(record.get("notes") or []), *_regressions(record)],
+        "notes": [*(record.get("notes") or []), *_regressions(run)],
+        "regression": regressions.stored(run.folder) if record.get("was") else None,
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
-        "decision": decision(run, limits, triples),
+        "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
         "weakness": {
-            **weakness(sheet, run.classes),
+            **weak,
             "differences": differences(run, sheet, run.classes),
         },
-        "where": where(run, counts),
+        "where": place,
         "map": failure_map(run),
         "curves": severities(run),
         "trust": trust(run, sheet, counts),
@@ -281,16 +285,20 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     }
 
 
-def _regressions(record: Mapping[str, Any]) -> list[str]:
-    """How to read a search for regressions."""
-    was = record.get("was")
+def _regressions(run: Run) -> list[str]:
+    """How to read a search for regressions, and what it shows beyond its nulls."""
+    was = run.record.get("was")
     if was is None:
         return []
+    seen = regressions.stored(run.folder)
+    beyond = (
+        f"Here: {seen['sentence']}." if seen else f"hardcase resume {run.folder.name} runs them."
+    )
     return [
         f"A search for regressions: findings are inputs that {was}, the version before, gets right "
-        f"and {record.get('model')} gets wrong. Two trainings of one recipe differ on such inputs "
-        "too; only what exceeds the same search with the roles swapped, and with a retraining of "
-        "the old version, is a regression."
+        f"and {run.record.get('model')} gets wrong. Two trainings of one recipe differ on such "
+        "inputs too; only what exceeds the same search with the roles swapped, and with a "
+        f"retraining of the old version, is a regression. {beyond}"
     ]
 
 

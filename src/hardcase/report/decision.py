@@ -10,6 +10,7 @@ from hardcase.errors import Problem
 from hardcase.report.words import number, percent, plural, rate
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
+from hardcase.types import ClassNames
 
 PICTURES = 3
 """Findings on the first screen."""
@@ -29,7 +30,12 @@ _NAMES = {
 
 
 def decision(
-    run: Run, limits: GateLimits | None, triples: Sequence[Mapping[str, Any]]
+    run: Run,
+    limits: GateLimits | None,
+    triples: Sequence[Mapping[str, Any]],
+    *,
+    held: Sequence[Mapping[str, Any]] = (),
+    pairs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What the first screen says of a run.
 
@@ -37,6 +43,8 @@ def decision(
         run: A stored run, judged or not.
         limits: What the model may at most show; None: those that the run was started with.
         triples: The findings that are shown large; the first of them are shown here.
+        held: Conditions under which the model fails more often, the clearest first.
+        pairs: Which class is taken for which, the commonest first.
     """
     declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
     tally = GateTally(run, declared.accepted)
@@ -52,6 +60,7 @@ def decision(
         "verdict": said,
         "word": VERDICTS[said],
         "sentence": _sentence(run, tally, judged),
+        "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
         "confirmed": rate(least, tally.attempted()),
         "undecided": len(tally.undecided),
         "with_undecided": rate(most, tally.attempted()),
@@ -63,6 +72,31 @@ def decision(
         "pictures": [fact["id"] for fact in triples[:PICTURES]],
         "next": _next(run, said, found, tally, judged),
     }
+
+
+def where_in_one_sentence(
+    held: Sequence[Mapping[str, Any]],
+    pairs: Sequence[Mapping[str, Any]],
+    classes: ClassNames,
+    findings: int,
+) -> str | None:
+    """Where the model fails: the clearest condition if any held, else the commonest confusions."""
+    if not pairs:
+        return None
+    told = [
+        f"{classes[one['expected']]} taken for {classes[one['predicted']]} ({number(one['tests'])})"
+        for one in pairs[:PICTURES]
+    ]
+    most = f"most often {_listed(told)} of {plural(findings, 'finding')}"
+    if not held:
+        return f"Where: {most}."
+    first = held[0]
+    inside, outside = (percent(first[side]["share"]) for side in ("inside", "outside"))
+    return f"Where: on seeds that are {first['name']} ({inside}, {outside} elsewhere); {most}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def _recorded(run: Run) -> GateLimits:
@@ -77,6 +111,7 @@ def _recorded(run: Run) -> GateLimits:
 def _limit(check: Check) -> dict[str, Any]:
     least, most = (rate(hits, check.of) for hits in (check.least, check.most))
     spelt = check.name.replace("confirmed, class", "confirmed failures, class")
+    spelt = spelt.replace("confirmed, slice", "confirmed failures, seeds:")
     return {
         "name": _NAMES.get(check.name, spelt),
         "outcome": check.outcome,

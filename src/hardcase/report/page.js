@@ -111,6 +111,21 @@
     addEventListener("hashchange", () => follow(location.hash));
   };
 
+  // A finding that is pressed shows its seed in the same place, and itself again when pressed once more.
+  const flips = (button) => {
+    const image = button.querySelector("img");
+    const seed = button.closest("figure, li").querySelector("img");
+    const own = { src: image.src, alt: image.alt };
+    button.addEventListener("click", () => {
+      const flipped = button.getAttribute("aria-pressed") !== "true";
+      const shown = flipped ? seed : own;
+      button.setAttribute("aria-pressed", String(flipped));
+      image.src = shown.src;
+      image.alt = shown.alt;
+    });
+  };
+
+  all(".flip").forEach(flips);
   all(".run").forEach(filters);
   all(".matrix").forEach(arrows);
   all(".tabs").forEach(tabs);

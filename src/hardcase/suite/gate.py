@@ -14,6 +14,7 @@ from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.config import limits_in
 from hardcase.errors import Problem, choice
+from hardcase.insight import having, tagged_seeds
 from hardcase.judges.panel import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
@@ -32,6 +33,7 @@ class GateLimits:
         confirmed_rate: Attempted seeds with a confirmed failure.
         class_rate: The same for every class alone.
         classes: The same for single classes by name; goes before `class_rate`.
+        slices: The same for seeds with certain tags, by their names: ``dark and thin strokes``.
         silent_rate: The same for confirmed failures made with high confidence.
         distinct: Distinct groups of confirmed findings.
         witnessed_rate: Attempted seeds with a failure on which all witnesses keep the label.
@@ -43,6 +45,7 @@ class GateLimits:
     confirmed_rate: float | None = None
     class_rate: float | None = None
     classes: Mapping[str, float] = field(default_factory=dict)
+    slices: Mapping[str, float] = field(default_factory=dict)
     silent_rate: float | None = None
     distinct: int | None = None
     witnessed_rate: float | None = None
@@ -53,6 +56,7 @@ class GateLimits:
     def __post_init__(self) -> None:
         named = {f"--max-{name.replace('_', '-')}": getattr(self, name) for name in RATES}
         named |= {f"limits.classes.{name}": value for name, value in self.classes.items()}
+        named |= {f"limits.slices.{name}": value for name, value in self.slices.items()}
         for name, value in named.items():
             if value is not None and not 0 <= value <= 1:
                 raise Problem(f"{name} is {value}; a rate lies between 0 and 1.")
@@ -69,7 +73,7 @@ class GateLimits:
     def judged(self) -> bool:
         """Whether a limit needs a judge."""
         known = (self.confirmed_rate, self.class_rate, self.silent_rate, self.distinct)
-        return bool(self.classes) or any(limit is not None for limit in known)
+        return bool(self.classes or self.slices) or any(limit is not None for limit in known)
 
     @property
     def any(self) -> bool:
@@ -130,6 +134,12 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
         for label, limit in _class_limits(run, limits).items()
         if tally.attempted(label)
     ]
+    if limits.slices:
+        tags, seeds = tagged_seeds(run)
+        found += [
+            bounds.inside(f"confirmed, slice {name}", having(tags, seeds, name), limit)
+            for name, limit in limits.slices.items()
+        ]
     if limits.silent_rate is not None:
         found.append(bounds.silent("confirmed and confident", limits.silent_rate))
     if limits.distinct is not None:
@@ -279,6 +289,12 @@ class _Bounds:
         least = tally.within(tally.confirmed, label)
         undecided = tally.within(tally.undecided, label)
         return self._judged(self._rate(name, least, undecided, tally.attempted(label), limit))
+
+    def inside(self, name: str, seeds: set[str], limit: float) -> Check:
+        """Of these attempted seeds alone."""
+        least = len(self.tally.confirmed & seeds)
+        undecided = len(self.tally.undecided & seeds)
+        return self._judged(self._rate(name, least, undecided, len(seeds), limit))
 
     def silent(self, name: str, limit: float) -> Check:
         tally = self.tally

@@ -16,11 +16,13 @@ from hardcase import tensors
 from hardcase.config import parse, read
 from hardcase.context import Context, usable_device
 from hardcase.errors import Problem
+from hardcase.insight import slices_of_run
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.suite.tables import Cell, Outcome, Table, finite_mean
+from hardcase.tags import measure
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
@@ -39,6 +41,8 @@ BEFORE = "before"
 FOUND = "with found tests"
 AUGMENTED = "with augmented images"
 MORE = "with images again"
+SLICES = 5
+"""Conditions that repair is measured in, at most."""
 NOTES = (
     (
         "every arm starts from the same network and trains on the training images and as many added"
@@ -208,8 +212,10 @@ def retrain(
             fix="a run with fewer --seeds",
         )
     learn, keep = _split(run, train, how.seed)
+    real = test.take(torch.tensor(fresh))
     held = {
-        f"{len(fresh)} test images": test.take(torch.tensor(fresh)),
+        f"{len(fresh)} test images": real,
+        **_slices(run, real),
         f"{len(keep)} unseen tests of this run": keep,
     }
     for other in others:
@@ -221,14 +227,55 @@ def retrain(
         f"run {folder.name}: {run.record['method']} on {run.record['model']}, data"
         f" {run.record['data']}"
     ]
-    return Outcome(
-        f"retraining with {folder.name}", [tabulated("accuracy before and after", results, notes)]
-    )
+    if run.record.get("witnesses"):
+        notes.append("only tests on which every witness keeps the label are learned from")
+    tables = [tabulated("accuracy before and after", results, notes), helped(results)]
+    return Outcome(f"retraining with {folder.name}", tables)
+
+
+def _slices(run: Run, real: Images) -> dict[str, Images]:
+    """Held-out images in each condition under which the run's seeds fail more often, if any
+    held."""
+    try:
+        held = [one for one in slices_of_run(run) if one.accepted and one.held]
+    except Problem:
+        return {}
+    tags = measure(from_bytes(real.x))
+    found = {}
+    for one in held[:SLICES]:
+        if set(one.tags) <= set(tags.names):
+            inside = tags.has[:, [tags.names.index(tag) for tag in one.tags]].all(1)
+            rows = inside.nonzero().squeeze(1)
+            if len(rows):
+                found[f"{len(rows)} test images, {one.name}"] = real.take(rows)
+    return found
+
+
+def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
+    """Whether training with found tests helped at all: beside the network before, and beside the
+    better of the two controls, repeat by repeat."""
+    rows: list[list[Cell]] = []
+    for name in results[BEFORE]:
+        found = results[FOUND][name]
+        control = max(
+            (results[AUGMENTED][name], results[MORE][name]), key=lambda v: float(v.mean())
+        )
+        gains = [finite_mean(100 * (found - other)) for other in (results[BEFORE][name], control)]
+        above = gains[1]
+        word = "cannot tell"
+        if above.low > 0:
+            word = "helped"
+        elif above.high < 0:
+            word = "harmed"
+        rows.append([name, *(f"{g.value:+.2f} [{g.low:+.2f}, {g.high:+.2f}]" for g in gains), word])
+    columns = ["measured on", "points above before", "points above the better control", "it"]
+    notes = ["points of accuracy; only what exceeds a control of the same size is due to the tests"]
+    return Table("did it help?", columns, rows, notes)
 
 
 def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
     """Two thirds of the seeds' tests to learn from, those of the other seeds to measure with."""
-    tests, owner = _tests(run, like)
+    tests, owner = _tests(run, like, witnessed=bool(run.record.get("witnesses")))
     names = sorted(set(owner))
     if len(names) < 3:
         raise Problem(
@@ -243,9 +290,11 @@ def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
     return tests.take(learn), tests.take(keep)
 
 
-def _tests(run: Run, like: Images) -> tuple[Images, list[str]]:
-    """The label failures of a run as images under their seeds' labels, and the seed of each."""
+def _tests(run: Run, like: Images, *, witnessed: bool = False) -> tuple[Images, list[str]]:
+    """The label failures of a run as images under their seeds' labels, and the seed of each; with
+    `witnessed`, only those whose label every witness keeps."""
     rows = [row for row in run.findings.to_pylist() if row["kind"] == "label"]
+    rows = [row for row in rows if row["witnessed"]] if witnessed else rows
     if not rows:
         raise Problem(
             f"{run.folder} holds no label failures, so there is nothing to learn from or to measure"

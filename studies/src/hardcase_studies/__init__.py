@@ -118,6 +118,26 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="ours",
     ),
     PaperStudy(
+        name="slices-faults",
+        summary="whether the first slice names a planted trait among distractors; family-wise error; how many slices hold",
+        paper="ours",
+    ),
+    PaperStudy(
+        name="map-cells",
+        summary="cells of a map with a confirmed failure: the map's search beside SINVAD and random search at equal queries",
+        paper="ours, after Mouret and Clune 2015",
+    ),
+    PaperStudy(
+        name="severity-crossings",
+        summary="smallest failing severity by bisection beside a fine grid: error, queries, and seeds whose failing is not monotone",
+        paper="ours",
+    ),
+    PaperStudy(
+        name="regression-search",
+        summary="inputs that a new version broke: a search less its nulls beside a replay of real images at equal queries",
+        paper="ours",
+    ),
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

@@ -1,0 +1,133 @@
+"""What a search for regressions shows beyond its nulls: the same search with the roles swapped, and
+between the old version and a retraining of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hardcase.cache import write_atomically
+from hardcase.config import Config, parse, read
+from hardcase.context import Context
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.regression import Excess, excess
+from hardcase.runs.results import Run
+from hardcase.runs.start import Watcher, resume, start
+
+FILE = "regression.json"
+"""What a run folder keeps of the comparison, for its report."""
+RETRAINED = "?seed=1"
+"""What makes another training of a zoo network of its name."""
+
+
+def against_nulls(
+    run: Run | str | Path,
+    *,
+    retrained: str | None = None,
+    watcher: Watcher | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Excess:
+    """Run the nulls of a complete search for regressions beside it, and keep what exceeds them.
+
+    The nulls are runs of their own, ``RUN-swapped`` and ``RUN-retrained``; those that are there
+    already are read, or finished.
+
+    Args:
+        run: A run that was started with ``--was``.
+        retrained: A retraining of the old version; of a zoo network another training is made.
+            Without one, the roles swapped are the only null.
+        watcher: Told how the nulls go.
+        say: Told what is done.
+    """
+    done = run if isinstance(run, Run) else Run(run)
+    config = parse(read(done.folder / "config.toml"))
+    if config.was is None:
+        raise Problem(
+            f"{done.folder} did not search for regressions.", fix="hardcase run --was OLD"
+        )
+    again = retrained or _another_training(config.was)
+    models = {"swapped": (config.was, config.model)}
+    if again is not None:
+        models["retrained"] = (again, config.was)
+    else:
+        say("no retraining of the old version is known (--retrained MODEL): one null only")
+    nulls = {}
+    for name, (model, was) in models.items():
+        say(f"null: {model} in place of {config.model}, {was} in place of {config.was}")
+        changed = config.model_copy(update={"model": model, "was": was})
+        nulls[name] = outcomes(_null(changed, done.folder, name, watcher))
+    found = excess(
+        outcomes(done),
+        retrained=nulls.get("retrained"),
+        swapped=nulls["swapped"],
+        rng=stream(config.seed, "excess"),
+    )
+    told = json.dumps(record(found, again), indent=1)
+    write_atomically(done.folder / FILE, told.encode())
+    return found
+
+
+def outcomes(run: Run) -> dict[str, bool]:
+    """For each attempted seed whether the search found an input for it; with witnesses, one that
+    they all keep."""
+    rows = run.seeds.select(["id", "status", "looked"]).to_pylist()
+    tried = [r["id"] for r in rows if r["status"] in ("done", "out of time") and r["looked"]]
+    findings = run.findings.select(["seed", "kind", "witnessed"]).to_pylist()
+    asked = bool(run.record.get("witnesses"))
+    hit = {r["seed"] for r in findings if r["kind"] == "label" and (r["witnessed"] or not asked)}
+    return {seed: seed in hit for seed in tried}
+
+
+def record(found: Excess, retrained: str | None) -> dict[str, Any]:
+    """The comparison as plain values."""
+    return {
+        "found": found.found,
+        "swapped": found.swapped,
+        "retrained": found.retrained,
+        "retraining": retrained,
+        "excess": found.value.value,
+        "low": found.value.low,
+        "high": found.value.high,
+        "p": found.p,
+        "seeds": found.seeds,
+        "shown": found.shown,
+        "sentence": str(found),
+    }
+
+
+def _another_training(was: str) -> str | None:
+    """The name of a retraining of a zoo network; None for what only its owner can retrain."""
+    if not was.startswith("zoo:") or "?" in was:
+        return None
+    from hardcase.registry import rows
+
+    trained = {str(row["name"]) for row in rows("models") if row.get("recipe")}
+    return f"{was}{RETRAINED}" if was.removeprefix("zoo:") in trained else None
+
+
+def _null(config: Config, beside: Path, name: str, watcher: Watcher | None) -> Run:
+    folder = beside.with_name(f"{beside.name}-{name}")
+    plan = Context(config).plan
+    if (folder / "run.json").is_file():
+        return resume(plan, folder, watcher)
+    return start(plan, folder, watcher)
+
+
+def stored(folder: Path) -> Mapping[str, Any] | None:
+    """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
+    from hardcase.runs.directory import read_plain
+
+    try:
+        said = json.loads(read_plain(folder / FILE, most=100_000))
+        return {
+            **{name: float(said[name]) for name in ("found", "excess", "low", "high")},
+            "seeds": int(said["seeds"]),
+            "shown": bool(said["shown"]),
+            "sentence": str(said["sentence"]),
+        }
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -1,0 +1,197 @@
+"""How many cells of a map hold a confirmed failure: the map's search beside SINVAD and random search.
+
+All arms start from the same seeds, have the same witnesses and ask subject and witnesses as often; SINVAD, which ends early,
+is run again with other random numbers until it has asked at least as often. Of every arm the finding of each seed and cell
+that is witnessed and nearest to its seed is judged. The judge took no part in any search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from hardcase.campaign.in_memory import on_cpu, search_campaign
+from hardcase.campaign.record import Campaign
+from hardcase.context import Context
+from hardcase.guides.archive import CellGrid
+from hardcase.judges.judge import PanelJudge
+from hardcase.judges.teach import for_data
+from hardcase.maps import cells_of, grid_of
+from hardcase.models.health import answers
+from hardcase.randomness import Rng
+from hardcase.suite.tables import Bench, Outcome, Table, finite_mean
+from hardcase.types import Budget, Findings, Images, Look, Model, Seeds, State
+from hardcase_studies.lab import Lab
+
+MOST = 20
+"""Repeats of a method that ends early."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCodes:
+    """Codes around the seed's own, of any size up to `spread`, without a memory."""
+
+    spread: float = 0.5
+    children: int = 4
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        return {"z": seeds.z.clone()}
+
+    def step(self, state: State, look: Look, rng: Rng) -> State:
+        rows = look.live.nonzero().squeeze(1)
+        z = state["z"][rows]
+        noise = rng.normal(rows, (self.children, *z.shape[1:]))
+        size = self.spread * 2 ** (-4.0 * rng.uniform(rows, (self.children,)))
+        size = size.reshape(*size.shape, *[1] * (z.ndim - 1))
+        asked = (z[:, None] + size * noise).flatten(0, 1)
+        look(asked, rows.repeat_interleave(self.children))
+        return state
+
+
+def run(bench: Bench) -> Outcome:
+    """``--repeats 10``, ``--set queries=400``, ``seeds=32`` and ``map="stroke:12,slant:12"`` are the sizes."""
+    repeats = bench.repeats or 10
+    queries = bench.size("queries", 400, 1000)
+    count = bench.size("seeds", 32, 100)
+    text = str(bench.options.get("map", "stroke:12,slant:12"))
+    lab = Lab(bench)
+    grid = grid_of(text, lab.test)
+    judge = for_data(bench.data, device=bench.device)
+    witnesses = _context(lab, lab.test, "natural", bench.seed, queries).witnesses
+    cells: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    asked: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for number in range(repeats):
+        seed = bench.seed + number
+        images = _usable(lab, witnesses, count, seed)
+        for arm, (method, mapped) in ARMS.items():
+            bench.say(f"{arm}, {number + 1} of {repeats}")
+            spent, found = 0, set[int]()
+            for again in range(MOST):
+                if spent >= 0.95 * queries * len(images):
+                    break
+                campaign = _campaign(
+                    lab,
+                    images,
+                    arm,
+                    method,
+                    text if mapped else None,
+                    grid,
+                    witnesses,
+                    seed + 1000 * again,
+                    queries,
+                )
+                done = search_campaign(
+                    campaign, images, Budget(queries=queries), shard=1024, rounds=1
+                )
+                spent += int(done.queries.sum())
+                found |= _confirmed(judge, grid, done.findings)
+            cells[arm].append(float(len(found)))
+            asked[arm].append(spent / len(images))
+    return Outcome(
+        "cells of a map with a confirmed failure",
+        [_table(cells, asked, text, len(grid), count, lab)],
+    )
+
+
+ARMS: Mapping[str, tuple[str, bool]] = {
+    "map (natural)": ("natural", True),
+    "map (codes of a VAE)": ("sinvad", True),
+    "sinvad": ("sinvad", False),
+    "random (natural)": ("natural", False),
+}
+"""The method whose space each arm searches, and whether the map steers."""
+
+
+def _context(
+    lab: Lab, images: Images, method: str, seed: int, queries: int, text: str | None = None
+) -> Context:
+    return Context.of(
+        lab.subject, images, method, witnesses="default", train=lab.train, data=lab.bench.data, seed=seed, map=text
+    )  # fmt: skip
+
+
+def _campaign(
+    lab: Lab,
+    images: Images,
+    arm: str,
+    method: str,
+    text: str | None,
+    grid: CellGrid,
+    witnesses: tuple[Model, ...],
+    seed: int,
+    queries: int,
+) -> Campaign:
+    """The campaign of one arm; of each seed and cell the best finding is kept."""
+    ready = _context(lab, images, method, seed, queries, text)
+    ready.__dict__["witnesses"] = witnesses
+    ready.__dict__["map_cells"] = grid if text else None
+    made = ready.campaign
+    if arm.startswith("random"):
+        plain = replace(made.method, search=RandomCodes(), until="budget", needs="label")
+        made = replace(made, method=plain)
+    return replace(made, keep=replace(made.keep, count=1, nearest=True, place=grid))
+
+
+def _usable(lab: Lab, witnesses: tuple[Model, ...], count: int, seed: int) -> Images:
+    """Test images that the subject and every witness classify correctly."""
+    drawn = lab.test.sample(count=min(len(lab.test), 3 * count), seed=seed)
+    right = [
+        answers(model, drawn).argmax(1).cpu() == drawn.y for model in (lab.subject, *witnesses)
+    ]
+    return drawn.take(torch.stack(right).all(0).nonzero().squeeze(1)[:count])
+
+
+def _confirmed(judge: PanelJudge, grid: CellGrid, findings: Findings) -> set[int]:
+    """The cells in which the judge confirms a finding."""
+    kept = on_cpu(findings)
+    if not len(kept):
+        return set()
+    said = judge(kept)
+    both = [bool(valid and label) for valid, label in zip(said.valid, said.label_kept)]
+    return {cell for cell, good in zip(cells_of(grid, kept.x), both) if good}
+
+
+def _table(
+    cells: Mapping[str, list[float]],
+    asked: Mapping[str, list[float]],
+    text: str,
+    total: int,
+    count: int,
+    lab: Lab,
+) -> Table:
+    first = torch.tensor(cells["map (natural)"], dtype=torch.float64)
+    rows: list[list[str | None]] = []
+    for arm, values in cells.items():
+        own = torch.tensor(values, dtype=torch.float64)
+        seen = finite_mean(own)
+        ratio = finite_mean(first / own.clamp_min(1))
+        gap = finite_mean(first - own)
+        rows.append(
+            [
+                arm,
+                f"{seen.value:.1f} [{seen.low:.1f}, {seen.high:.1f}]",
+                None
+                if arm == "map (natural)"
+                else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
+                None
+                if arm == "map (natural)"
+                else f"{gap.value:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]",
+                f"{sum(asked[arm]) / len(asked[arm]):.0f}",
+            ]
+        )
+    notes = [
+        f"map {text}, {total} cells; {count} seeds a run, {len(first)} runs, each with seeds of its own",
+        "ratio and difference are paired by run, 95 % intervals by bootstrap over runs; goal: a ratio of 2",
+        "every query of the subject is also one of each of the three witnesses, in every arm",
+        *lab.notes,
+    ]
+    columns = [
+        "arm",
+        "cells with a confirmed failure",
+        "map (natural) over it",
+        "map (natural) above it",
+        "queries per seed",
+    ]
+    return Table("cells", columns, rows, notes)

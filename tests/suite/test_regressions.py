@@ -1,0 +1,54 @@
+"""Regressions beyond their nulls: which nulls there are, what counts, and what a folder keeps."""
+
+import json
+
+import pytest
+import torch
+from aftermath import verdict, write_run
+
+from hardcase.errors import Problem
+from hardcase.regression import excess
+from hardcase.suite.regressions import (
+    FILE,
+    _another_training,
+    against_nulls,
+    outcomes,
+    record,
+    stored,
+)
+
+
+def test_a_zoo_network_is_retrained_and_no_other():
+    assert _another_training("zoo:lenet5") == "zoo:lenet5?seed=1"
+    assert _another_training("zoo:resnet50-imagenet") is None
+    assert _another_training("models.py:old") is None
+
+
+def test_attempted_seeds_count_with_what_was_found_for_them(tmp_path):
+    run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
+    said = outcomes(run)
+    assert len(said) == 4
+    assert sum(said.values()) == 1
+
+
+def test_a_run_without_a_version_before_is_refused(tmp_path):
+    run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
+    (run.folder / "config.toml").write_text(
+        'model = "zoo:lenet5"\ndata = "mnist5k"\nmethod = "pgd"\n'
+    )
+    with pytest.raises(Problem, match="did not search for regressions"):
+        against_nulls(run)
+
+
+def test_what_a_folder_keeps_is_read_again_if_it_says_something(tmp_path):
+    found = {str(i): i < 30 for i in range(40)}
+    null = {str(i): i < 2 for i in range(40)}
+    seen = excess(found, swapped=null, rng=torch.Generator().manual_seed(0))
+    (tmp_path / FILE).write_text(json.dumps(record(seen, None)))
+    kept = stored(tmp_path)
+    assert kept["shown"]
+    assert kept["excess"] == pytest.approx(0.7)
+    assert "a regression" in kept["sentence"]
+    (tmp_path / FILE).write_text("[]")
+    assert stored(tmp_path) is None
+    assert stored(tmp_path / "nowhere") is None
