@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAM = next(
     (
         path
@@ -22,6 +24,20 @@ PROGRAM = next(
     None,
 )
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "ArrowRight": (39, ""), "ArrowLeft": (37, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}  # fmt: skip
+
+
+def axe_core(folder: Path) -> str:
+    """axe-core, from where AXE_CORE says or from npm; without either the test is skipped."""
+    named = os.environ.get("AXE_CORE")
+    if named:
+        return Path(named).read_text(encoding="utf-8")
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm for axe-core")
+    done = subprocess.run(["npm", "pack", "axe-core@4"], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"npm cannot get axe-core: {done.stderr[-200:]}")
+    subprocess.run(["tar", "xzf", done.stdout.split()[-1]], cwd=folder, check=True)
+    return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")
 
 
 class Browser:

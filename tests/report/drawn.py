@@ -172,3 +172,26 @@ def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
     run.store.write("run.json", json.dumps({**run.record, "judge": card}).encode())
     return Run(run.folder)
+
+
+def drawn_curves(**changes: Any) -> dict[str, Any]:
+    """What `hardcase curve` leaves in a run folder: one change that hurts and one that does not."""
+    points = [
+        {"severity": i, "failing": i, "total": 10, "share": i / 10, "low": 0.0, "high": 1.0}
+        for i in range(1, 6)
+    ]
+    row = {
+        "most": 5,
+        "curve": points,
+        "crossing": {"quartiles": [1.0, 2.5, None], "crossed": 7, "queries": 8},
+        "non_monotone": {"share": 0.1},
+    }
+    calm = {**row, "curve": [{**p, "failing": 0, "share": 0.0} for p in points], "most": 1}
+    return {
+        "model": "m",
+        "usable": 10,
+        "corruptions": [{**row, "corruption": "zoom_blur"}],
+        "coordinates": [{**calm, "coordinate": "tilted <11° clockwise"}],
+        "corruption_error": {"plain": 0.25, "relative_to": None},
+        **changes,
+    }

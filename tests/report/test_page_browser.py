@@ -1,11 +1,13 @@
 """The page in a real browser: filtering, keyboard, tabs, dark mode, print, no complaint, no request."""
 
 import json
+import os
 
 import pytest
-from browser import PROGRAM, Browser
-from drawn import drawn_run
+from browser import PROGRAM, Browser, axe_core
+from drawn import drawn_curves, drawn_run
 
+from hardcase.insight import CURVES
 from hardcase.report.page import write
 
 pytestmark = pytest.mark.skipif(
@@ -248,3 +250,56 @@ def test_hostile_names_do_nothing(browser, tmp_path):
     assert len(browser.js(SHOWN)) > 0
     assert browser.js("document.scripts.length") == 1
     assert browser.js("[...document.images].every(i => i.src.startsWith('data:'))")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A page with everything: a map, curves, limits and conditions."""
+    folder = tmp_path_factory.mktemp("browser")
+    axes = [
+        {"name": "brightness", "low": 0.0, "high": 0.5, "cells": 6},
+        {"name": "slant", "low": -1.0, "high": 1.0, "cells": 6},
+    ]
+    run = drawn_run(folder / "run", seeds=300, map={"kind": "figure", "axes": axes})
+    (run.folder / CURVES).write_text(json.dumps(drawn_curves()))
+    (run.folder / "config.toml").write_text("[limits]\nconfirmed_rate = 0.05\nclass_rate = 0.1\n")
+    return write([run], folder / "report")
+
+
+def test_a_finding_that_is_pressed_shows_its_seed_and_itself_again(browser, page):
+    browser.open(page)
+    image = "document.querySelector('.triple .flip img')"
+    own = browser.js(f"[{image}.src, {image}.alt]")
+    seed = browser.js("document.querySelector('.triple img').src")
+    browser.click(".triple .flip")
+    assert browser.js(f"{image}.src") == seed != own[0]
+    assert (
+        browser.js("document.querySelector('.triple .flip').getAttribute('aria-pressed')") == "true"
+    )
+    browser.js("document.querySelector('.triple .flip').focus()")
+    browser.key("Enter")
+    assert browser.js(f"[{image}.src, {image}.alt]") == own
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_map_and_curves_fit_the_page_and_have_tables(browser, whole, width):
+    browser.open(whole, width=width)
+    assert browser.js("document.querySelectorAll('.heat td').length") == 36
+    assert browser.js("document.querySelectorAll('.heat img').length") > 0
+    assert browser.js("document.querySelectorAll('.small-charts svg').length") == 2
+    assert browser.js("document.querySelectorAll('details table').length") >= 3
+    assert browser.js("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.skipif("HARDCASE_BROWSER" not in os.environ, reason="make browser")
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious(browser, whole, three, tmp_path_factory, dark):
+    axe = axe_core(tmp_path_factory.mktemp("axe"))
+    for page in (whole, three):
+        browser.open(page, dark=dark)
+        browser.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        browser.js(axe + "; 0")
+        found = browser.js(
+            "axe.run().then(r => r.violations.map(v => [v.id, v.impact, v.nodes[0].html]))"
+        )
+        assert [one for one in found if one[1] in ("serious", "critical")] == []

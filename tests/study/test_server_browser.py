@@ -1,14 +1,12 @@
 """The pages in a real Chromium: keys alone, clicks, a phone, refreshing, two tabs, no connection, axe-core."""
 
 import json
-import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from browser import PROGRAM, Browser
+from browser import PROGRAM, Browser, axe_core
 from killing_study import Server, free_port
 
 from hardcase.study.answers import Answers
@@ -256,18 +254,7 @@ def test_time_out_of_sight_is_measured_apart(page):
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory):
-    """axe-core, from where AXE_CORE says or from npm."""
-    named = os.environ.get("AXE_CORE")
-    if named:
-        return Path(named).read_text()
-    if shutil.which("npm") is None:
-        pytest.skip("needs npm for axe-core")
-    folder = tmp_path_factory.mktemp("axe")
-    done = subprocess.run(["npm", "pack", "axe-core@4"], cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"npm cannot get axe-core: {done.stderr[-200:]}")
-    subprocess.run(["tar", "xzf", done.stdout.split()[-1]], cwd=folder, check=True)
-    return (folder / "package" / "axe.min.js").read_text()
+    return axe_core(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.mark.parametrize("design", ["label", "sinvad", "argus", "compare", "fault"])

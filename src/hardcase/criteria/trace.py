@@ -380,7 +380,7 @@ _YUAN2023 = """@inproceedings{yuan2023nlc,
   url       = {https://arxiv.org/abs/2112.01955}
 }"""
 _VEKARIYA2025 = """@misc{vekariya2025lscd,
-  author = {V. Vekariya and M. Golagha and A. Stocco and A. Pretschner},
+  author = {Vivek Vekariya and Mojdeh Golagha and Andrea Stocco and Alexander Pretschner},
   title  = {Latent Space Class Dispersion: Effective Test Data Quality Assessment for {DNNs}},
   year   = {2025},
   url    = {https://arxiv.org/abs/2503.18799}

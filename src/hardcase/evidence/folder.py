@@ -77,12 +77,13 @@ def write_evidence(
         "tool": pages.tool_confidence(named, tool or {}),
         "requirements": requirements_page(requirements, answers),
     }
+    title, topics = PROFILES[profile]
+    parts["outside"] = pages.outside([topic for topic in topics if not topic.part], OUTSIDE)
     for name, page in parts.items():
         write_atomically(out / f"{name}.md", page.text.encode())
         write_atomically(
             out / f"{name}.json", json.dumps(page.values, indent=1, default=str).encode()
         )
-    title, topics = PROFILES[profile]
     rows = [_topic(topic, parts, out) for topic in topics]
     rows += [
         _row(f"requirement {one.id}", one.text, page, out / "requirements.md")
@@ -94,9 +95,8 @@ def write_evidence(
 
 
 def _topic(topic: Topic, parts: Mapping[str, Page], out: Path) -> EvidenceRow:
-    if not topic.part:
-        return EvidenceRow(topic.id, topic.text, "not shown", OUTSIDE)
-    return _row(topic.id, topic.text, parts[topic.part], out / f"{topic.part}.md")
+    name = topic.part or "outside"
+    return _row(topic.id, topic.text, parts[name], out / f"{name}.md")
 
 
 def _row(name: str, text: str, page: Page, file: Path) -> EvidenceRow:

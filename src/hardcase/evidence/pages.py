@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hardcase.cache import write_atomically
+from hardcase.evidence.profiles import Topic
 from hardcase.runs.results import Run
 from hardcase.statistics import interval
 
@@ -29,6 +30,14 @@ class Page:
     values: Any
     status: Status
     why: str
+
+
+def outside(topics: Sequence[Topic], why: str) -> Page:
+    """What a profile asks for and no run can show."""
+    values = [{"topic": topic.id, "asked": topic.text} for topic in topics]
+    lines = [f"- {topic.id}: {topic.text}" for topic in topics] or ["None."]
+    text = "\n".join(["# Not shown by any run", "", f"These lie {why}.", "", *lines, ""])
+    return Page(text, values, "not shown", why)
 
 
 def plan(runs: Sequence[Named]) -> Page:

@@ -1,5 +1,12 @@
 """Topics that documents ask evidence for, in our words: not their text, and never a verdict on
-them."""
+them.
+
+Titles are those under which the documents are published; topics follow what their publishers and
+authors say of them in public (the catalogue entries of ISO/IEC TS 42119-2:2025 and ISO/PAS
+8800:2024, https://www.assuringautonomy.com/amlas, the text of Regulation (EU) 2024/1689). Which
+clause asks for what is for an assessor to say; only articles of the regulation and stages of AMLAS
+are numbered.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +38,8 @@ _DOCUMENTS = (
 )
 PROFILES: Mapping[str, tuple[str, tuple[Topic, ...]]] = {
     "42119": (
-        "ISO/IEC TS 42119-2, testing of AI systems",
+        "ISO/IEC TS 42119-2:2025, testing of AI, overview of testing AI systems (applies the "
+        "documents of the ISO/IEC/IEEE 29119 series)",
         (
             *_DOCUMENTS,
             Topic(
@@ -46,7 +54,7 @@ PROFILES: Mapping[str, tuple[str, tuple[Topic, ...]]] = {
         ),
     ),
     "8800": (
-        "ISO/PAS 8800, road vehicles: safety and artificial intelligence",
+        "ISO/PAS 8800:2024, road vehicles, safety and artificial intelligence",
         (
             Topic(
                 "safety requirements",
@@ -57,11 +65,15 @@ PROFILES: Mapping[str, tuple[str, tuple[Topic, ...]]] = {
                 "verification and validation", "a plan, its execution and its results", "completion"
             ),
             Topic(
-                "insufficiencies",
-                "each distinct functional insufficiency that was found",
+                "output insufficiencies",
+                "each distinct group of confirmed wrong outputs that was found",
                 "incidents",
             ),
-            Topic("data sets", "identity of the data on which the element was tested", "log"),
+            Topic(
+                "data",
+                "identity of the data on which the element was tested; not its quality",
+                "log",
+            ),
             Topic(
                 "confidence in tools", "what the tools miss and what they report wrongly", "tool"
             ),
@@ -70,7 +82,7 @@ PROFILES: Mapping[str, tuple[str, tuple[Topic, ...]]] = {
                 "independence of what confirms from what is confirmed",
                 "independence",
             ),
-            Topic("field monitoring", "behaviour after deployment", ""),
+            Topic("after deployment", "measures and monitoring in the field", ""),
         ),
     ),
     "amlas": (
@@ -104,22 +116,27 @@ PROFILES: Mapping[str, tuple[str, tuple[Topic, ...]]] = {
         "Regulation (EU) 2024/1689, high-risk systems",
         (
             Topic(
-                "Article 9, testing",
+                "Article 9, risk management: testing",
                 "tests against metrics and thresholds that were set before",
                 "requirements",
             ),
-            Topic("Article 10, data", "identity of the testing data; not its governance", "log"),
             Topic(
-                "Article 11 and Annex IV, testing",
-                "procedures, data, metrics, logs and reports of tests",
+                "Article 10, data and data governance",
+                "identity of the testing data; not its governance",
+                "log",
+            ),
+            Topic(
+                "Article 11 and Annex IV, technical documentation: testing",
+                "procedures, data, metrics, logs and reports of these tests; not the whole file",
                 "completion",
             ),
-            Topic("Article 12, records", "logs of the system in operation", ""),
-            Topic("Article 14, oversight", "how people oversee the system", ""),
+            Topic("Article 12, record-keeping", "logs of the system in operation", ""),
+            Topic("Article 14, human oversight", "how people oversee the system", ""),
             Topic("Article 15, accuracy", "accuracy on the data that was tested", "completion"),
             Topic(
                 "Article 15, robustness", "failures under changes that keep the label", "incidents"
             ),
+            Topic("Article 15, cybersecurity", "resistance to attacks on the system", ""),
             Topic("trust in the tests", "errors of the tools that tested", "tool"),
         ),
     ),

@@ -20,8 +20,7 @@ CITE = """@inproceedings{xie2019diffchaser,
   author    = {Xiaofei Xie and Lei Ma and Haijun Wang and Yuekang Li and Yang Liu and Xiaohong Li},
   title     = {{DiffChaser}: Detecting Disagreements for Deep Neural Networks},
   booktitle = {International Joint Conference on Artificial Intelligence (IJCAI)},
-  year      = {2019},
-  doi       = {10.24963/ijcai.2019/800}
+  year      = {2019}
 }"""
 
 

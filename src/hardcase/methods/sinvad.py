@@ -25,7 +25,6 @@ SBST = """@inproceedings{kang2020sinvad,
                Generation},
   booktitle = {International Workshop on Search-Based Software Testing (SBST), {ICSE} Workshops},
   year      = {2020},
-  doi       = {10.1145/3387940.3391456},
   url       = {https://arxiv.org/abs/2005.09296}
 }"""
 TOSEM = """@article{kang2024sinvad,
