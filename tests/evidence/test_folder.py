@@ -109,7 +109,7 @@ def test_what_is_missing_is_not_shown(tmp_path):
         )
     )
     assert half["output insufficiencies"] == "not shown", "one run without a judge is enough"
-    assert half["field monitoring"] == "not shown"
+    assert half["after deployment"] == "not shown"
 
 
 def test_a_judge_that_took_part_is_not_independent(tmp_path):
