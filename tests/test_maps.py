@@ -68,9 +68,11 @@ def test_a_method_becomes_a_search_that_fills_cells():
     assert isinstance(filled.search, Illumination)
     (guide,) = filled.guides
     assert isinstance(guide, Archive)
-    assert filled.needs == "label"
     assert filled.until == "budget"
-    assert filled.budget.queries == 400
+    assert filled.budget.queries == 800, "half of them for the method's own search"
+    assert filled.search.first == method().search
+    assert filled.search.queries == 400
+    assert filled.search.ends
     with pytest.raises(Problem, match="memory of its own"):
         mapping(filled, grid)
 

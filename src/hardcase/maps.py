@@ -1,8 +1,8 @@
 """Maps of failures: which features of an image span one, and any method as a search that fills it.
 
-``--map brightness,tilt`` keeps a method's space, objective and oracle; its search becomes
-`Illumination` and its memory an `Archive`, so that candidates move toward cells in which nothing
-has failed yet.
+``--map brightness,tilt`` keeps a method's space, objective, oracle and search; after the search has
+had its share of the queries, or is done, `Illumination` moves candidates toward cells of an
+`Archive` in which nothing has failed yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CELLS = 10
 """Cells of an axis that names no number."""
 MOST = 40
 QUERIES = 400
-"""Queries per seed that a method with fewer of its own gets for a map."""
+"""Queries per seed for a map, unless the method has more than half of that of its own."""
 LOOKED = 1000
 """Images whose features say how far an axis reaches."""
 ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
@@ -123,8 +123,8 @@ class InSpace:
 
 
 def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> Method:
-    """A method as a search that fills a map: its space, objective and oracle, with `Illumination`
-    and an `Archive`.
+    """A method as a search that fills a map: its own search for half of the queries at most, then
+    `Illumination` with an `Archive`.
 
     Args:
         method: The method; one with a memory of its own is refused.
@@ -146,15 +146,17 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
         witnessed=None if margin is None else Witnessed(method.oracle, margin),
         distance=InSpace(method.space),
     )
-    queries = max(QUERIES, method.budget.queries or 0)
-    return replace(
-        method,
-        search=Illumination(space=method.space, cells=grid),
-        guides=(archive,),
-        until="budget",
-        needs="activations" if method.taps else "label",
-        budget=replace(method.budget, queries=queries, gradients=None),
+    own = method.budget.queries or QUERIES
+    queries = max(QUERIES, 2 * own)
+    search = Illumination(
+        space=method.space,
+        cells=grid,
+        first=method.search,
+        queries=min(own, queries // 2),
+        ends=method.until == "first",
     )
+    budget = replace(method.budget, queries=queries)
+    return replace(method, search=search, guides=(archive,), until="budget", budget=budget)
 
 
 def cells_of(grid: CellGrid, images: Sequence[Tensor] | Tensor) -> list[int]:

@@ -7,7 +7,6 @@ import torch
 import hardcase as hc
 from hardcase.maps import grid_of, mapping
 from hardcase.randomness import Rng
-from hardcase.searches.illumination import Illumination
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget
 
@@ -28,7 +27,7 @@ def test_drafts_reach_more_cells_at_the_same_queries():
     reached = {}
     for drafts in (1, 8):
         made = mapping(method(), grid)
-        search = Illumination(space=made.space, cells=grid, drafts=drafts)
+        search = replace(made.search, drafts=drafts, queries=20)
         found = hc.search(
             toy_subject(),
             toy_images(4),
@@ -46,9 +45,19 @@ def test_drafts_reach_more_cells_at_the_same_queries():
 def test_without_an_aim_the_seed_is_the_parent():
     grid = grid_of("brightness,contrast", toy_images(30))
     made = mapping(method(), grid)
-    search = Illumination(space=made.space, cells=grid, children=3, spread=1e-6)
+    search = replace(made.search, children=3, spread=1e-6)
     z = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     state = {"z": z, "x": z, "y": torch.zeros(2), "id": torch.arange(2)}
     drawn = search._drafted(state, torch.arange(2), {}, Rng.numbered(0, "search", 2))
     assert drawn.shape == (6, 1, 8, 8)
     assert torch.allclose(drawn, z.repeat_interleave(3, 0), atol=1e-4)
+
+
+def test_the_methods_own_search_comes_first_and_ends_where_it_would():
+    grid = grid_of("brightness,contrast", toy_images(30))
+    made = mapping(method(), grid)
+    (guide,) = made.guides
+    hc.search(toy_subject(), toy_images(4), method=made, budget=Budget(queries=60), shard=4)
+    assert int(guide.base["visits"].sum()) == 4 * 60
+    assert int((guide.base["level"] > 1).sum()) > 0, "a gradient finds failures of the toy at once"
+    assert int(guide.base["aimed"].sum()) > 0, "and then the map steers"

@@ -1,34 +1,78 @@
-"""Illumination: candidates that move toward the cells of a map where nothing has failed yet."""
+"""Illumination: another search finds first failures, then candidates move toward the cells of a map
+where nothing has failed yet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.guides.archive import CellGrid
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks, per_row, to_grid
-from hardcase.types import Aim, Look, Seeds, Space, State
+from hardcase.types import Aim, Feedback, Look, Search, Seeds, Space, State
 
 CONTEXT = "context/"
+FIRST = "first/"
 OCTAVES = 4.0
 """Factors of two over which the sizes of mutations are drawn."""
+
+
+class _Beginning:
+    """A look that hands a seed over to the map where the first search would retire it, where it
+    fails if that is its end, or when its share of the queries is spent.
+    """
+
+    def __init__(self, look: Look, over: Bool[Tensor, " n"], asked: Int[Tensor, " n"]) -> None:
+        self.look = look
+        self.over = over
+        self.asked = asked
+        self.most = 0
+        self.ends = False
+
+    @property
+    def live(self) -> Bool[Tensor, " n"]:
+        return self.look.live & ~self.over & (self.asked < self.most)
+
+    def retire(self, rows: Int[Tensor, " r"]) -> None:
+        self.over[rows] = True
+
+    def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
+        return {}
+
+    def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback:
+        return self._counted(self.look(z, rows, {**(aim or {}), "row": rows}), rows)
+
+    def gradient(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
+    ) -> tuple[Feedback, Tensor]:
+        feedback, slope = self.look.gradient(z, rows, {**(aim or {}), "row": rows})
+        return self._counted(feedback, rows), slope
+
+    def _counted(self, feedback: Feedback, rows: Int[Tensor, " m"]) -> Feedback:
+        self.asked += torch.bincount(rows[feedback.looked], minlength=len(self.asked))
+        if self.ends:
+            self.over[rows[feedback.failed]] = True
+        return feedback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illumination:
     """Mutants of the parents that a map chooses, of which those nearest to its target are asked.
 
-    For each question `drafts` mutants are decoded and measured, which asks no network; the one
-    nearest to the cell that the map aims at is looked at. Needs the guide
-    `hardcase.guides.archive.Archive`; without an aim a seed's own code is the parent.
+    At first another search looks for a failure of each seed; everything it looks at enters the map
+    and may become a parent. Then, for each question, `drafts` mutants of a parent are decoded and
+    measured, which asks no network; the one nearest to the cell that the map aims at is looked at.
+    Needs the guide `hardcase.guides.archive.Archive`.
 
     Args:
         space: Where the codes live.
         cells: The map.
+        first: The search that looks for first failures.
+        queries: What it may ask for each seed.
+        ends: It ends for a seed at its first failure.
         children: Candidates per seed and step.
         drafts: Mutants that are measured for each of them.
         spread: Largest standard deviation of a mutation, in units of the code.
@@ -36,29 +80,39 @@ class Illumination:
 
     space: Space
     cells: CellGrid
+    first: Search
+    queries: int
+    ends: bool = False
     children: int = 4
     drafts: int = 8
     spread: float = 0.5
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        context = {CONTEXT + name: value.clone() for name, value in seeds.context.items()}
-        return {
+        own = {
             "z": seeds.z.clone(),
             "x": seeds.x.clone(),
             "y": seeds.y.clone(),
             "id": seeds.id.clone(),
-            "begun": torch.zeros(1, dtype=torch.bool),
-            **context,
+            "asked": torch.zeros_like(seeds.y),
+            "over": torch.zeros_like(seeds.y, dtype=torch.bool),
+            **{CONTEXT + name: value.clone() for name, value in seeds.context.items()},
         }
+        inner = self.first.init(seeds, rng)
+        return {**own, **{FIRST + name: value for name, value in inner.items()}}
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
-        if not bool(state["begun"]):
-            look(state["z"][rows], rows, {"row": rows})
-            return {**state, "begun": ~state["begun"]}
-        aim = look.choose(rows)
-        many = rows.repeat_interleave(self.children)
-        look(self._drafted(state, rows, aim, rng), many, {"row": many})
+        begin = _Beginning(look, state["over"].clone(), state["asked"].clone())
+        begin.most = self.queries
+        begin.ends = self.ends
+        if bool(begin.live.any()):
+            inner = _inside(state, FIRST)
+            inner = self.first.step(inner, begin, rng)
+            state = {**state, **{FIRST + name: value for name, value in inner.items()}}
+        state = {**state, "over": begin.over, "asked": begin.asked}
+        rows = (look.live & ~begin.live).nonzero().squeeze(1)
+        if len(rows):
+            many = rows.repeat_interleave(self.children)
+            look(self._drafted(state, rows, look.choose(rows), rng), many, {"row": many})
         return state
 
     def _drafted(
@@ -83,15 +137,16 @@ class Illumination:
         self, state: State, rows: Int[Tensor, " m"], z: Float[Tensor, "m *code"]
     ) -> Float[Tensor, "m f"]:
         """Where drafts lie on the map, in cells."""
-        context = {
-            name.removeprefix(CONTEXT): value
-            for name, value in state.items()
-            if name.startswith(CONTEXT)
-        }
-        seeds = Seeds(state["z"], state["x"], state["y"], state["id"], context)
+        seeds = Seeds(state["z"], state["x"], state["y"], state["id"], _inside(state, CONTEXT))
         parts = []
         for part in chunks(len(rows), 1024):
             origin = seeds.take(rows[part])
             x = self.space.decode(self.space.project(z[part], origin), origin)
             parts.append(self.cells.scaled(self.cells.measure(to_grid(x))))
         return torch.cat(parts)
+
+
+def _inside(state: State, prefix: str) -> State:
+    """What a state keeps under a prefix."""
+    kept = {name: value for name, value in state.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in kept.items()}
