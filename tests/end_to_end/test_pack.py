@@ -1,0 +1,70 @@
+"""What is carried to a machine without a network arrives whole, or not at all."""
+
+import hashlib
+import io
+import json
+import tarfile
+
+import pytest
+
+from benchmarks.pack import cached, read_pieces, write_pieces
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = {"wheels/a.whl": b"a" * 100, "cache/data/b.npz": bytes(range(256)) * 40}
+    paths = {name: tmp_path / name.replace("/", "-") for name in made}
+    for name, content in made.items():
+        paths[name].write_bytes(content)
+    return made, paths
+
+
+def test_pieces_give_back_what_was_packed(tmp_path, files):
+    made, paths = files
+    pieces = write_pieces(paths, tmp_path / "carry", piece=100)
+    assert len(pieces) > 2
+    assert max(path.stat().st_size for path in pieces) <= 100
+    again = write_pieces(paths, tmp_path / "again", piece=100)
+    assert [a.read_bytes() for a in pieces] == [b.read_bytes() for b in again]
+    read_pieces(tmp_path / "carry", tmp_path / "there")
+    assert {name: (tmp_path / "there" / name).read_bytes() for name in made} == made
+
+
+@pytest.mark.parametrize("harm", ["changed", "missing"])
+def test_a_harmed_piece_is_refused(tmp_path, files, harm):
+    piece = write_pieces(files[1], tmp_path / "carry", piece=100)[1]
+    if harm == "missing":
+        piece.unlink()
+    else:
+        piece.write_bytes(piece.read_bytes()[::-1])
+    with pytest.raises(SystemExit, match="missing or was changed"):
+        read_pieces(tmp_path / "carry", tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_nothing_is_unpacked_outside(tmp_path, files):
+    folder = tmp_path / "carry"
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
+    (tmp_path / "packed").write_bytes(content.getvalue())
+    (piece,) = write_pieces({"x": tmp_path / "packed"}, folder)
+    piece.write_bytes(content.getvalue())
+    (folder / "pack.json").write_text(
+        json.dumps({piece.name: hashlib.sha256(content.getvalue()).hexdigest()})
+    )
+    with pytest.raises(tarfile.OutsideDestinationError):
+        read_pieces(folder, tmp_path / "there" / "inside")
+    assert not (tmp_path / "there" / "outside").exists()
+
+
+def test_of_networks_that_differ_in_training_alone_the_longest_trained_goes(tmp_path):
+    for name, epochs, seed in (("short", 1, 0), ("long", 3, 0), ("other", 1, 1)):
+        folder = tmp_path / "networks" / name
+        folder.mkdir(parents=True)
+        (folder / "weights.safetensors").write_bytes(b"")
+        card = {"kind": "vae", "data": "d", "loss": [0.0] * epochs, "configuration": {"seed": seed}}
+        card["configuration"]["recipe"] = {"epochs": epochs}
+        (folder / "card.json").write_text(json.dumps(card))
+    taken = {name.split("/")[2] for name in cached(tmp_path)}
+    assert taken == {"long", "other"}
