@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -26,10 +27,21 @@ class Figure:
         return f"{self.name}: {self.value:.4g} {self.unit} (against {self.against})"
 
 
-def collect(figures: Iterable[Figure], result: str = "bench-cpu") -> None:
-    """Print each figure as it comes and merge them into the stored result, newest value of a name."""
+def collect(
+    figures: Iterable[Figure],
+    result: str | None = "bench-cpu",
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Print each figure as it comes and merge it into the stored result, newest value of a name.
+
+    `about` is what the result says of the machine; without a result nothing is stored.
+    """
+    if result is None:
+        for figure in figures:
+            print(figure, flush=True)
+        return
     path = RESULTS / f"{result}.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = {**json.loads(path.read_text(encoding="utf-8")), **(about or {})}
     known = {row["name"]: row for row in record["rows"]}
     for figure in figures:
         print(figure, flush=True)

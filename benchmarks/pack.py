@@ -125,10 +125,10 @@ def install(folder: Path) -> None:
         place = Path(name)
         read_pieces(folder, place)
         wheels = [str(path) for path in sorted((place / "wheels").glob("*.whl"))]
-        quiet = ["-q", "--disable-pip-version-check", "--root-user-action=ignore"]
+        how = ["-q", "--disable-pip-version-check", "--root-user-action=ignore"]
+        how += ["--no-index", "--no-deps", "--force-reinstall"]
         subprocess.run(
-            [sys.executable, "-m", "pip", "install", *quiet, "--no-index", "--no-deps"]
-            + ["--force-reinstall", *wheels],
+            [sys.executable, "-m", "pip", "install", *how, *wheels],
             check=True,
             env={**os.environ, "PIP_BREAK_SYSTEM_PACKAGES": "1"},
         )
