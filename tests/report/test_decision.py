@@ -93,11 +93,22 @@ def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
 
 def test_one_sentence_says_where(run):
     said = decided(run)["where"]
-    assert said.startswith("Where: most often ")
-    assert "taken for" in said
+    assert said.startswith("Where it fails: most often ")
+    assert " is taken for " in said
     rate = {"share": 0.68}
     held = [{"name": "dark and tilted", "inside": rate, "outside": {"share": 0.09}}]
     pairs = [{"expected": 0, "predicted": 1, "tests": 3}]
     told = where_in_one_sentence(held, pairs, run.classes, 9)
-    assert "on seeds that are dark and tilted (68.0\u00a0%, 9.0\u00a0% elsewhere)" in told
+    assert "on seeds that are dark and tilted (68.0\u00a0%, elsewhere 9.0\u00a0%)" in told
     assert where_in_one_sentence(held, [], run.classes, 0) is None
+
+
+def test_several_runs_are_decided_together_and_the_worst_decides(run, tmp_path):
+    other = judge(drawn_run(tmp_path / "other", method="pgd"), card=SOUND)
+    said = report_content([run, other], GateLimits(confirmed_rate=0.2))["decision"]
+    assert said["verdict"] == "fail"
+    assert said["sentence"].startswith("So say runs run and other. ")
+    assert said["where"].startswith("Where it fails: ")
+    page = write([run, other], tmp_path / "report", limits=GateLimits(confirmed_rate=0.2))
+    text = page.read_text()
+    assert text.index("Not within its limits") < text.index("Side by side")

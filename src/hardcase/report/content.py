@@ -19,7 +19,7 @@ from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
 from hardcase.report.curves import severities
-from hardcase.report.decision import decision
+from hardcase.report.decision import decision, together
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
@@ -235,6 +235,7 @@ def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dic
         "schema": SCHEMA,
         "runs": sections,
         "comparison": _comparison(runs, sections) if len(runs) > 1 else None,
+        "decision": together(sections) if len(runs) > 1 else None,
     }
 
 

@@ -20,6 +20,7 @@ VERDICTS = {
     "cannot tell": "Cannot tell yet",
     "no limits": "No limits were declared",
 }
+WORST = ("fail", "cannot tell", "no limits", "pass")
 _NAMES = {
     "usable seeds": "seeds to decide on",
     "confirmed": "confirmed failures",
@@ -83,16 +84,36 @@ def where_in_one_sentence(
     """Where the model fails: the clearest condition if any held, else the commonest confusions."""
     if not pairs:
         return None
+    counts = [number(one["tests"]) for one in pairs[:PICTURES]]
+    counts[0] += f" of {plural(findings, 'finding')}"
     told = [
-        f"{classes[one['expected']]} taken for {classes[one['predicted']]} ({number(one['tests'])})"
-        for one in pairs[:PICTURES]
+        f"{classes[one['expected']]} is taken for {classes[one['predicted']]} ({count})"
+        for one, count in zip(pairs, counts)
     ]
-    most = f"most often {_listed(told)} of {plural(findings, 'finding')}"
+    most = f"most often {_listed(told)}"
     if not held:
-        return f"Where: {most}."
+        return f"Where it fails: {most}."
     first = held[0]
     inside, outside = (percent(first[side]["share"]) for side in ("inside", "outside"))
-    return f"Where: on seeds that are {first['name']} ({inside}, {outside} elsewhere); {most}."
+    more = f"more often on seeds that are {first['name']} ({inside}, elsewhere {outside})"
+    return f"Where it fails: {more}; {most}."
+
+
+def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the first screen says of several runs: the limits hold if they hold in every run."""
+    said = {section["name"]: section["decision"]["verdict"] for section in sections}
+    worst = next(word for word in WORST if word in said.values())
+    which = [name for name, verdict in said.items() if verdict == worst]
+    first = next(one["decision"] for one in sections if one["decision"]["verdict"] == worst)
+    runs = f"run {which[0]}" if len(which) == 1 else f"runs {_listed(which)}"
+    models = list(dict.fromkeys(str(section["model"]) for section in sections))
+    return {
+        "question": f"Can {_listed(models)} ship?",
+        "verdict": worst,
+        "word": VERDICTS[worst],
+        "sentence": f"So {'say' if len(which) > 1 else 'says'} {runs}. {first['sentence']}",
+        "where": first["where"],
+    }
 
 
 def _listed(words: Sequence[str]) -> str:
