@@ -22,6 +22,7 @@ UPWARD = {
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
     "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
+    "runs -> study": "what its people said is entered into the runs that are judged then",
 }
 
 

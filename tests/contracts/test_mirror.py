@@ -48,8 +48,9 @@ ELSEWHERE = {
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
+    "study/test_designs.py": "study/making",
     "study/test_server.py": "study/bundle study/crowd study/papers study/power "
-    "study/progress study/report study/tables",
+    "study/progress study/report study/site study/tables",
     "suite/test_tables.py": "suite/figures",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",

@@ -1,10 +1,11 @@
 """Calibration: honest about generators it has not seen, thresholds that keep what they promise."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from hardcase.errors import Problem
-from hardcase.judges.calibration import People, calibrate
+from hardcase.judges.calibration import People, TooFewRated, calibrate
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import DecisionRule, auroc
 
@@ -89,15 +90,34 @@ def test_calibrated_probabilities_are_about_right():
     assert run(signals, people).measured["label_kept"]["ece"] < 0.1
 
 
-def test_too_few_bad_ones_are_refused():
-    signals, people = rated()
-    rows = (people.valid != 0).nonzero().squeeze(1)
-    fewer = People(
+def part(people, rows):
+    return People(
         people.x[rows], people.expected[rows], people.predicted[rows], tuple(people.generator[i] for i in rows),
         people.rater1[rows], people.rater2[rows],
     )  # fmt: skip
-    with pytest.raises(Problem, match="valid = yes"):
-        run(signals[rows], fewer)
+
+
+def test_a_question_to_which_people_gave_one_answer_keeps_its_rule():
+    """Where every image shows something, nothing is known of what shows nothing."""
+    signals, people = rated()
+    rows = (people.valid != 0).nonzero().squeeze(1)
+    plain = {name: replace(rule, high=0.7) for name, rule in RULES.items()}
+    rng = torch.Generator().manual_seed(1)
+    found = calibrate(signals[rows], part(people, rows), RULES, rng, plain=plain)
+    assert found.measured["not_fitted"] == ["valid"]
+    assert found.rules["valid"] == plain["valid"]
+    assert found.rules["label_kept"] != plain["label_kept"]
+    assert found.measured["valid"]["auroc"]["value"] is None
+    assert found.measured["valid"]["tnr"]["total"] == 0
+    assert found.measured["valid"]["tpr"]["total"] == len(rows)
+
+
+def test_too_few_bad_ones_are_refused():
+    signals, people = rated()
+    lost = (people.label_kept == 0).nonzero().squeeze(1)[:9]
+    rows = torch.cat([(people.label_kept == 1).nonzero().squeeze(1), lost])
+    with pytest.raises(TooFewRated, match="and lost in 9 images; 10 of each"):
+        run(signals[rows], part(people, rows))
 
 
 def test_no_label_has_a_part_in_the_order():

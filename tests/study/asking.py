@@ -103,9 +103,10 @@ def first_answer(study, page):
     }
 
 
-def as_people(study):
+def as_people(study, **options):
     """Answers of a simulated crowd under the kind of people, for what is refused to a crowd."""
     store = Answers(study.folder)
-    simulate(study, seed=2)
+    store._transact(lambda run: [run("DELETE FROM rater"), run("DELETE FROM answer")])
+    simulate(study, seed=2, **options)
     store._transact(lambda run: run("UPDATE rater SET kind = 'person'"))
     return store

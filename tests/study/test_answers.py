@@ -49,16 +49,14 @@ def test_lists_are_given_out_once_however_many_come_at_once(store):
     found = []
 
     def enter(i):
-        found.append(store.enter(f"rater{i}", slots=20, kind="person", language="en"))
+        found.append(store.enter(f"rater{i}", kind="person", language="en"))
 
     threads = [threading.Thread(target=enter, args=(i,)) for i in range(24)]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    slots = [one.slot for one in found if one is not None]
-    assert sorted(slots) == list(range(20))
-    assert found.count(None) == 4
+    assert sorted(one.slot for one in found) == list(range(24))
 
 
 def test_the_first_item_at_a_place_stays(store):
@@ -79,11 +77,11 @@ def test_a_lost_connection_is_made_anew(store):
 
 def test_the_link_is_not_in_the_database(store, tmp_path):
     token = "a-secret-link"
-    store.enter(rater_id(token), slots=1, kind="person", language="en")
+    store.enter(rater_id(token), kind="person", language="en")
     store.close()
     for path in tmp_path.iterdir():
         assert token.encode() not in path.read_bytes()
-    assert store.enter(rater_id(token), slots=1, kind="person", language="en").slot == 0
+    assert store.enter(rater_id(token), kind="person", language="en").slot == 0
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -1,14 +1,19 @@
 """The loop closed: a judge fitted to one half of the raters, on other seeds and other generators."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from asking import NAMES, as_people
+from drawn import drawn_run
 
+from hardcase import Run, Verdicts, judge
+from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import DecisionRule
-from hardcase.study import folds, rated
+from hardcase.study import analyse, folds, new, rated, record
 
 
 def test_what_people_saw_as_arrays(make, runs):
@@ -25,6 +30,76 @@ def test_what_people_saw_as_arrays(make, runs):
     people = read_people(found, where="study", shape=(1, 28, 28), classes=10)
     assert len(people) == count
     assert people.seed == tuple(found["seed"])
+
+
+def test_one_rater_labels_nothing_twice(make):
+    from hardcase.judges.calibration import TooFewRated
+    from hardcase.study import simulate
+
+    study = make(raters=12)
+    simulate(study, raters=1)
+    with pytest.raises(Problem, match="no person has answered"):
+        rated(study.folder)
+    as_people(study, raters=1)
+    with pytest.raises(TooFewRated, match="by one person, none by two"):
+        rated(study.folder)
+
+
+@pytest.fixture
+def own_run(runs, tmp_path):
+    """A run that may be written into."""
+    shutil.copytree(runs / "sinvad", tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_what_people_said_is_entered_into_the_run_and_told(own_run, tmp_path):
+    study = new([own_run], "label", tmp_path / "study", per_rater=30)
+    assert record(study.folder) == {}
+    as_people(study)
+    entry = record(study.folder)[str(own_run)]
+    found = analyse(study.folder)["confirmed"]["sinvad"]
+    assert entry["rate"] == found
+    run = Run(own_run)
+    assert run.record["people"] == entry
+    assert entry["rated"] == len(entry["findings"]) == found["rated"] > 20
+    words = list(entry["findings"].values())
+    assert entry["confirmed"] == words.count("confirmed") > 10
+    assert entry["undecided"] == words.count("undecided")
+    told = run.summary().splitlines()[-1]
+    assert f"{found['rated']} of {found['failing']} rated" in told
+    assert f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]" in told
+    assert "people looked" in (own_run / run.report()).read_text().lower()
+    kept = judge(run, by=lambda f: Verdicts(valid=[True] * len(f), label_kept=[None] * len(f)))
+    assert kept.record["people"] == entry
+
+
+def test_rated_findings_are_never_drawn_again_also_from_a_copy(own_run, tmp_path):
+    study = new([own_run], "label", tmp_path / "study", per_rater=30)
+    as_people(study)
+    entry = record(study.folder)[str(own_run)]
+    shutil.copytree(study.settings["runs"]["sinvad"]["folder"], tmp_path / "copy")
+    seeds = {
+        row["seed"] for row in Run(own_run).findings.to_pylist() if row["id"] in entry["findings"]
+    }
+    again = new([own_run, tmp_path / "copy"], "label", tmp_path / "again")
+    tests = [one for one in again.stimuli.values() if one.role == "test"]
+    assert tests
+    assert not {one.seed for one in tests} & seeds
+    assert again.settings["runs"]["own"]["rated_before"] == len(seeds)
+    as_people(again)
+    both = record(again.folder, runs=[own_run])[str(own_run)]
+    assert set(both["findings"]) > set(entry["findings"])
+    assert len(both["studies"]) == 2
+
+
+def test_a_run_is_known_by_its_findings(own_run, tmp_path):
+    study = new([own_run], "label", tmp_path / "study", per_rater=30)
+    as_people(study)
+    moved = own_run.rename(tmp_path / "moved")
+    assert record(study.folder) == {}
+    assert list(record(study.folder, runs=[moved])) == [str(moved)]
+    drawn_run(tmp_path / "own", seed=9)
+    assert record(study.folder) == {}
 
 
 def test_halves_are_different_people(make):

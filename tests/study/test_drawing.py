@@ -1,12 +1,13 @@
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hardcase import Run
-from hardcase.study.drawing import RATED, allocate, population, sample, verdict_of
+from hardcase.study.drawing import Source, allocate, population, rated_before, sample, verdict_of
 
 
 @given(
@@ -31,8 +32,12 @@ def test_verdicts_in_one_word():
     assert verdict_of({"valid": False, "label_kept": None}) == "rejected"
 
 
-def test_the_sample_is_stratified_and_its_probabilities_are_those_of_the_draw(runs):
-    run = Run(runs / "sinvad")
+@pytest.fixture(scope="module")
+def run(runs):
+    return Source.of_run(Run(runs / "sinvad"))
+
+
+def test_the_sample_is_stratified_and_its_probabilities_are_those_of_the_draw(run):
     drawn, strata = sample({"sinvad": run}, 30, np.random.default_rng(0))
     whole = population(run, np.random.default_rng(0))
     assert sum(one["size"] for one in strata.values()) == len(whole)
@@ -45,8 +50,7 @@ def test_the_sample_is_stratified_and_its_probabilities_are_those_of_the_draw(ru
         assert verdict_of(run.verdicts[one.row["id"]]) == one.verdict
 
 
-def test_draws_have_the_frequencies_that_are_stored(runs):
-    run = Run(runs / "sinvad")
+def test_draws_have_the_frequencies_that_are_stored(run):
     hits = {}
     for seed in range(60):
         for one in sample({"sinvad": run}, 30, np.random.default_rng(seed))[0]:
@@ -59,43 +63,48 @@ def test_draws_have_the_frequencies_that_are_stored(runs):
         assert counts.max() < expected + 5 * (0.25 / 60) ** 0.5
 
 
-def test_a_seed_is_represented_by_a_finding_of_its_best_verdict(runs):
-    run = Run(runs / "sinvad")
+def test_a_seed_is_represented_by_a_finding_of_its_best_verdict(run):
     order = ("confirmed", "undecided", "rejected", "unjudged")
     best = {}
-    for row in run.findings.to_pylist():
+    for row in run.findings:
         word = verdict_of(run.verdicts[row["id"]])
         best[row["seed"]] = min(best.get(row["seed"], "unjudged"), word, key=order.index)
     chosen = population(run, np.random.default_rng(1))
     assert {seed: verdict for seed, (_, verdict) in chosen.items()} == best
 
 
-def test_the_fixed_subset_is_part_of_every_stratum(runs):
-    drawn, strata = sample(
-        {"sinvad": Run(runs / "sinvad")}, 60, np.random.default_rng(0), fixed=0.4
-    )
+def test_the_fixed_subset_is_part_of_every_stratum(run):
+    drawn, strata = sample({"sinvad": run}, 60, np.random.default_rng(0), fixed=0.4)
     for name, facts in strata.items():
         own = [one for one in drawn if one.stratum == name]
         assert sum(one.fixed for one in own) == facts["fixed"] < facts["drawn"]
         assert {one.probability for one in own if one.fixed} == {facts["fixed"] / facts["size"]}
 
 
-def test_what_people_have_rated_is_no_longer_unseen(runs, tmp_path):
-    import shutil
-
-    shutil.copytree(runs / "sinvad", tmp_path / "run")
-    run = Run(tmp_path / "run")
-    first = run.findings.to_pylist()[0]
-    (tmp_path / "run" / RATED).write_text(json.dumps({"findings": {first["id"]: "confirmed"}}))
-    before = population(Run(runs / "sinvad"), np.random.default_rng(0))
-    after = population(run, np.random.default_rng(0))
+def test_what_people_have_rated_is_no_longer_unseen(run):
+    first = run.findings[0]
+    before = population(run, np.random.default_rng(0))
+    after = population(replace(run, rated={first["id"]: "confirmed"}), np.random.default_rng(0))
     assert set(before) - set(after) == {first["seed"]}
 
 
-def test_a_damaged_list_of_rated_findings_is_named(runs, tmp_path):
-    from hardcase.errors import Problem
-    from hardcase.study.drawing import rated_before
+@pytest.mark.parametrize("people", [None, {}, {"rated": 3}, {"findings": None}, [1], "x"])
+def test_a_record_without_rated_findings_has_none(people):
+    assert rated_before({"people": people}) == {}
+    assert rated_before({}) == {}
 
-    (tmp_path / RATED).write_text("{")
-    with pytest.raises(Problem, match=r"people\.json cannot be read"):
-        rated_before(tmp_path)
+
+def test_images_made_in_memory_are_a_source():
+    from hardcase.tensors import decode
+    from hardcase.testing.toys import toy_images
+
+    seeds = toy_images(3)
+    x = 255 - seeds.x[[0, 0, 2]]
+    wrong = (seeds.y + 1) % len(seeds.classes)
+    predicted = torch.stack([wrong[0], seeds.y[0], wrong[2]])
+    made = Source.of_images("mine", seeds, x, torch.tensor([0, 0, 2]), predicted)
+    assert [len(rows) for rows in made.by_seed().values()] == [1, 1]
+    assert [len(rows) for rows in made.by_seed(failing=False).values()] == [2, 1]
+    assert torch.equal(decode(made.failing[1]["image"]["bytes"]), x[2])
+    assert made.failing[1]["expected"] == int(seeds.y[2])
+    assert [row["id"] for row in made.seeds] == list(seeds.id)

@@ -6,7 +6,10 @@ from urllib.parse import urlencode
 import pytest
 from asking import field, first_answer
 
+from hardcase.study.answers import rater_id
 from hardcase.study.bundle import DESIGNS
+from hardcase.study.forms import questions
+from hardcase.study.site import item_page
 
 pytest.importorskip("starlette", reason="needs hardcase[study]")
 
@@ -50,6 +53,59 @@ def test_nothing_a_rater_is_sent_tells_who_made_an_image(make, browse, design):
         assert here.ask("GET", f"/static/{name}")[0] == 404
         assert here.ask("GET", f"/image/{name}")[0] == 404
         assert here.ask("GET", f"/{name}")[0] == 404
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_checks_repeats_and_real_images_look_like_all_others(make, browse, design):
+    """Pages of one form differ in ids, images and words of classes, in nothing else."""
+    study = make(design)
+    here = browse(study)
+    shapes = {}
+    rater = here.store.enter(rater_id("token"), kind="person", language="en")
+    for item in list(study.items.values())[:70]:
+        page = item_page(here.site, rater, "token", 2, item, {}).body.decode()
+        for name in filter(None, (item.id, item.reference, *item.stimuli)):
+            page = page.replace(name, "X")
+        page = re.sub("“[^”]+”", "", page)
+        page = re.sub(r'name="(csrf|key)" value="\w+"', "", page)
+        shapes.setdefault(item.form, {}).setdefault(page, item)
+    for form, kinds in shapes.items():
+        assert len(kinds) == 1, (form, [item.use for item in kinds.values()])
+
+
+def test_headers_tell_nothing_of_an_image(make, browse):
+    study = make()
+    here = browse(study)
+    told = set()
+    for name in study.stimuli:
+        _, headers, _ = here.ask("GET", f"/image/{name}.png")
+        told.add(tuple(sorted((k, v) for k, v in headers.items() if k != "content-length")))
+    assert len(told) == 1
+    assert not {"etag", "last-modified", "server"} & {name for name, _ in told.pop()}
+
+
+def test_images_to_be_ordered_start_in_an_order_of_the_raters_own(make, browse):
+    study = make("argus")
+    here = browse(study)
+    starts = set()
+    for _ in range(6):
+        page = here.get(f"/r/{here.begin()}")[2]
+        item = study.items[field(page, "item")]
+        order = re.findall(r'class="card" data-id="(\w+)" data-letter="(\w)"', page)
+        assert [letter for _, letter in order] == list("ABCDEFG")
+        starts.add(tuple(item.stimuli.index(name) for name, _ in order))
+    assert len(starts) > 3
+
+
+def test_every_option_has_a_key_of_its_own():
+    from hardcase.study.forms import Item
+    from hardcase.study.site import shortcuts
+
+    names = [tuple("0123456789"), tuple("abnu"), ("a", "A"), tuple(f"thing {i}" for i in range(20))]
+    for labels in names:
+        (question,) = questions(Item("i", "label", ("x",), labels=labels))
+        keys = shortcuts(question)
+        assert len(set(keys)) == len(keys) == len(labels) + 2
 
 
 def test_images_are_the_exact_files_and_come_enlarged_by_whole_numbers(make, browse):
@@ -129,6 +185,10 @@ def test_an_answer_that_is_none_is_refused(make, browse):
     assert here.send(page, path, [1, 2])[0] == 403
     assert here.ask("POST", path, b"\xff\xfe", content_type="application/json")[0] == 403
     assert here.ask("POST", path, b"x" * 70_000)[0] == 413
+    assert here.ask("POST", path, b"[" * 60_000, content_type="application/json")[0] == 403
+    for word in ("\udc80", "é", "\0", None, 7, ["x"]):
+        assert here.send(page, path, {"label": "3"}, csrf=word)[0] == 403
+        assert here.send(page, path, {"label": word})[0] == 400
     assert here.store.all() == []
 
 
@@ -164,7 +224,7 @@ def test_the_entrance_asks_for_the_token_and_for_consent(make, browse):
 
 
 def test_requests_are_limited(make, browse):
-    from hardcase.study.server import Bucket
+    from hardcase.study.site import Bucket
 
     here = browse(make("likert"), limits=True)
     token = here.begin()
@@ -178,6 +238,8 @@ def test_requests_are_limited(make, browse):
     here.site.entering = Bucket(1e-6, 0)
     with pytest.raises(AssertionError):
         here.begin()
+    here.site.asking = Bucket(1e-6, 1)
+    assert [here.ask("GET", "/health")[0] for _ in range(2)] == [200, 429]
 
 
 def test_pages_keep_to_themselves(make, browse):
@@ -250,5 +312,6 @@ def test_a_database_that_is_gone_is_said_so_and_nothing_is_acknowledged(make, br
 
     here.store.close()
     monkeypatch.setattr(answers, "_sqlite", gone)
-    status, _ = here.send(page, path, {"score": "2"})
+    status, told = here.send(page, path, {"score": "2"})
     assert status == 503
+    assert "gone" not in told, "what a database says is not for raters"

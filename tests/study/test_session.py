@@ -66,8 +66,9 @@ def test_the_study_closes_when_it_has_everybody(make):
 def test_someone_who_gave_up_does_not_block_the_study(make):
     study = make(raters=2, per_rater=6, checks=1, repeats=0)
     session, _ = started(study)
-    for name in "abc":
-        assert session.enter(name, "en") is not None
+    raters = [session.enter(name, "en") for name in "abcdef"]
+    assert [one.slot for one in raters] == [1, 2, 3, 4, 5, 6]
+    assert session.plan(raters[-1]) == study.assignments[6 % 4]
 
 
 def test_a_trial_run_is_marked(make):

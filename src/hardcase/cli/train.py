@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Card = dict[str, Any]
     Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
-    from hardcase.judges.judge import PanelJudge
     from hardcase.types import Judge
 
 TRAINING = ("seed", "device", "offline", *o.WATCHED)
@@ -341,8 +340,7 @@ def judge(
     is missing.
     """
     from hardcase.cli.progress import front
-    from hardcase.judges.teach import calibrate_on
-    from hardcase.runs.verdicts import judge_run
+    from hardcase.runs.verdicts import judge_run, with_people
 
     place = flags.place
     runs = [opened(folder) for folder in folders or []]
@@ -367,10 +365,11 @@ def judge(
         ]
     measured = None
     if calibrate is not None:
-        fitted = calibrate_on(_trained(judges[0]), calibrate, device=place)
+        fitted = with_people(judges[0], calibrate, runs, device=place, say=flags.say)
         judges = [fitted] * len(judges)
-        measured = fitted.calibration
-        if not flags.quiet and not flags.json:
+        runs = [opened(run.folder) for run in runs]
+        measured = getattr(fitted, "calibration", None)
+        if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
     judged = [judge_run(run, one) for run, one in zip(runs, judges)]
     if flags.json:
@@ -400,15 +399,10 @@ def _judge(
     return verdicts.for_run(run, features=features, **asked)
 
 
-def _trained(judge: Judge) -> PanelJudge:
+def _tell_calibration(judge: Judge) -> None:
     from hardcase.judges.judge import PanelJudge
 
-    if not isinstance(judge, PanelJudge):
-        raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
-    return judge
-
-
-def _tell_calibration(judge: PanelJudge) -> None:
+    assert isinstance(judge, PanelJudge)
     known = judge.calibration
     assert known is not None
     rates = {

@@ -158,6 +158,8 @@ def read_people(
 # are fitted on all images.
 
 PRECISION = 0.95
+ENOUGH = 10
+"""Rules are fitted where people agree on yes, and on no, for so many images."""
 DOUBTED = 0.05
 MISSED = 0.02
 """Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED`
@@ -166,6 +168,10 @@ of the right ones; no is said where only `MISSED` of the right ones fall.
 FOLDS = 5
 Rules = Mapping[str, DecisionRule]
 Answers = tuple[bool | None, ...]
+
+
+class TooFewRated(Problem):
+    """People have not said enough to fit a judge to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,14 @@ class Calibration:
     measured: dict[str, Any]
 
 
-def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generator) -> Calibration:
+def calibrate(
+    signals: Signals,
+    people: People,
+    rules: Rules,
+    rng: torch.Generator,
+    *,
+    plain: Rules | None = None,
+) -> Calibration:
     """Fit `rules` to what people said; measure them on what they were not fitted to.
 
     That is images of other generators; of a study also images of other seeds, and the answers of
@@ -197,10 +210,21 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
         people: What people said of them.
         rules: Rules to fit, by question.
         rng: Randomness of the folds.
+        plain: Rules as they are without people, kept where people gave one answer only to "valid";
+            by default `rules`.
+
+    Raises:
+        TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
     """
     final_truths, final_strict = _truths(people)
-    for name, truth in final_truths.items():
-        _both_kinds(name, truth)
+    few = _few(final_truths["label_kept"])
+    if few:
+        raise TooFewRated(
+            f"people agree that the label is kept {few}; {ENOUGH} of each are needed to fit a"
+            " judge.",
+            fix="more rated images, also of bad ones",
+        )
+    fixed = {name: (plain or rules)[name] for name in rules if _few(final_truths[name])}
     folds, how = _folds(people)
     fit_truths, fit_strict = (
         _truths(people.half(1)) if people.seed else (final_truths, final_strict)
@@ -208,11 +232,11 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
     final = {
         name: _fitted(rules[name], signals, final_truths[name], final_strict[name])
         for name in rules
-    }
+    } | fixed
     pooled = {
         name: _pooled(rules[name], signals, fit_truths[name], fit_strict[name], folds)
         for name in rules
-    }
+    } | {name: _as_it_is(rule, signals) for name, rule in fixed.items()}
     people = people.half(2) if people.seed else people
     truths = _truths(people)[0]
     measured: dict[str, Any] = {
@@ -227,7 +251,8 @@ def calibrate(signals: Signals, people: People, rules: Rules, rng: torch.Generat
     measured["generators"] = _per_generator(
         people, rules["label_kept"].evidence(signals).cpu(), honest
     )
-    return Calibration(final, {"images": len(people), "pooled_over": how, **measured})
+    known = {"images": len(people), "pooled_over": how, "not_fitted": sorted(fixed)}
+    return Calibration(final, {**known, **measured})
 
 
 Truths = dict[str, Tensor]
@@ -255,15 +280,16 @@ def _both(answers: Sequence[Answers]) -> Answers:
     return tuple(map(joined, zip(*answers)))
 
 
-def _both_kinds(name: str, truth: Int[Tensor, " m"]) -> None:
-    counts = {word: int((truth == kind).sum()) for word, kind in (("yes", 1), ("no", 0))}
-    if min(counts.values()) < 2:
-        raise Problem(
-            f"people agree on {name.replace('_', ' ')} = yes for {counts['yes']} images and on no"
-            f" for {counts['no']}.",
-            "Thresholds and error rates need at least two of each.",
-            fix="more labelled images, also of bad ones",
-        )
+def _few(truth: Int[Tensor, " m"]) -> str:
+    """How many images people said yes and no of, if these are too few to fit a rule to."""
+    yes = int((truth == 1).sum())
+    no = int((truth == 0).sum())
+    return f"in {yes} and lost in {no} images" if min(yes, no) < ENOUGH else ""
+
+
+def _as_it_is(rule: DecisionRule, signals: Signals) -> tuple[Float[Tensor, " m"], Answers]:
+    probability = rule.probability(signals).cpu()
+    return probability.double(), rule.answers(probability)
 
 
 Folds = list[tuple[Tensor, Tensor]]

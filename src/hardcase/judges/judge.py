@@ -173,6 +173,8 @@ class PanelJudge:
 
 
 def _value(auroc: Mapping[str, Any]) -> str:
+    if auroc["value"] is None:
+        return "not measured"
     return f"{auroc['value']:.2f} ({auroc['low']:.2f} to {auroc['high']:.2f})"
 
 

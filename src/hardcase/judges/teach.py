@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hardcase import registry
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
-from hardcase.judges.judge import PanelJudge, calibrated, judge_of, keep_calibration
+from hardcase.judges.judge import ELSEWHERE, PanelJudge, calibrated, judge_of, keep_calibration
 from hardcase.judges.panel import (
     PANEL,
     PHOTO_PANEL,
@@ -558,6 +558,9 @@ def calibrate_on(
 
     Args:
         file: An npz file of rated images, or the folder of a study.
+
+    Raises:
+        TooFewRated: If people have not rated enough to fit a judge to.
     """
     config = judge.card["configuration"]
     try:
@@ -573,7 +576,11 @@ def calibrate_on(
     signals = judge.panel.to(device).ask(
         from_bytes(people.x.to(device)), people.expected.to(device)
     )
-    found = calibrate(signals, people, made(judge.card), stream(seed, "judge", "calibration"))
+    rules = made(judge.card)
+    usual = {} if "encoders" in judge.card else ELSEWHERE
+    plain = {name: replace(rule, **usual.get(name, {})) for name, rule in rules.items()}
+    rng = stream(seed, "judge", "calibration")
+    found = calibrate(signals, people, rules, rng, plain=plain)
     keep_calibration(judge, found)
     return calibrated(judge, found)
 

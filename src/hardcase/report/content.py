@@ -26,7 +26,7 @@ from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import failure_map, where
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.directory import read_plain
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite import regressions
 from hardcase.suite.gate import GateLimits
@@ -323,6 +323,7 @@ def _summary(
         rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
     )
     limits = words.budget(record.get("budget") or {})
+    people = record.get("people") or {}
     assert failing is not None
     key = f"{words.number(failing['hits'])} of {words.number(failing['total'])}"
     rest = words.share(failing).removeprefix(key)
@@ -338,14 +339,22 @@ def _summary(
         "kinds": kinds_in_words(kinds),
         "key": key,
         "by_norm": small,
-        "standing": _standing(failing, confirmed, steps["distinct"], small),
+        "people": {name: value for name, value in people.items() if name != "findings"} or None,
+        "standing": _standing(failing, confirmed, steps["distinct"], small, people),
     }
 
 
 def _standing(
-    failing: words.Rate, confirmed: words.Rate | None, distinct: int | None, small: int
+    failing: words.Rate,
+    confirmed: words.Rate | None,
+    distinct: int | None,
+    small: int,
+    people: Mapping[str, Any],
 ) -> str:
     """How far the count can be trusted."""
+    checked = (
+        f"People looked: {people_said(people)}." if people else "Nobody has checked any by eye."
+    )
     if not failing["hits"]:
         return (
             "There is nothing to confirm. That is no proof that the model has no fault: it"
@@ -353,9 +362,9 @@ def _standing(
         )
     if confirmed is None:
         return (
-            "Nothing is confirmed: no judge has looked at these findings, and nobody has checked"
-            " any by eye. A failing input may be a fault of the model, or an image that no longer"
-            " shows what its seed showed."
+            f"Nothing is confirmed: no judge has looked at these findings. {checked} A failing"
+            " input may be a fault of the model, or an image that no longer shows what its seed"
+            " showed."
         )
     groups = "" if distinct is None else f", in {words.plural(distinct, 'distinct group')}"
     norm = (
@@ -366,7 +375,7 @@ def _standing(
     )
     return (
         "Confirmed as valid and still of the seed’s class:"
-        f" {words.share(confirmed)}{groups}.{norm} Nobody has checked any by eye."
+        f" {words.share(confirmed)}{groups}.{norm} {checked}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +64,23 @@ class Finding:
             axis.imshow(image.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
             axis.set(title=title, xticks=[], yticks=[])
         return figure
+
+
+def people_said(people: Mapping[str, Any]) -> str:
+    """What people said of a run (``"people"`` of its record) in words.
+
+    >>> people_said({"rated": 9, "confirmed": 4, "undecided": 1, "rate": None})
+    '4 confirmed and 1 undecided of 9 rated'
+    """
+    rate = people.get("rate")
+    counts = f"{people['confirmed']} confirmed and {people['undecided']} undecided of"
+    if not rate:
+        return f"{counts} {people['rated']} rated"
+    low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
+    return (
+        f"{value} % of {rate['attempted']} attempted seeds confirmed [{low}, {high}]; "
+        f"{rate['rated']} of {rate['failing']} rated ({counts} these)"
+    )
 
 
 class Run:
@@ -189,10 +206,7 @@ class Run:
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         people = self.record.get("people")
         if people:
-            lines.append(
-                f"     people: {people['confirmed']} confirmed and {people['undecided']} undecided "
-                f"of {people['rated']} rated"
-            )
+            lines.append(f"     people: {people_said(people)}")
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:

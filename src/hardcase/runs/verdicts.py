@@ -16,6 +16,7 @@ from torch import Tensor
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
+from hardcase.judges.calibration import TooFewRated
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import NOTICEABLE, NormJudge, PanelJudge, by_norm
 from hardcase.judges.photographs import encoder_of, feature_judge
@@ -75,8 +76,8 @@ def judge(
             such as ``file.py:name``; without it the judge of the run's data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
             ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
-        calibrate: A file of images that people have rated; a panel is fitted to them and keeps
-            that.
+        calibrate: The folder of a study, or a file of images that people have rated; a panel is
+            fitted to them and keeps that, and the run keeps what a study's people said of it.
         device: Where a panel computes.
         progress: Told how its training goes.
 
@@ -104,10 +105,43 @@ def judge(
     else:
         judge = named(str(by), device) if isinstance(by, str | Path) else by
     if calibrate is not None:
-        if not isinstance(judge, PanelJudge):
-            raise Problem("only a trained panel can be calibrated.", fix="leave out calibrate")
-        judge = calibrate_on(judge, Path(calibrate), device=device)
-    return judge_run(run, judge)
+        judge = with_people(judge, Path(calibrate), [run], device=device)
+    return judge_run(Run(run.folder), judge)
+
+
+def with_people(
+    judge: Judge,
+    place: Path,
+    runs: Sequence[Run],
+    *,
+    device: torch.device | str = "cpu",
+    say: Callable[[str], None] = lambda text: None,
+) -> Judge:
+    """The judge fitted to what people said; of a study, each run keeps what they said of it.
+
+    Args:
+        judge: A trained panel.
+        place: The folder of a study, or an npz file of rated images.
+        runs: Runs that the study may have been made of.
+        device: Where the judge computes.
+        say: Told that a study has too few answers to fit a judge to, which leaves it as it is.
+
+    Raises:
+        Problem: If the judge cannot be fitted, or the file holds too few images.
+    """
+    if not isinstance(judge, PanelJudge):
+        raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
+    if place.is_dir():
+        from hardcase.study.calibration import record
+
+        record(place, runs=[run.folder for run in runs])
+    try:
+        return calibrate_on(judge, place, device=device)
+    except TooFewRated as few:
+        if not place.is_dir():
+            raise
+        say(f"the judge stays as it was: {few.what}")
+        return judge
 
 
 def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:

@@ -75,7 +75,7 @@ def analyse(
         "all": everyone,
         "screened": measured(study, good, seed) if good and bad else everyone,
         "shares": shares(study, given),
-        "confirmed": {name: rate.to_json() for name, rate in rates(study, good or given).items()},
+        "confirmed": {name: one.to_json() for name, one in rates(study, good or given).items()},
     }
     place = Path(out) if out else study.folder / "analysis"
     text = json.dumps(_plain(found), indent=1, ensure_ascii=False, allow_nan=False)

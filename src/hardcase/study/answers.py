@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -63,7 +64,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Rater:
-    """`slot` is the number of the list this rater works through."""
+    """`slot` numbers the raters; it chooses the list this one works through."""
 
     id: str
     slot: int
@@ -95,14 +96,17 @@ class Answers:
         self._begin = "BEGIN" if self.postgres else "BEGIN IMMEDIATE"
         self._transact(lambda run: [run(table) for table in _TABLES])
 
-    def enter(self, rater: str, *, slots: int, kind: str, language: str) -> Rater | None:
-        """A new rater with the lowest free list; None if all `slots` lists are taken."""
+    def enter(self, rater: str, *, kind: str, language: str) -> Rater:
+        """A new rater with the lowest free slot, or the one who has entered with this id."""
 
-        def work(run: Run) -> Rater | None:
+        def work(run: Run) -> Rater:
+            if self.postgres:  # SQLite has one writer at a time anyway
+                run("LOCK TABLE rater IN EXCLUSIVE MODE")
+            known = run(f"{_RATER} WHERE id = ?", rater)
+            if known:
+                return Rater(*known[0])
             taken = {row[0] for row in run("SELECT slot FROM rater")}
-            free = next((slot for slot in range(slots) if slot not in taken), None)
-            if free is None:
-                return None
+            free = next(slot for slot in count() if slot not in taken)
             now = time.time()
             run(
                 "INSERT INTO rater (id, slot, kind, language, started) VALUES (?, ?, ?, ?, ?)",
@@ -114,8 +118,8 @@ class Answers:
             )
             return Rater(rater, free, kind, language, now, None)
 
-        known = self.rater(rater)
-        return known if known is not None else self._transact(work)
+        entered: Rater = self._transact(work)
+        return entered
 
     def rater(self, rater: str) -> Rater | None:
         found = self._transact(lambda run: run(f"{_RATER} WHERE id = ?", rater), read=True)

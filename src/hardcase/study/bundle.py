@@ -64,6 +64,12 @@ class Study:
     def classes(self) -> tuple[str, ...]:
         return tuple(self.settings["classes"])
 
+    def class_name(self, label: int) -> str:
+        """A class in words; an output that is no class of the data by its number, none as ""."""
+        if label < 0:
+            return ""
+        return self.classes[label] if label < len(self.classes) else f"class {label}"
+
     @property
     def thing(self) -> str:
         """The feature that a fault study asks about."""

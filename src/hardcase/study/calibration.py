@@ -8,23 +8,22 @@ of the raters: rules are fitted to one half and measured against the other.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.study.analysis import counted, outcomes, rates
 from hardcase.study.answers import Answers, Given
 from hardcase.study.bundle import Study, opaque
-from hardcase.study.drawing import RATED, rated_before
+from hardcase.study.confirmed import ConfirmedRate
+from hardcase.study.drawing import rated_before
 from hardcase.study.forms import NONE
-from hardcase.study.screening import screen
+from hardcase.study.screening import unflagged
 
 Array = np.ndarray
 BLOCKS = 5
@@ -35,22 +34,24 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
 
     ``images``, ``expected``, ``predicted``, ``generator``, ``seed``, ``finding`` and two labels,
     ``rater1`` and ``rater2``: the majority in each of two halves of the raters (-1: no class, or no
-    majority). Flagged raters and pilots are left out; a simulated crowd is refused.
+    majority). Suspicious raters and pilots are left out; a simulated crowd is refused.
+
+    Raises:
+        Problem: If no person has answered.
+        TooFewRated: If no image was labelled by both halves.
     """
     from hardcase import tensors
+    from hardcase.judges.calibration import TooFewRated
 
-    study = Study.open(folder)
-    store = Answers(database or study.folder)
-    people, given = counted(store.raters(), store.all())
-    store.close()
-    if any(one.kind == "simulated" for one in people):
+    study, given = _of_people(folder, database)
+    if not given:
         raise Problem(
-            f"{study.folder} was answered by a simulated crowd; a judge is calibrated on people.",
+            f"no person has answered {study.folder}; a judge is calibrated on people.",
             fix=f"hardcase study serve {study.folder}",
         )
-    flagged = {one.rater for one in screen(study, given) if one.flags}
-    votes = _votes(study, [one for one in given if one.rater not in flagged])
-    halves = _halves(sorted({one.rater for one in given} - flagged))
+    given = unflagged(study, given)
+    votes = _votes(study, given)
+    halves = _halves(sorted({one.rater for one in given}))
     rows: list[tuple[Any, ...]] = []
     for name, said in sorted(votes.items()):
         two = [[v for r, v in said if r in half] for half in halves]
@@ -71,9 +72,8 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
             )
         )
     if not rows:
-        raise Problem(
-            f"{study.folder} has no image that two halves of its raters have labelled.",
-            f"{len(votes)} images have an answer to a label question.",
+        raise TooFewRated(
+            f"{len(votes)} images of {study.folder} have a label by one person, none by two.",
             fix="more raters, or a study of --design label",
         )
     images, expected, predicted, generator, seed, finding, first, second = zip(*rows)
@@ -87,6 +87,15 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         "rater1": np.array(first),
         "rater2": np.array(second),
     }
+
+
+def _of_people(folder: str | Path, database: str) -> tuple[Study, list[Given]]:
+    """A study and what people answered; nothing where a simulated crowd did."""
+    study = Study.open(folder)
+    store = Answers(database or study.folder)
+    people, given = counted(store.raters(), store.all())
+    store.close()
+    return study, [] if any(one.kind == "simulated" for one in people) else given
 
 
 def _votes(study: Study, given: Sequence[Given]) -> dict[str, list[tuple[str, str]]]:
@@ -138,45 +147,66 @@ def folds(
     return pairs
 
 
-def record(folder: str | Path, *, database: str = "") -> dict[str, dict[str, int]]:
-    """Enter into each run what people said of it; returns that, by run folder.
+def record(
+    folder: str | Path, *, runs: Sequence[str | Path] = (), database: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Enter into runs what people said of them; returns the entries by run folder.
 
-    ``run.json`` gains ``"people": {"rated", "confirmed", "undecided", …}`` with the rate and its
-    interval; ``people.json`` beside it names the findings, which no later study calls unseen.
-    Answers of a simulated crowd are never entered.
+    ``run.json`` gains ``"people"``: ``rated``, ``confirmed`` and ``undecided``, the ``rate`` with
+    its interval, and the ``findings``, which no later study draws as unseen. A run is known by its
+    findings, so it may have been moved. Answers of a simulated crowd are never entered, and those
+    of suspicious raters are left out as in the analysis.
+
+    Args:
+        folder: The study.
+        runs: Run folders; by default those the study was made of, where they are now.
+        database: Where its answers are, if not in the folder.
     """
+    study, given = _of_people(folder, database)
+    if not given:
+        return {}
+    given = unflagged(study, given)
+    own: dict[str, dict[str, str]] = {}
+    for stimulus, word in outcomes(study, given).items():
+        one = study.stimuli[stimulus]
+        own.setdefault(one.run, {})[one.finding] = word
+    found = rates(study, given)
+    places = runs or [about["folder"] for about in study.settings["runs"].values()]
+    made: dict[str, dict[str, Any]] = {}
+    for place in map(Path, places):
+        if (place / "run.json").exists():
+            made[str(place)] = _enter(place, str(study.settings["id"]), own, found)
+    return {place: entry for place, entry in made.items() if entry}
+
+
+def _enter(
+    place: Path,
+    study: str,
+    own: Mapping[str, Mapping[str, str]],
+    found: Mapping[str, ConfirmedRate],
+) -> dict[str, Any]:
+    """Write what people said of the run in `place`, if its findings are among the rated ones."""
+    from hardcase.runs.folder import locked
     from hardcase.runs.results import Run
 
-    study = Study.open(folder)
-    store = Answers(database or study.folder)
-    people, given = counted(store.raters(), store.all())
-    store.close()
-    if any(one.kind == "simulated" for one in people):
-        return {}
-    said = outcomes(study, given)
-    found = rates(study, given)
-    made: dict[str, dict[str, int]] = {}
-    for name, about in study.settings["runs"].items():
-        place = Path(about["folder"])
-        own = {
-            study.stimuli[s].finding: word
-            for s, word in said.items()
-            if study.stimuli[s].run == name
-        }
-        if not own or not (place / "run.json").exists():
-            continue
-        known = {**rated_before(place), **own}
-        text = json.dumps({"study": study.settings["id"], "findings": known}, indent=1)
-        write_atomically(place / RATED, (text + "\n").encode())
+    with locked(place):
+        run = Run(place)
+        ids = set(run.findings["id"].to_pylist())
+        names = [name for name, words in own.items() if words.keys() <= ids]
+        if not names:
+            return {}
+        known = rated_before(run.record)
+        for name in names:
+            known |= own[name]
         counts = Counter(known.values())
+        studies = (run.record.get("people") or {}).get("studies", ())
         entry: dict[str, Any] = {
             "rated": len(known),
             "confirmed": counts["confirmed"],
             "undecided": counts["undecided"],
+            "rate": found[names[0]].to_json() if names[0] in found else None,
+            "studies": sorted({*studies, study}),
+            "findings": known,
         }
-        if name in found:
-            entry["rate"] = found[name].to_json()
-        run = Run(place)
         run.store.write_record({**run.record, "people": entry})
-        made[str(place)] = entry
-    return made
+    return entry

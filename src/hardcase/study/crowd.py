@@ -88,7 +88,7 @@ def world(study: Study, rng: np.random.Generator) -> CrowdWorld:
         mark = (one.run, one.finding, one.seed)
         if mark not in known:
             own = study.classes[one.expected]
-            other = study.classes[one.predicted] if one.predicted >= 0 else NONE
+            other = study.class_name(one.predicted) or NONE
             kinds = ((own,), (other,), (NONE,), (own, other))
             pick = int(rng.choice(4, p=(KEPT, OTHER, NOTHING, SPLIT))) if one.role == "test" else 0
             level = methods.index(one.method) / max(len(methods) - 1, 1) if one.method else -0.5

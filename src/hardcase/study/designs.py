@@ -11,141 +11,28 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hardcase.errors import Problem, choice
 from hardcase.study import bundle, drawing
-from hardcase.study.assignment import Sizes, assign
-from hardcase.study.bundle import Study, opaque
-from hardcase.study.forms import Item, Stimulus
+from hardcase.study.assignment import Sizes
+from hardcase.study.bundle import Study
+from hardcase.study.drawing import Source
+from hardcase.study.making import Making, StudyPlan, write
 
-if TYPE_CHECKING:
-    from hardcase.runs.results import Run
-
-MOST_LABELS = 20
-"""Above this many classes a page offers the two in question and some others."""
-OTHERS = 6
 REAL = 0.15
 """The share of items that are real images, asked about like the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudyPlan:
-    """What `new` was asked for.
-
-    Args:
-        votes: Answers wanted for each item; with `stop` the most for those outside the subset.
-        thing: The feature that a fault study asks about.
-        arms: In a fault study, of each run ``faulty``, ``clean`` or ``placebo``.
-        stop: End with an item when its posterior is sure (label design only).
-        seed: Of every draw and order.
-    """
-
-    design: str
-    sizes: Sizes
-    votes: int = 5
-    thing: str = ""
-    arms: tuple[str, ...] = ()
-    stop: bool = False
-    seed: int = 0
-
-    @property
-    def wanted(self) -> int:
-        """Main items that `votes` answers each leave room for."""
-        return max(1, self.sizes.raters * self.sizes.own // max(1, self.votes))
-
-
-@dataclass
-class Making:
-    """A study while it is being put together: items, stimuli and their pixels under opaque ids."""
-
-    plan: StudyPlan
-    runs: dict[str, Run]
-    classes: tuple[str, ...]
-    rng: np.random.Generator
-    items: list[Item] = field(default_factory=list)
-    stimuli: list[Stimulus] = field(default_factory=list)
-    pictures: dict[str, bytes] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def show(self, row: Mapping[str, Any], role: str, **known: Any) -> str:
-        """Add an image of a run; returns its opaque id. The pixels are kept, nothing else is."""
-        from hardcase import tensors
-
-        name = opaque(self.plan.seed, *self._own, "image", len(self.stimuli))
-        self.pictures[name] = tensors.encode(tensors.decode(row["image"]["bytes"]))
-        self.stimuli.append(Stimulus(name, role, **known))
-        return name
-
-    def ask(self, form: str, stimuli: Sequence[str], **known: Any) -> Item:
-        name = opaque(self.plan.seed, *self._own, "item", len(self.items))
-        self.items.append(Item(name, form, tuple(stimuli), **known))
-        return self.items[-1]
-
-    def test(self, name: str, row: Mapping[str, Any], **known: Any) -> str:
-        """Add a finding of the run `name`."""
-        return self.show(
-            row,
-            "test",
-            seed=row["seed"],
-            expected=row["expected"],
-            predicted=row["predicted"],
-            run=name,
-            method=row["method"],
-            finding=row["id"],
-            **known,
-        )
-
-    def real(self, row: Mapping[str, Any], role: str = "real") -> str:
-        return self.show(row, role, seed=row["id"], expected=row["label"], predicted=row["label"])
-
-    def labels(self, expected: int, predicted: int) -> tuple[str, ...]:
-        """The choices of a page: all classes, or the two in question among some others, sorted."""
-        if len(self.classes) <= MOST_LABELS:
-            return self.classes
-        others = [i for i in range(len(self.classes)) if i not in (expected, predicted)]
-        drawn = [others[i] for i in self.rng.permutation(len(others))[:OTHERS]]
-        chosen = sorted({expected, predicted, *drawn} - {-1})
-        return tuple(self.classes[i] for i in chosen)
-
-    def repeat_items(self) -> None:
-        """A twin, under other ids, of every main item: the consistency checks."""
-        if not self.plan.sizes.repeats:
-            return
-        for item in [one for one in self.items if one.use == "main"]:
-            twins = {one: self._twin(one) for one in (*item.stimuli, item.reference) if one}
-            self.ask(
-                item.form,
-                tuple(twins[one] for one in item.stimuli),
-                labels=item.labels,
-                reference=twins.get(item.reference, ""),
-                use="repeat",
-                repeats=item.id,
-                unit=item.unit,
-                quota=item.quota,
-            )
-
-    def _twin(self, stimulus: str) -> str:
-        old = next(one for one in self.stimuli if one.id == stimulus)
-        name = opaque(self.plan.seed, *self._own, "image", len(self.stimuli))
-        self.pictures[name] = self.pictures[stimulus]
-        self.stimuli.append(replace(old, id=name))
-        return name
-
-    @property
-    def _own(self) -> tuple[str, ...]:
-        return (self.plan.design, *self.runs)
-
-
 def new(
-    runs: Sequence[str | Path],
+    runs: Sequence[str | Path | Source],
     design: str = "label",
     out: str | Path = "study",
     *,
@@ -164,7 +51,7 @@ def new(
     """Make a study of what `runs` found, in the folder `out`.
 
     Args:
-        runs: Run folders.
+        runs: Run folders, or images made in memory.
         design: One of `hardcase.study.bundle.DESIGNS`.
         raters: People wanted; a design's own number where none is given (so for the next three).
         per_rater: Items of one rater, checks and repeats included.
@@ -178,8 +65,6 @@ def new(
             keeps its fixed number, and rates and agreement come from that subset.
         language: In which the first page is shown; a rater may change it.
     """
-    from hardcase.runs.results import Run
-
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
     if not runs:
@@ -188,12 +73,12 @@ def new(
         raise choice("language", language, tuple(bundle.shipped_words()))
     if stop and design != "label":
         raise Problem(f"--stop is a rule about labels; the design is {design!r}.")
-    opened = _named([Run(folder) for folder in runs])
+    sources = _named([_opened(one) for one in runs])
     usual = {**_USUAL, **_SIZES.get(design, {})}
     given = {"raters": raters, "per_rater": per_rater, "checks": checks, "repeats": repeats}
     sizes = Sizes(**{n: usual[n] if value is None else value for n, value in given.items()})
     plan = StudyPlan(design, sizes, votes, thing, tuple(arms), stop, seed)
-    making = Making(plan, opened, _classes(list(opened.values())), np.random.default_rng(seed))
+    making = Making(plan, sources, _classes(sources), np.random.default_rng(seed))
     _MAKERS[design](making)
     if not any(item.use == "main" for item in making.items):
         raise Problem(
@@ -201,73 +86,36 @@ def new(
             fix="runs on the same seeds, with findings, or another --design",
         )
     making.repeat_items()
-    return _written(making, Path(out), title, language)
+    return write(making, Path(out), title=title, language=language)
 
 
-def _written(making: Making, out: Path, title: str, language: str) -> Study:
-    from hardcase.study.power import precision
+def _opened(run: str | Path | Source) -> Source:
+    from hardcase.runs.results import Run
 
-    plan = making.plan
-    own = sum(item.use == "main" for item in making.items)
-    sizes = plan.sizes
-    if plan.design == "argus" and own < sizes.own:
-        sizes = replace(sizes, per_rater=own + sizes.checks + sizes.repeats)
-    lists = assign(making.items, sizes, making.rng, lists=2 * sizes.raters)
-    settings = {
-        "id": opaque(plan.seed, "study", plan.design, json.dumps(making.facts, sort_keys=True)),
-        "design": plan.design,
-        "title": title,
-        "thing": plan.thing,
-        "language": language,
-        "classes": making.classes,
-        "raters": sizes.raters,
-        "per_rater": sizes.per_rater,
-        "checks": sizes.checks,
-        "repeats": sizes.repeats,
-        "votes": plan.votes,
-        "stop": plan.stop,
-        "seed": plan.seed,
-        "runs": {name: _about(run) for name, run in making.runs.items()},
-        "main_items": own,
-        "spare_lists": sizes.raters,
-        "power": precision(sizes, own, design=plan.design, seed=plan.seed),
-        **making.facts,
-    }
-    order = making.rng.permutation(len(making.items)).tolist()
-    items = [making.items[i] for i in order]
-    stimuli = sorted(making.stimuli, key=lambda one: one.id)
-    return bundle.write(out, settings, items, stimuli, making.pictures, lists)
+    return run if isinstance(run, Source) else Source.of_run(Run(run))
 
 
-def _named(runs: Sequence[Run]) -> dict[str, Run]:
-    """Runs by the method they used, numbered where two used the same."""
-    methods = [str(run.record.get("method", run.folder.name)) for run in runs]
-    named: dict[str, Run] = {}
-    for method, run in zip(methods, runs):
-        number = sum(name == method or name.startswith(f"{method} #") for name in named)
-        named[f"{method} #{number + 1}" if number else method] = run
+def _named(sources: Sequence[Source]) -> dict[str, Source]:
+    """Sources by their method, or by their folder where two have the same method.
+
+    An image that people have rated in one of them is rated in all.
+    """
+    rated = {name: word for one in sources for name, word in one.rated.items()}
+    methods = Counter(one.method for one in sources)
+    named: dict[str, Source] = {}
+    for one in sources:
+        folder = Path(str(one.about.get("folder", one.method))).name
+        name = folder if methods[one.method] > 1 else one.method
+        number = sum(each == name or each.startswith(f"{name} #") for each in named)
+        named[f"{name} #{number + 1}" if number else name] = replace(one, rated=rated)
     return named
 
 
-def _classes(runs: Sequence[Run]) -> tuple[str, ...]:
-    kinds = {run.classes for run in runs}
+def _classes(sources: Mapping[str, Source]) -> tuple[str, ...]:
+    kinds = {tuple(one.classes) for one in sources.values()}
     if len(kinds) > 1:
         raise Problem("these runs have different classes; one study asks about one set of them.")
     return kinds.pop()
-
-
-def _about(run: Run) -> dict[str, Any]:
-    counts = run.counts()["funnel"]
-    record = run.record
-    known = drawing.rated_before(run.folder)
-    seeds = {row["seed"]: known[row["id"]] for row in drawing.findings(run) if row["id"] in known}
-    return {
-        "rated_before": len(seeds),
-        "confirmed_before": sum(word == "confirmed" for word in seeds.values()),
-        "folder": str(run.folder.absolute()),
-        **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
-        **{name: counts[name] for name in ("attempted", "failing", "confirmed")},
-    }
 
 
 # Designs that draw a probability sample of findings.
@@ -275,7 +123,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 def _sampled(making: Making, count: int) -> list[drawing.Drawn]:
     share = 0.4 if making.plan.stop else 1.0
-    drawn, strata = drawing.sample(making.runs, count, making.rng, fixed=share)
+    drawn, strata = drawing.sample(making.sources, count, making.rng, fixed=share)
     making.facts["strata"] = strata
     making.facts["population"] = "failing seeds, one finding each, not rated before"
     return drawn
@@ -283,7 +131,7 @@ def _sampled(making: Making, count: int) -> list[drawing.Drawn]:
 
 def _draw_tests(making: Making, count: int) -> list[tuple[drawing.Drawn, str]]:
     """The sample as stimuli."""
-    arms = dict(zip(making.runs, making.plan.arms))
+    arms = dict(zip(making.sources, making.plan.arms))
     made = []
     for one in _sampled(making, count):
         name = one.stratum.rpartition("/")[0]
@@ -305,21 +153,19 @@ def _alone(form: str) -> Callable[[Making], None]:
     def make(making: Making) -> None:
         wanted = making.plan.wanted
         mixed_in = round(REAL * wanted)
-        real = drawing.real_images(list(making.runs.values()), making.rng)
+        real = drawing.real_images(list(making.sources.values()), making.rng)
         for one, stimulus in _draw_tests(making, wanted - mixed_in):
             labels = making.labels(one.row["expected"], one.row["predicted"])
             making.ask(form, [stimulus], labels=labels, unit=one.row["seed"], fixed=one.fixed)
         for row in real[:mixed_in]:
-            labels = making.labels(row["label"], -1)
-            making.ask(form, [making.real(row)], labels=labels, unit=row["id"])
+            making.ask(form, [making.real(row)], labels=making.labels(row["label"]), unit=row["id"])
         clear = sorted(real[mixed_in:] or real, key=lambda row: -row["confidence"])
         for row in clear[: 2 * making.plan.sizes.checks]:
             truth = ("label", making.classes[row["label"]]) if form == "label" else ("score", "3")
-            labels = making.labels(row["label"], -1)
             making.ask(
                 form,
                 [making.real(row)],
-                labels=labels,
+                labels=making.labels(row["label"]),
                 use="attention",
                 truth=truth,
                 unit=row["id"],
@@ -335,8 +181,8 @@ def _same(making: Making) -> None:
     arm that sees the test alone, and pairs in which no method changed anything, measure how much.
     """
     wanted = making.plan.wanted
-    real = drawing.real_images(list(making.runs.values()), making.rng)
-    seeds = drawing.seed_rows(list(making.runs.values()))
+    real = drawing.real_images(list(making.sources.values()), making.rng)
+    seeds = drawing.seed_rows(list(making.sources.values()))
     for one, stimulus in _draw_tests(making, max(1, wanted * 2 // 5)):
         label = making.classes[one.row["expected"]]
         original = making.real(seeds[one.row["seed"]], "seed")
@@ -388,17 +234,17 @@ def _fault(making: Making) -> None:
     if not making.plan.thing:
         raise Problem("a fault study asks about one feature.", fix='--thing "the sky"')
     arms = making.plan.arms
-    if arms and (len(arms) != len(making.runs) or {*arms} - {"faulty", "clean", "placebo"}):
+    if arms and (len(arms) != len(making.sources) or {*arms} - {"faulty", "clean", "placebo"}):
         raise Problem(
-            f"{len(making.runs)} runs, arms {', '.join(arms)}.",
+            f"{len(making.sources)} runs, arms {', '.join(arms)}.",
             "Each run has one arm: faulty, clean or placebo.",
             fix="--arms faulty,clean,placebo",
         )
-    seeds = drawing.seed_rows(list(making.runs.values()))
+    seeds = drawing.seed_rows(list(making.sources.values()))
     for one, stimulus in _draw_tests(making, making.plan.wanted):
         original = making.real(seeds[one.row["seed"]], "seed")
         making.ask("change", [stimulus], reference=original, unit=one.row["seed"])
-    real = drawing.real_images(list(making.runs.values()), making.rng)
+    real = drawing.real_images(list(making.sources.values()), making.rng)
     for row in real[: 2 * making.plan.sizes.checks]:
         making.ask(
             "change",
@@ -415,13 +261,14 @@ def _fault(making: Making) -> None:
 
 def _sinvad(making: Making) -> None:
     """Images of every method on the boundary of the same two classes, and the seed itself."""
-    groups = {name: drawing.by_seed(run) for name, run in making.runs.items()}
-    seeds = drawing.seed_rows(list(making.runs.values()))
+    groups = {name: one.by_seed() for name, one in making.sources.items()}
+    seeds = drawing.seed_rows(list(making.sources.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))
     complete: list[tuple[str, int]] = []
     for seed in shared:
         goals = [{row["predicted"] for row in group[seed]} for group in groups.values()]
-        common = sorted(set.intersection(*goals))
+        named = set(range(len(making.classes)))  # a network may have outputs without a name
+        common = sorted(named.intersection(*goals))
         if common:
             complete.append((seed, common[int(making.rng.integers(len(common)))]))
     making.facts["lost"] = (
@@ -488,19 +335,19 @@ def _originals(
     A run made with ``--oracle any --keep all`` stores every image it generated, as ARGUS's study
     needs; another stores failing ones only, and the study says so.
     """
-    if len(making.runs) < 2:
+    if len(making.sources) < 2:
         raise Problem(
             f"design {making.plan.design!r} compares methods; one run was given.",
             fix="hardcase study new runs/a runs/b ...",
         )
-    groups = {name: drawing.by_seed(run, kind="") for name, run in making.runs.items()}
+    groups = {name: one.by_seed(failing=False) for name, one in making.sources.items()}
     only = [n for n, group in groups.items() if _failing_only(group)]
     making.facts["drawn_from"] = (
         f"all stored images; {', '.join(only)} stored failing ones only"
         if only
         else "all generated images"
     )
-    seeds = drawing.seed_rows(list(making.runs.values()))
+    seeds = drawing.seed_rows(list(making.sources.values()))
     shared = sorted(set.intersection(*(set(group) for group in groups.values())))
     making.facts["lost"] = f"{len(shared)} seeds have an image in every run"
     taken: dict[int, int] = {}
@@ -524,9 +371,9 @@ def _failing_only(group: Mapping[str, list[dict[str, Any]]]) -> bool:
 
 def _compare(making: Making) -> None:
     """Two methods' images of one original; every pair of methods equally often."""
-    if len(making.runs) < 2:
+    if len(making.sources) < 2:
         raise Problem("design 'compare' sets two methods beside each other; one run was given.")
-    names = list(making.runs)
+    names = list(making.sources)
     pairs = len(names) * (len(names) - 1) // 2
     making.plan = replace(making.plan, votes=making.plan.votes * pairs)
     originals = _originals(making, None)

@@ -8,29 +8,124 @@ them (see `hardcase.study.confirmed`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardcase.errors import Problem
-
 if TYPE_CHECKING:
+    from jaxtyping import Int, UInt8
+    from torch import Tensor
+
     from hardcase.runs.results import Run
+    from hardcase.types import Images
 
 VERDICTS = ("confirmed", "undecided", "rejected", "unjudged")
-RATED = "people.json"
-"""Beside a run: which of its findings people have rated, in which study."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images of one method that a study draws from: a stored run, or images made in memory.
+
+    Args:
+        method: Its name.
+        classes: Of the data.
+        seeds: Rows with ``id``, ``label``, ``predicted``, ``confidence``, ``image``.
+        findings: Rows with ``id``, ``seed``, ``kind``, ``expected``, ``predicted``, ``image``.
+        verdicts: What the judge said, by finding.
+        rated: What people have said before, by finding.
+        about: What ``study.json`` says of it.
+    """
+
+    method: str
+    classes: tuple[str, ...]
+    seeds: Sequence[Row]
+    findings: Sequence[Row]
+    verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rated: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, run: Run) -> Source:
+        """What a stored run holds."""
+        record = run.record
+        counts = run.counts()["funnel"]
+        about = {
+            "folder": str(run.folder.absolute()),
+            **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
+            **{name: counts[name] for name in ("attempted", "failing", "confirmed")},
+        }
+        return cls(
+            str(record.get("method", run.folder.name)),
+            run.classes,
+            run.seeds.to_pylist(),
+            run.findings.to_pylist(),
+            run.verdicts or {},
+            rated_before(record),
+            about,
+        )
+
+    @classmethod
+    def of_images(
+        cls,
+        method: str,
+        seeds: Images,
+        x: UInt8[Tensor, "m c h w"],
+        origin: Int[Tensor, " m"],
+        predicted: Int[Tensor, " m"],
+    ) -> Source:
+        """Images `x` that `method` made of `seeds`.
+
+        Args:
+            origin: Of each image the row of its seed.
+            predicted: Of each image what the network says.
+        """
+        from hardcase.tensors import encode_all
+
+        labels = seeds.y.tolist()
+        rows = [
+            {"id": name, "label": label, "predicted": label, "confidence": 1.0, "image": image}
+            for name, label, image in zip(seeds.id, labels, _stored(encode_all(seeds.x)))
+        ]
+        made = zip(origin.tolist(), predicted.tolist(), _stored(encode_all(x)))
+        findings = [
+            {
+                "id": f"{method}/{i}",
+                "seed": seeds.id[seed],
+                "kind": "label" if said != labels[seed] else "other",
+                "expected": labels[seed],
+                "predicted": said,
+                "method": method,
+                "image": image,
+            }
+            for i, (seed, said, image) in enumerate(made)
+        ]
+        return cls(method, tuple(seeds.classes), rows, findings, about={"method": method})
+
+    @property
+    def failing(self) -> list[Row]:
+        """Findings on which the network leaves its seed's label."""
+        return [row for row in self.findings if row["kind"] == "label"]
+
+    def by_seed(self, *, failing: bool = True) -> dict[str, list[Row]]:
+        """Findings by their seed; with `failing` false, every image that is stored."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.failing if failing else self.findings:
+            groups.setdefault(row["seed"], []).append(row)
+        return groups
+
+
+def _stored(images: Sequence[bytes]) -> list[dict[str, bytes]]:
+    return [{"bytes": data} for data in images]
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """One finding of the sample, with the stratum it was drawn from and with which probability."""
 
-    row: dict[str, Any]
+    row: Row
     verdict: str
     stratum: str
     probability: float
@@ -47,37 +142,26 @@ def verdict_of(said: Mapping[str, Any] | None) -> str:
     return "undecided" if None in answers else "confirmed"
 
 
-def rated_before(folder: Path) -> dict[str, str]:
-    """Findings of the run in `folder` that people have rated, and what they said."""
-    try:
-        return dict(json.loads((folder / RATED).read_text(encoding="utf-8"))["findings"])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{folder / RATED} cannot be read: {error}") from error
+def rated_before(record: Mapping[str, Any]) -> dict[str, str]:
+    """Findings of a run (by its record) that people have rated, and what they said."""
+    people = record.get("people")
+    known = people.get("findings") if isinstance(people, Mapping) else None
+    return dict(known) if isinstance(known, Mapping) else {}
 
 
-def findings(run: Run, *, kind: str = "label") -> list[dict[str, Any]]:
-    """Rows of the run's findings of one kind (``""``: of any), images included."""
-    rows = run.findings.to_pylist()
-    return [row for row in rows if not kind or row["kind"] == kind]
-
-
-def population(run: Run, rng: np.random.Generator) -> dict[str, tuple[dict[str, Any], str]]:
+def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row, str]]:
     """Each failing seed's finding and the judge's verdict on it, by seed.
 
     The one that stands for a seed is drawn at random among those with the best verdict, so a seed
     the judge calls confirmed is represented by a finding it calls confirmed. Seeds with a finding
     that people have rated before are no longer unseen and left out.
     """
-    said = run.verdicts or {}
-    known = rated_before(run.folder)
-    over = {row["seed"] for row in findings(run) if row["id"] in known}
-    best: dict[str, list[tuple[dict[str, Any], str]]] = {}
-    for row in findings(run):
+    over = {row["seed"] for row in source.failing if row["id"] in source.rated}
+    best: dict[str, list[tuple[Row, str]]] = {}
+    for row in source.failing:
         if row["seed"] in over:
             continue
-        verdict = verdict_of(said.get(row["id"]))
+        verdict = verdict_of(source.verdicts.get(row["id"]))
         held = best.get(row["seed"], [])
         rank = VERDICTS.index(verdict) - (VERDICTS.index(held[0][1]) if held else len(VERDICTS))
         if rank < 0:
@@ -88,7 +172,7 @@ def population(run: Run, rng: np.random.Generator) -> dict[str, tuple[dict[str, 
 
 
 def sample(
-    runs: Mapping[str, Run],
+    sources: Mapping[str, Source],
     count: int,
     rng: np.random.Generator,
     *,
@@ -99,16 +183,16 @@ def sample(
     Strata share `count` in proportion to their size, at least two each where they have them.
 
     Args:
-        runs: Runs by the name they have in the study.
+        sources: Runs by the name they have in the study.
         fixed: The share of each stratum, drawn at random, that gets a number of answers which does
             not depend on the answers; its probabilities are those of this second draw as well.
 
     Returns:
         The sample, and of each stratum its size, how many were drawn and how many of them fixed.
     """
-    strata: dict[str, list[tuple[dict[str, Any], str]]] = {}
-    for name, run in runs.items():
-        for row, verdict in population(run, rng).values():
+    strata: dict[str, list[tuple[Row, str]]] = {}
+    for name, source in sources.items():
+        for row, verdict in population(source, rng).values():
             strata.setdefault(f"{name}/{verdict}", []).append((row, verdict))
     sizes = allocate({name: len(rows) for name, rows in strata.items()}, count)
     drawn: list[Drawn] = []
@@ -147,25 +231,13 @@ def allocate(sizes: Mapping[str, int], count: int) -> dict[str, int]:
     return given
 
 
-def real_images(runs: Sequence[Run], rng: np.random.Generator) -> list[dict[str, Any]]:
+def real_images(sources: Sequence[Source], rng: np.random.Generator) -> list[Row]:
     """Seeds that the subject correctly classified, each once, in random order."""
-    found: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        for row in run.seeds.to_pylist():
-            if row["label"] == row["predicted"]:
-                found.setdefault(row["id"], row)
-    rows = [found[name] for name in sorted(found)]
+    rows = [row for row in seed_rows(sources).values() if row["label"] == row["predicted"]]
+    rows.sort(key=lambda row: row["id"])
     return [rows[i] for i in rng.permutation(len(rows))]
 
 
-def by_seed(run: Run, *, kind: str = "label") -> dict[str, list[dict[str, Any]]]:
-    """Findings of a run by their seed."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in findings(run, kind=kind):
-        groups.setdefault(row["seed"], []).append(row)
-    return groups
-
-
-def seed_rows(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Rows of all seeds of all runs by id."""
-    return {row["id"]: row for run in runs for row in run.seeds.to_pylist()}
+def seed_rows(sources: Sequence[Source]) -> dict[str, Row]:
+    """Rows of all seeds of all sources by id."""
+    return {row["id"]: row for source in sources for row in source.seeds}

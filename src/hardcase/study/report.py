@@ -72,7 +72,7 @@ def _disputed(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
                 "beside": _inline(study, item.reference) if item.reference else "",
                 "method": stimulus.run or "real image",
                 "expected": own,
-                "predicted": study.classes[stimulus.predicted] if stimulus.predicted >= 0 else "",
+                "predicted": study.class_name(stimulus.predicted),
                 "verdict": stimulus.verdict,
             }
         )

@@ -122,6 +122,12 @@ def screen(study: Study, given: Sequence[Given]) -> list[Screened]:
     return made
 
 
+def unflagged(study: Study, given: Sequence[Given]) -> list[Given]:
+    """Answers of raters who are not suspicious; of all, where everybody is."""
+    flagged = {one.rater for one in screen(study, given) if one.flags}
+    return [one for one in given if one.rater not in flagged] or list(given)
+
+
 def _mark(one: Given) -> str:
     """An answer as one word, for counting: of an order its first place."""
     value = one.value

@@ -6,15 +6,13 @@ hold no personal data, and work without JavaScript (then without times and witho
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
+import logging
+import os
 import secrets
-import string
-import struct
-import time
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,126 +21,18 @@ from urllib.parse import parse_qs, quote
 from hardcase.errors import Problem
 from hardcase.study.answers import Answers, Rater, rater_id
 from hardcase.study.bundle import Study
-from hardcase.study.forms import Item, Question, questions
+from hardcase.study.forms import Item, questions
 from hardcase.study.session import Session
+from hardcase.study.site import HEADERS, Site, item_page, same
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-LETTERS = string.ascii_uppercase
-SMALL = 280
-LARGE = 392
-"""Pixels that an image has at least, beside others and alone; 28 pixels become 280 and 392."""
+log = logging.getLogger(__name__)
 LARGEST = 64 * 1024
 """Bytes of a request body."""
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; "
-    "script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "X-Robots-Tag": "noindex",
-}
-
-
-@dataclass
-class Bucket:
-    """A rate limit: `rate` requests a second on average for each key, `burst` at once.
-
-    >>> bucket = Bucket(rate=1, burst=2)
-    >>> [bucket.allows("a", now=0.0) for _ in range(3)], bucket.allows("a", now=1.0)
-    ([True, True, False], True)
-    """
-
-    rate: float
-    burst: float
-    level: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-    def allows(self, key: str, now: float | None = None) -> bool:
-        moment = time.monotonic() if now is None else now
-        left, last = self.level.get(key, (self.burst, moment))
-        left = min(self.burst, left + (moment - last) * self.rate)
-        if len(self.level) > 10_000:
-            self.level.clear()
-        self.level[key] = (left - 1 if left >= 1 else left, moment)
-        return left >= 1
-
-
-class Site:
-    """Everything the pages need.
-
-    Args:
-        token: What the entrance asks for (``?t=``); empty for an open study.
-        desk: The secret part of the dashboard's address.
-        secret: Signs forms and completion codes.
-    """
-
-    def __init__(
-        self, session: Session, *, token: str, desk: str, secret: bytes, limits: bool = True
-    ) -> None:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-        self.session = session
-        self.study = session.study
-        self.token = token
-        self.desk = desk
-        self.secret = secret
-        loader = PackageLoader("hardcase.study", "pages")
-        self.pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-        self.entering = Bucket(0.5, 30) if limits else Bucket(1e9, 1e9)
-        self.answering = Bucket(5, 40) if limits else Bucket(1e9, 1e9)
-        self.looking = Bucket(20, 200) if limits else Bucket(1e9, 1e9)
-
-    def size(self, stimulus: str, large: bool) -> tuple[int, int]:
-        """Width and height to show an image at: a whole number of times its own."""
-        with open(self.study.image(stimulus), "rb") as file:
-            width, height = struct.unpack(">II", file.read(24)[16:])
-        times = max(1, -(-(LARGE if large else SMALL) // max(width, height)))
-        return width * times, height * times
-
-    def sign(self, *parts: str) -> str:
-        text = "/".join(parts).encode()
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()[:32]
-
-    def words(self, language: str) -> dict[str, str]:
-        """Texts in `language`; what a translation lacks is read from the first one that has it."""
-        known = self.study.words
-        chosen = known.get(language) or known.get(str(self.study.settings["language"])) or {}
-        return {**known.get("en", {}), **chosen}
-
-    def page(self, name: str, language: str, status: int = 200, **values: Any) -> Response:
-        from starlette.responses import HTMLResponse
-
-        words = self.words(language)
-
-        def say(key: str, **fill: Any) -> str:
-            text = words.get(key, key)
-            for word, value in fill.items():
-                text = text.replace("{" + word + "}", str(value))
-            return text
-
-        body = self.pages.get_template(name).render(
-            say=say,
-            language=language,
-            study=self.study,
-            title=self.study.settings["title"] or say("title"),
-            pilot=self.session.kind == "pilot",
-            **values,
-        )
-        return HTMLResponse(body, status, headers={**_HEADERS, "Cache-Control": "no-store"})
-
-    def message(self, key: str, language: str, status: int, **headers: str) -> Response:
-        response = self.page("message.html", language, status, key=key, code="")
-        for name, value in headers.items():
-            response.headers[name.replace("_", "-")] = value
-        return response
-
-    def language(self, request: Request) -> str:
-        asked = request.query_params.get("lang", "")
-        return asked if asked in self.study.words else str(self.study.settings["language"])
 
 
 def application(site: Site) -> Starlette:
@@ -159,6 +49,8 @@ def application(site: Site) -> Starlette:
         async def answer(request: Request) -> Response:
             from starlette.responses import PlainTextResponse
 
+            if not site.asking.allows(_address(request)):
+                return PlainTextResponse("too many requests", 429, headers={"Retry-After": "5"})
             body = b""
             async for part in request.stream():
                 body += part
@@ -166,8 +58,10 @@ def application(site: Site) -> Starlette:
                     return PlainTextResponse("too large", 413)
             try:
                 return await run_in_threadpool(handler, site, request, body)
-            except Problem as problem:
-                return PlainTextResponse(str(problem), 503, headers={"Retry-After": "2"})
+            except Problem as problem:  # its words are for whoever runs the study
+                log.error("%s", problem)
+                later = {"Retry-After": "2"}
+                return PlainTextResponse("not available now, please try again", 503, headers=later)
 
         return answer
 
@@ -190,7 +84,7 @@ def application(site: Site) -> Starlette:
 def entrance(site: Site, request: Request, body: bytes) -> Response:
     language = site.language(request)
     given = request.query_params.get("t", "")
-    if site.token and not hmac.compare_digest(given.encode(), site.token.encode()):
+    if site.token and not same(given, site.token):
         return site.message("link", language, 403)
     count = int(site.study.settings["per_rater"])
     minutes = max(1, round(count * (1.0 if site.study.design in ("argus", "rank") else 8 / 60)))
@@ -200,7 +94,7 @@ def entrance(site: Site, request: Request, body: bytes) -> Response:
         count=count,
         minutes=minutes,
         token=given,
-        languages={name: words["language"] for name, words in site.study.words.items()},
+        languages={name: words.get("language", name) for name, words in site.study.words.items()},
         csrf=site.sign("begin", given),
     )
 
@@ -213,20 +107,17 @@ def begin(site: Site, request: Request, body: bytes) -> Response:
     given = form.get("t", "")
     language = form.get("lang", "")
     language = language if language in site.study.words else str(site.study.settings["language"])
-    right = hmac.compare_digest(given.encode(), site.token.encode()) or not site.token
-    if (
-        not right
-        or not _own_form(site, request, form, "begin", given)
-        or form.get("agree") != "yes"
-    ):
+    invited = not site.token or same(given, site.token)
+    own = _own_form(site, request, form, "begin", given)
+    if not (invited and own and form.get("agree") == "yes"):
         return site.message("link", language, 403)
-    if not site.entering.allows(request.client.host if request.client else ""):
+    if not site.entering.allows(_address(request)):
         return site.message("slow", language, 429, Retry_After="60")
     token = secrets.token_urlsafe(16)
     rater = site.session.enter(token, language)
     if rater is None:
         return site.message("full", language, 200)
-    return RedirectResponse(f"/r/{token}", 303, headers=_HEADERS)
+    return RedirectResponse(f"/r/{token}", 303, headers=HEADERS)
 
 
 def resume(site: Site, request: Request, body: bytes) -> Response:
@@ -243,7 +134,7 @@ def resume(site: Site, request: Request, body: bytes) -> Response:
     place = site.session.frontier(rater)
     item = site.session.item(rater, place)
     end = "done" if item is None else str(place)
-    return RedirectResponse(f"/r/{token}/{end}", 303, headers=_HEADERS)
+    return RedirectResponse(f"/r/{token}/{end}", 303, headers=HEADERS)
 
 
 def show(site: Site, request: Request, body: bytes) -> Response:
@@ -261,62 +152,9 @@ def show(site: Site, request: Request, body: bytes) -> Response:
     frontier = len(answers) + 1
     item = site.session.item(rater, position) if 1 <= position <= frontier else None
     if item is None:
-        return RedirectResponse(f"/r/{token}", 303, headers=_HEADERS)
+        return RedirectResponse(f"/r/{token}", 303, headers=HEADERS)
     old = answers.get(item.id)
-    return _item_page(site, rater, token, position, item, old.value if old else {})
-
-
-def _item_page(
-    site: Site,
-    rater: Rater,
-    token: str,
-    position: int,
-    item: Item,
-    old: Mapping[str, Any],
-    **more: Any,
-) -> Response:
-    asked = questions(item, site.study.thing)
-    letters = dict(zip(item.stimuli, LETTERS))
-    order = old.get("order") or list(item.stimuli)
-    several = len(item.stimuli) > 2
-    status = 400 if more.get("missing") else 200
-    return site.page(
-        "item.html",
-        rater.language,
-        status,
-        item=item,
-        token=token,
-        position=position,
-        all=site.session.length(rater),
-        questions=asked,
-        letters=letters,
-        order=order,
-        old=old,
-        keys={question.name: shortcuts(question) for question in asked},
-        several=several,
-        csrf=site.sign("answer", token),
-        missing=bool(more.get("missing")),
-        key=secrets.token_hex(8),
-        size=site.size,
-    )
-
-
-def shortcuts(question: Question) -> tuple[str, ...]:
-    """A key for each option: the label itself where it is one character, else 1, 2, 3 ...
-
-    >>> from hardcase.study.forms import Item, questions
-    >>> shortcuts(questions(Item("a", "label", ("x",), labels=("7", "9")))[0])
-    ('7', '9', 'n', 'u')
-    """
-    plain = [word for word in question.words if not word.startswith("@")]
-    single = all(len(word) == 1 for word in plain)
-    numbers = "123456789" + "abcdefghij"
-    keys = [word.lower() for word in plain] if single else list(numbers[: len(plain)])
-    special = {"none": "n", "unsure": "u", "yes": "y", "no": "n", "more": "m", "less": "l"}
-    rest = [one for one, word in zip(question.options, question.words) if word.startswith("@")]
-    for place, option in enumerate(rest, 1):
-        keys.append(special.get(option, str(place)))
-    return tuple(keys)
+    return item_page(site, rater, token, position, item, old.value if old else {})
 
 
 def receive(site: Site, request: Request, body: bytes) -> Response:
@@ -332,9 +170,9 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
     if not site.answering.allows(token):
         return site.message("slow", rater.language, 429, Retry_After="5")
     position = request.path_params["position"]
-    item = site.session.item(rater, position) if position <= site.session.frontier(rater) else None
+    item = site.session.shown(rater, position)
     if item is None or sent.get("item") != item.id:
-        return JSONResponse({"state": "elsewhere", "next": f"/r/{token}"}, 409)
+        return JSONResponse({"state": "elsewhere", "next": f"/r/{token}"}, 409, headers=HEADERS)
     value: dict[str, Any] = sent["value"] if scripted else _plain_value(sent, item, site.study)
     try:
         state = site.session.save(
@@ -352,11 +190,11 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
             raise
         if scripted:
             return JSONResponse({"state": "incomplete"}, 400)
-        return _item_page(site, rater, token, position, item, value, missing=True)
+        return item_page(site, rater, token, position, item, value, missing=True)
     following = f"/r/{token}/{position + 1}"
     if scripted:
-        return JSONResponse({"state": state, "next": following}, headers=_HEADERS)
-    return RedirectResponse(following, 303, headers=_HEADERS)
+        return JSONResponse({"state": state, "next": following}, headers=HEADERS)
+    return RedirectResponse(following, 303, headers=HEADERS)
 
 
 def done(site: Site, request: Request, body: bytes) -> Response:
@@ -366,7 +204,7 @@ def done(site: Site, request: Request, body: bytes) -> Response:
     if rater is None:
         return site.message("link", site.language(request), 404)
     if rater.finished is None:
-        return RedirectResponse(f"/r/{request.path_params['token']}", 303, headers=_HEADERS)
+        return RedirectResponse(f"/r/{request.path_params['token']}", 303, headers=HEADERS)
     code = site.sign("code", rater.id)[:8].upper()
     return site.page("message.html", rater.language, key="thanks", code=code)
 
@@ -379,7 +217,7 @@ def picture(site: Site, request: Request, body: bytes) -> Response:
     name = request.path_params["name"]
     if name not in site.study.stimuli:
         return PlainTextResponse("not here", 404)
-    cached = {**_HEADERS, "Cache-Control": "private, max-age=86400, immutable"}
+    cached = {**HEADERS, "Cache-Control": "private, max-age=86400, immutable"}
     return Plain(site.study.image(name).read_bytes(), media_type="image/png", headers=cached)
 
 
@@ -394,14 +232,14 @@ def static(site: Site, request: Request, body: bytes) -> Response:
     if name not in _STATIC:
         return PlainTextResponse("not here", 404)
     data = resources.files("hardcase.study").joinpath("pages", name).read_bytes()
-    return Plain(data, media_type=_STATIC[name], headers={**_HEADERS, "Cache-Control": "no-cache"})
+    return Plain(data, media_type=_STATIC[name], headers={**HEADERS, "Cache-Control": "no-cache"})
 
 
 def dashboard(site: Site, request: Request, body: bytes) -> Response:
     """Progress, agreement, suspicious raters and precision, for whoever runs the study."""
     from hardcase.study.progress import progress
 
-    if not hmac.compare_digest(request.path_params["desk"].encode(), site.desk.encode()):
+    if not same(request.path_params["desk"], site.desk):
         return site.message("link", site.language(request), 404)
     facts = progress(site.study, site.session.store)
     return site.page("desk.html", "en", facts=facts, desk=site.desk)
@@ -458,21 +296,40 @@ def serve(
         secret=kept["secret"].encode(),
         limits=limits,
     )
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    line = _listening(host, port)
+    name = f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{line.getsockname()[1]}"
     say(f"raters     {address}/{f'?t={quote(word)}' if word else ''}")
     say(f"dashboard  {address}/desk/{kept['desk']}")
-    uvicorn.run(application(site), host=host, port=port, log_level="warning", access_log=False)
+    config = uvicorn.Config(
+        application(site), log_level="warning", access_log=False, server_header=False
+    )
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[line])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise Problem(
+            f"{host} port {port} cannot be listened on: {error}.", fix=f"--port {port + 1}"
+        ) from error
 
 
 def _secrets(folder: Path) -> dict[str, str]:
     """The study's tokens and signing key, made once and readable by the owner alone."""
     from hardcase.cache import write_atomically
 
+    def write(place: Path) -> None:
+        made = {name: secrets.token_urlsafe(16) for name in ("token", "desk", "secret")}
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(made, file)
+
     path = folder / "secret.json"
     if not path.exists():
-        made = {name: secrets.token_urlsafe(16) for name in ("token", "desk", "secret")}
-        write_atomically(path, json.dumps(made).encode())
-        path.chmod(0o600)
+        write_atomically(path, write)
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -486,7 +343,11 @@ def _own_form(site: Site, request: Request, form: Mapping[str, Any], *parts: str
     host = request.headers.get("host", "")
     if origin not in (None, "null") and origin.split("://")[-1] != host:
         return False
-    return hmac.compare_digest(str(form.get("csrf", "")), site.sign(*parts))
+    return same(form.get("csrf", ""), site.sign(*parts))
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _form(body: bytes) -> dict[str, str]:
@@ -500,7 +361,7 @@ def _sent(body: bytes) -> dict[str, Any]:
     try:
         sent = json.loads(body)
         return sent if isinstance(sent, dict) and isinstance(sent.get("value"), dict) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 

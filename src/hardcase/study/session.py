@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hardcase.errors import Problem
 from hardcase.study.answers import Answers, Given, Rater, rater_id
-from hardcase.study.bundle import Study
+from hardcase.study.bundle import Study, opaque
 from hardcase.study.forms import UNSURE, Answer, Item, checked
 from hardcase.study.posterior import certainty
 
@@ -38,15 +39,20 @@ class Session:
         finished = sum(one.finished is not None and one.kind == self.kind for one in known)
         if finished >= self.study.raters:
             return None
-        lists = len(self.study.assignments)
-        return self.store.enter(rater_id(token), slots=lists, kind=self.kind, language=language)
+        return self.store.enter(rater_id(token), kind=self.kind, language=language)
 
-    def length(self, rater: Rater) -> int:
-        return len(self.study.assignments[rater.slot])
+    def plan(self, rater: Rater) -> Sequence[str]:
+        """The list of this rater; when all are taken and people gave up, the first ones again."""
+        return self.study.assignments[rater.slot % len(self.study.assignments)]
 
     def frontier(self, rater: Rater) -> int:
         """The position of the first item that this rater has not answered."""
         return len(self.store.of(rater.id)) + 1
+
+    def shown(self, rater: Rater, position: int) -> Item | None:
+        """What this rater was shown at `position`; None where nothing was yet."""
+        names = self.store.shown(rater.id)
+        return self.study.items[names[position - 1]] if 1 <= position <= len(names) else None
 
     def item(self, rater: Rater, position: int) -> Item | None:
         """What stands at `position` (from 1) of this rater's list; None after the last one.
@@ -69,8 +75,6 @@ class Session:
         Args:
             sent: ``key``, ``seconds``, ``hidden``, ``lost``, ``revise`` as the page sends them.
         """
-        from hardcase.errors import Problem
-
         shown = self.store.shown(rater.id)
         if item not in shown:
             raise Problem(f"item {item!r} was not shown to this rater.")
@@ -84,11 +88,12 @@ class Session:
             _bounded(sent.get("hidden")),
             int(_bounded(sent.get("lost"))),
         )
-        return self.store.save(given, str(sent["key"])[:64], revise=bool(sent.get("revise")))
+        key = opaque("key", str(sent["key"]).encode("utf-8", "replace").hex())
+        return self.store.save(given, key, revise=bool(sent.get("revise")))
 
     def _next(self, rater: Rater, shown: Sequence[str]) -> str | None:
         """The next item of the list that is still needed, else one that needs answers most."""
-        plan = self.study.assignments[rater.slot]
+        plan = self.plan(rater)
         if len(shown) >= len(plan):
             return None
         seen = set(shown)
