@@ -1,4 +1,4 @@
-"""``hardcase escape`` and ``hardcase reproduce sinvad-rq1 --ratings`` from the command line."""
+"""``hardcase escape`` from the command line."""
 
 import json
 from pathlib import Path
@@ -45,13 +45,3 @@ def test_escape_answers_in_words_and_in_numbers(world):
 def test_escape_in_pixels_needs_no_generator(world):
     done = world("escape", "--model", "model.py:make", "--data", "npz:toy.npz", "--generator", "pixels", "--seeds", 8, "--out", "out")  # fmt: skip
     assert done.code == 0, done.err
-
-
-def test_ratings_are_analysed_from_a_file(world):
-    rows = ["rater,item,source_score,target_score,seconds"]
-    rows += [f"r{r},q{q:03d}-{m},{3 if m == 'sinvad' else 5},{3 if m == 'sinvad' else 1 + r},6" for r in range(3) for q in range(3) for m in ("real", "fgsm", "cw", "sinvad")]  # fmt: skip
-    Path("ratings.csv").write_text("\n".join(rows))
-    done = world("reproduce", "sinvad-rq1", "--ratings", "ratings.csv", "--out", "study")
-    assert done.code == 0, done.err
-    assert "What people saw" in done.out
-    assert world("reproduce", "sinvad-rq1", "--ratings", "missing.csv", "--out", "other").code == 2

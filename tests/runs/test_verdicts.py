@@ -168,6 +168,22 @@ def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
         (judge.folder / FILE).unlink()
 
 
+def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(judge, tmp_path):
+    from hardcase.study import read_npz
+
+    with np.load(rated_file(tmp_path / "rated.npz")) as stored:
+        np.savez(tmp_path / "few.npz", **{name: stored[name][:12] for name in stored.files})
+    study = read_npz(tmp_path / "few.npz", tmp_path / "study")
+    told = []
+    run = test_run(tmp_path / "run")
+    assert verdicts.with_people(judge, study.folder, [run], say=told.append) is judge
+    assert "the judge stays as it was: people agree" in told[0]
+    assert not (judge.folder / FILE).exists()
+    assert "people" not in run.record
+    with pytest.raises(Problem, match="10 of each are needed"):
+        verdicts.with_people(judge, tmp_path / "few.npz", [run])
+
+
 def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     import shutil
 

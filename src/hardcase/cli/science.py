@@ -195,12 +195,6 @@ def reproduce(
     repeats: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Number of repetitions.")
     ] = None,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Ratings by people, for sinvad-rq1 and argus-ratings (CSV)."
-        ),
-    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep the numbers there, to be checked later."),
@@ -224,7 +218,6 @@ def reproduce(
     from hardcase.suite.tables import Bench
 
     study = find(name)
-    given = {} if ratings is None else {"ratings": str(ratings)}
     bench = Bench(
         out=flags.out or free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
         data=data,
@@ -232,7 +225,7 @@ def reproduce(
         repeats=repeats,
         seed=flags.seed or 0,
         device=flags.place,
-        options=assign(given, flags.settings or []),
+        options=assign({}, flags.settings or []),
         say=flags.say,
     )
     outcome = study(bench)

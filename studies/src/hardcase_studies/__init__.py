@@ -21,7 +21,7 @@ _ROWS: tuple[PaperStudy, ...] = (
     ),
     PaperStudy(
         name="sinvad-rq1",
-        summary="images for people to rate: real, FGSM, C&W and SINVAD on the same boundary; with ratings, the analysis",
+        summary="real images, FGSM, C&W and SINVAD on the same boundary, as a study for people (hardcase study serve)",
         paper=_SINVAD,
     ),
     PaperStudy(
@@ -71,7 +71,7 @@ _ROWS: tuple[PaperStudy, ...] = (
     ),
     PaperStudy(
         name="argus-ratings",
-        summary="images of seven methods for people to rank and score, without a sign of who made them; with ratings, the analysis",
+        summary="images of seven methods for people to rank and grade, as a blinded study (hardcase study serve)",
         paper=_ARGUS,
     ),
     PaperStudy(
