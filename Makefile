@@ -31,7 +31,7 @@ test: venv lint  ## laws, references, golden runs, end to end
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); each says what it lacks
-	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs tests/report/test_page_browser.py tests/study
+	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
 	$(BIN)/ruff check --no-cache src studies tests benchmarks examples

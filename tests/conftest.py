@@ -14,6 +14,24 @@ install_import_hook(["hardcase", "hardcase_studies"], "typechecks.check")
 
 import pytest  # noqa: E402
 
+LATER = "needs Chromium, PostgreSQL or npm: make browser"
+
+
+def pytest_collection_modifyitems(items):
+    """What needs more than Python and pip is skipped unless it is asked for."""
+    if not os.environ.get("HARDCASE_BROWSER"):
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason=LATER))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says how many these are."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(LATER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests {LATER}")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():

@@ -76,6 +76,7 @@ def test_unjudged_and_empty_runs_say_so(tmp_path):
     assert none["pictures"] == []
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)")
 def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
     page = write([run], tmp_path, limits=GateLimits(confirmed_rate=0.4, class_rate=0.95))

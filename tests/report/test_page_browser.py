@@ -10,9 +10,10 @@ from drawn import drawn_curves, drawn_run
 from hardcase.insight import CURVES
 from hardcase.report.page import write
 
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian: apt-get install chromium)"),
+]
 
 HOSTILE = ("<script>document.title='hacked'</script>", '"><img src=x onerror="document.title=1">', *"2345678", "http://a.invalid/x")  # fmt: skip
 SHOWN = "[...document.querySelectorAll('#run-1 .gallery li')].filter(e => e.offsetParent).map(e => [+e.dataset.expected, +e.dataset.predicted])"  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,14 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 
 from asking import METHODS, NAMES, Browsing
 from drawn import drawn_run, judge
-
-
-def pytest_collection_modifyitems(items):
-    """What needs more than Python and pip is skipped, and said so, unless asked for."""
-    if not os.environ.get("HARDCASE_BROWSER"):
-        for item in items:
-            if item.get_closest_marker("browser"):
-                item.add_marker(pytest.mark.skip(reason="run by make browser"))
 
 
 @pytest.fixture(scope="session")

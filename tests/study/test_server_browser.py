@@ -35,7 +35,7 @@ class Page:
 
         self.browser.open(Address(), **size)
 
-    def wait(self, condition, seconds=15):
+    def wait(self, condition, seconds=60):
         for _ in range(int(seconds * 20)):
             try:
                 if self.browser.js(condition):
@@ -51,7 +51,7 @@ class Page:
         self.open("/?t=door", **size)
         self.browser.js("document.querySelector('[name=agree]').click()")
         self.browser.js("document.querySelector('form').requestSubmit()")
-        self.wait("location.pathname.endsWith('/1') && document.readyState === 'complete'")
+        self.reach(1)
 
     @property
     def position(self):
@@ -64,6 +64,23 @@ class Page:
         common = {"key": key, "windowsVirtualKeyCode": code}
         self.browser.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.browser.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def choose(self, key, value=None):
+        """Press the key of an answer; returns when it is chosen."""
+        self.press(key)
+        self.wait(f"document.querySelector('input:checked')?.value === '{value or key}'")
+
+    def reach(self, position):
+        """Until the page of an item is there and listens."""
+        self.wait(
+            f"location.pathname.endsWith('/{position}') && document.readyState === 'complete' "
+            "&& !!document.getElementById('form')"
+        )
+
+    def send(self, position):
+        """Press Enter; returns when the page of the next item is there."""
+        self.press("Enter")
+        self.reach(position)
 
     def answers(self):
         return Answers(self.study.folder).all()
@@ -183,24 +200,21 @@ def test_two_tabs_and_the_back_button(page):
         there = Page.__new__(Page)
         there.study, there.browser, there.home = here.study, other, here.home
         there.open(address)
-        there.press("5")
-        here.press("3")
-        here.press("Enter")
-        here.wait("location.pathname.endsWith('/2')")
-        there.press("Enter")
-        there.wait("location.pathname.endsWith('/2')")
+        there.reach(1)
+        there.choose("5")
+        here.choose("3")
+        here.send(2)
+        there.send(2)
     finally:
         other.close()
     assert [one.value for one in here.answers()] == [{"label": "3"}]
     here.browser.js("history.back()")
-    here.wait("location.pathname.endsWith('/1') && document.readyState === 'complete'")
-    here.wait(
-        "document.getElementById('form').elements.revise.value === 'yes' && document.readyState === 'complete'"
-    )
+    here.reach(1)  # a page kept in memory asks for itself anew
+    here.wait("document.getElementById('form').elements.revise.value === 'yes'")
+    here.reach(1)
     assert here.browser.js("document.querySelector('input:checked').value") == "3"
-    here.press("7")
-    here.press("Enter")
-    here.wait("location.pathname.endsWith('/2')")
+    here.choose("7")
+    here.send(2)
     (row,) = here.answers()
     assert (row.value, row.revision) == ({"label": "7"}, 1)
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from hardcase.errors import Problem
 from hardcase.study.answers import Answers, Given, Rater
 from hardcase.study.bundle import Study, opaque
 from hardcase.study.forms import GRADES, NONE, SCORES, UNSURE, Item
 
+Array = np.ndarray
 KEPT = 0.75
 OTHER = 0.09
 NOTHING = 0.04
@@ -95,6 +97,47 @@ def world(study: Study, rng: np.random.Generator) -> CrowdWorld:
             known[mark] = (kinds[pick], float(1.0 - 2.0 * level + 0.4 * rng.normal()))
         seen[name], quality[name] = known[mark]
     return CrowdWorld(seen, quality)
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdLabels:
+    """Labels that a simulated crowd gave to images nobody made: for tests of rules and posteriors.
+
+    Args:
+        truth: Of each image a class, ``classes`` for none of these, ``classes + 1`` for ambiguous.
+        ability: Of each rater.
+        image: Of each answer the number of its image.
+        rater: Of each answer the number of its rater.
+        answer: The class given, or ``classes`` for none of these.
+    """
+
+    truth: Int[Array, " u"]
+    ability: Float[Array, " r"]
+    image: Int[Array, " n"]
+    rater: Int[Array, " n"]
+    answer: Int[Array, " n"]
+
+
+def labelled(
+    items: int, raters: int, votes: int, rng: np.random.Generator, *, classes: int = 10
+) -> CrowdLabels:
+    """`votes` raters of `raters` on each of `items` images, in the shares of `KEPT` and its kin.
+
+    >>> labelled(5, 8, 3, np.random.default_rng(0)).answer.shape
+    (15,)
+    """
+    kind = rng.choice(4, items, p=(KEPT, OTHER, NOTHING, SPLIT))
+    own = rng.integers(0, classes, items)
+    other = (own + rng.integers(1, classes, items)) % classes
+    truth = np.select([kind == 0, kind == 1, kind == 2], [own, other, classes], classes + 1)
+    ability = rng.beta(ACCURACY * SPREAD, (1 - ACCURACY) * SPREAD, raters)
+    image = np.repeat(np.arange(items), votes)
+    rater = np.concatenate([rng.permutation(raters)[:votes] for _ in range(items)])
+    either = np.where(rng.random(len(image)) < 0.5, own[image], other[image])
+    seen = np.where(truth[image] > classes, either, truth[image])
+    slip = (seen + rng.integers(1, classes + 1, len(image))) % (classes + 1)
+    answer = np.where(rng.random(len(image)) < ability[rater], seen, slip)
+    return CrowdLabels(truth, ability, image, rater, answer)
 
 
 def answer(

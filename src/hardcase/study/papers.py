@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hardcase import statistics
-from hardcase.study.agreement import kendall_w
+from hardcase.study.agreement import clustered_mean, kendall_w
 from hardcase.study.answers import Given
 from hardcase.study.bundle import Study
 
@@ -88,7 +88,7 @@ def sinvad(study: Study, given: Sequence[Given]) -> dict[str, Any]:
                 "method": name,
                 "images": len(per),
                 "ratings": len(own),
-                "confusion": _means(per, "confusion"),
+                "confusion": {**_means(per, "confusion"), "interval": _interval(own)},
                 "leaning": _means(per, "leaning"),
                 "acceptability": float(np.mean([one.acceptability for one in own])),
                 "seconds": float(np.mean([one.seconds for one in own])),
@@ -112,6 +112,15 @@ def _means(per: Sequence[Sequence[Rating]], name: str) -> dict[str, Any]:
         "high": high,
         "values": [round(value, 3) for value in values],
     }
+
+
+def _interval(own: Sequence[Rating]) -> list[float]:
+    """95 % of the mean confusion, over raters and images."""
+    values = np.array([float(one.confusion) for one in own])
+    raters = np.unique([one.rater for one in own], return_inverse=True)[1]
+    images = np.unique([one.quadruple for one in own], return_inverse=True)[1]
+    found = clustered_mean(values, raters, images, np.random.default_rng(0))
+    return [found.low, found.high]
 
 
 def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[str, bool]:
@@ -152,7 +161,7 @@ def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, An
 def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     """Figure 3: mean ranks and grades of every method over originals, with tests between methods.
 
-    Means are over people for each original first; intervals resample originals.
+    Quartiles are of the originals' means over people; intervals resample raters and originals.
     """
     rows = [one for one in given if study.items[one.item].use == "main" and "order" in one.value]
     methods = _methods(study)
@@ -172,7 +181,7 @@ def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     for i, name in enumerate(methods):
         row: dict[str, Any] = {"method": name}
         for measure, values in measures.items():
-            row[measure] = _spread(_mean_over_raters(values[:, i]))
+            row[measure] = _spread(values[:, i])
         made["methods"].append(row)
     for measure, values in measures.items():
         table = _mean_over_raters(values)
@@ -195,16 +204,19 @@ def _mean_over_raters(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
-def _spread(values: np.ndarray) -> dict[str, Any] | None:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
+def _spread(values: Float[np.ndarray, "u r"]) -> dict[str, Any] | None:
+    """Of one method: a row per original, a column per rater, NaN where nothing was said."""
+    original, rater = np.nonzero(np.isfinite(values))
+    if not len(original):
         return None
-    drawn = np.random.default_rng(0).choice(finite, (2000, len(finite))).mean(1)
-    low, high = np.quantile(drawn, (0.025, 0.975)).tolist()
+    means = _mean_over_raters(values)
+    finite = means[np.isfinite(means)]
+    rng = np.random.default_rng(0)
+    found = clustered_mean(values[original, rater], rater, original, rng)
     first, middle, third = np.quantile(finite, (0.25, 0.5, 0.75)).tolist()
     return {
-        "mean": float(finite.mean()),
-        "interval": [low, high],
+        "mean": found.value,
+        "interval": [found.low, found.high],
         "low": first,
         "median": middle,
         "high": third,

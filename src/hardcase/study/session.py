@@ -135,6 +135,26 @@ def decided(votes: Sequence[Mapping[str, Any]], item: Item, sure: float = STOP) 
     return bool(counts.sum() >= 2) and certainty(counts) >= sure
 
 
+def first_sure(
+    votes: Sequence[int], categories: int, sure: float = STOP, *, least: int = 2
+) -> tuple[int, int]:
+    """What an item is called by answers that come one after the other, and after how many.
+
+    Args:
+        votes: The answers, as numbers of categories; where none is sure all of them are used.
+        categories: How many there are, "none of these" included.
+
+    >>> first_sure([3, 3, 5, 5], 11), first_sure([3, 5, 3], 11)
+    ((3, 2), (3, 3))
+    """
+    counts = np.zeros(categories, dtype=np.int64)
+    for number, vote in enumerate(votes, 1):
+        counts[vote] += 1
+        if number >= least and certainty(counts) >= sure:
+            return int(counts.argmax()), number
+    return int(counts.argmax()), len(votes)
+
+
 def _bounded(value: Any) -> float:
     """A number a browser sent, as a sane one."""
     try:
