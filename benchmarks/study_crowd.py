@@ -74,7 +74,7 @@ def _stopping() -> Iterator[Figure]:
         clear = np.array([times >= 0.8 * HELD_OUT for _, times in held_out])
         truth = np.array([name for name, _ in held_out])
         rules = {f"fixed k = {k}": [(_majority(row[:k]), k) for row in votes] for k in (3, 5)}
-        rules["stop rule"] = [first_sure(row[:MOST], CATEGORIES, STOP) for row in votes]
+        rules["stop rule"] = [first_sure(row[:MOST].tolist(), CATEGORIES, STOP) for row in votes]
         for name, ends in rules.items():
             decided = np.array([each for each, _ in ends])
             spent.setdefault(name, []).append(float(np.mean([count for _, count in ends])))

@@ -1,10 +1,14 @@
 import json
+import os
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hardcase.errors import Problem
 from hardcase.study import Study, analyse, export, load, rated, read_npz, simulate
+from hardcase.study.analysis import outcomes
 from hardcase.study.answers import Answers
 from hardcase.study.bundle import DESIGNS
 
@@ -128,6 +132,27 @@ def test_and_comes_out_as_it_went_in(rated_file, tmp_path):
         assert (
             pair == np.sort(np.stack([before["rater1"], before["rater2"]]), axis=0)[:, order]
         ).all()
+
+
+PEOPLE = os.environ.get("HARDCASE_PEOPLE", "")
+
+
+@pytest.mark.skipif(
+    not Path(PEOPLE).is_file(),
+    reason="needs HARDCASE_PEOPLE=FILE.npz: 500 digits rated by two people (ICSE 2023)",
+)
+def test_the_rated_digits_are_a_study(tmp_path):
+    """V. Riccio, P. Tonella, ICSE 2023: both raters saw the expected digit in 362 images, neither in 70."""
+    study = read_npz(PEOPLE, tmp_path / "study")
+    said = outcomes(study, Answers(study.folder).all())
+    assert Counter(said.values()) == {"confirmed": 362, "undecided": 68, "rejected": 70}
+    kept = Counter(study.stimuli[name].method for name, word in said.items() if word == "confirmed")
+    assert kept == {
+        "dlfuzz": 98, "deepjanus": 89, "deepxplore": 69, "sinvad": 56, "feature-perturbation": 50,
+    }  # fmt: skip
+    arrays = rated(study.folder)
+    assert len(arrays["images"]) == 500
+    assert ((arrays["rater1"] < 0) & (arrays["rater2"] < 0)).sum() == 20
 
 
 def test_files_that_are_none(tmp_path):

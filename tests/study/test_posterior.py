@@ -104,7 +104,7 @@ def test_stopping_by_the_posterior_saves_a_quarter_of_the_answers_at_no_more_err
     clear = np.array([times >= 0.8 * 25 for _, times in held_out])
     right = np.array([name for name, _ in held_out])
     fixed = np.array([Counter(row[:5].tolist()).most_common(1)[0][0] for row in votes])
-    ends = [first_sure(row[:7], CATEGORIES, STOP) for row in votes]
+    ends = [first_sure(row[:7].tolist(), CATEGORIES, STOP) for row in votes]
     stopped = np.array([name for name, _ in ends])
     assert clear.mean() > 0.7
     assert sum(spent for _, spent in ends) <= 0.75 * 5 * len(votes)
