@@ -76,6 +76,15 @@ def test_wrong_files_are_told_and_leave_nothing(make, tmp_path):
         ("rater,item,question,value\na,nowhere,label,3\n", "no item 'nowhere'"),
         (f"rater,item,question,value\na,{next(iter(study.main))},label,fish\n", "is no answer"),
         ('[{"data": {}}]', "no export of Label Studio"),
+        (
+            f"rater,kind,item,question,value\na,boss,{next(iter(study.main))},label,3\n",
+            "no kind of rater 'boss'",
+        ),
+        (
+            f"rater,kind,item,question,value\na,simulated,{next(iter(study.main))},label,3\n"
+            f"b,person,{next(iter(study.main))},label,3\n",
+            "would mix a simulated crowd with people",
+        ),
     ):
         bad.write_text(text)
         with pytest.raises(Problem, match=why):

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem, choice
 from hardcase.study import bundle
-from hardcase.study.answers import Answers, Given, Rater
+from hardcase.study.answers import KINDS, Answers, Given, Rater
 from hardcase.study.bundle import Study, opaque
 from hardcase.study.forms import NONE, Item, Stimulus, checked, questions
 
@@ -75,14 +75,17 @@ def load(study: Study, file: Path, *, database: str = "") -> int:
         kinds, given = from_label_studio(study, text, str(file))
     else:
         kinds, given = from_csv(study, text, str(file))
+    strange = [kind for kind in kinds.values() if kind not in KINDS]
+    if strange:
+        raise choice("kind of rater", strange[0], KINDS)
     store = Answers(database or study.folder)
     known = {(one.rater, one.item) for one in store.all()}
-    slots = len(store.raters())
-    names = [name for name in kinds if store.rater(name) is None]
-    first = max([one.slot for one in store.raters()] + [len(study.assignments) - 1]) + 1
-    raters = [Rater(n, first + i, kinds[n], "en", 0.0, 1.0) for i, n in enumerate(names)]
-    if {"simulated"} < {*kinds.values(), *(one.kind for one in store.raters())} and slots:
+    there = {one.id: one for one in store.raters()}
+    if {"simulated"} < {*kinds.values(), *(one.kind for one in there.values())}:
         raise Problem(f"{file} would mix a simulated crowd with people in {study.folder}.")
+    fresh = [name for name in kinds if name not in there]
+    first = max([one.slot for one in there.values()] + [len(study.assignments) - 1]) + 1
+    raters = [Rater(n, first + i, kinds[n], "en", 0.0, 1.0) for i, n in enumerate(fresh)]
     store.add(raters, given)
     store.close()
     return sum((one.rater, one.item) not in known for one in given)
