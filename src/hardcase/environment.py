@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
+import unicodedata
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,23 +106,46 @@ def redact(text: str) -> str:
         >>> os.environ["HARDCASE_TOKEN"] = "s3cr3t-and-long"
         >>> redact("401: Bearer s3cr3t-and-long is wrong; s3cr3t-and-l")
         '401: Bearer *** is wrong; ***'
+        >>> redact("postgresql://ann:pass@host/db")
+        'postgresql://ann:***@host/db'
         >>> del os.environ["HARDCASE_TOKEN"]
     """
     for secret in live():
         for form in _forms(secret):
             text = _strike(text, form)
-    return text
+    return _PASSWORD.sub(rf"\1{STRUCK}@", text)
 
 
 def redacted(value: Any) -> Any:
     """A tree of JSON with every text in it redacted."""
-    if not live():
-        return value
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
         return {redact(str(key)): redacted(inner) for key, inner in value.items()}
     return [redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def legible(text: str) -> str:
+    """`text` without signs that command a terminal or turn the direction of reading.
+
+    Names of classes and files come from others; wherever people read them they are words only.
+
+    Example:
+        >>> legible("cat\\x1b[2J\\u202egod")
+        'cat\\ufffd[2J\\ufffdgod'
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign in "\n\t" or _is_word(sign) else "\ufffd" for sign in text)
+
+
+def one_line(text: str) -> str:
+    """A name as words on one line."""
+    return legible(text).replace("\n", " ").replace("\t", " ")
+
+
+def _is_word(sign: str) -> bool:
+    return sign.isprintable() or unicodedata.category(sign) in ("Zs", "Co")
 
 
 class Redacting(logging.Formatter):
@@ -147,6 +172,8 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
+_PASSWORD = re.compile(r"(\w://[^\s/:@]{0,200}:)[^\s/@]{1,200}@")
+"""A password inside an address."""
 
 
 def _strike(text: str, form: str) -> str:

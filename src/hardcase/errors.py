@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardcase.environment import redact
+from hardcase.environment import legible, redact
 
 FAILED = 1
 USAGE = 2
@@ -38,7 +38,7 @@ class Problem(Exception):  # noqa: N818 - the word users read
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {line}" for line in self.why)]
-        return redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines))
+        return legible(redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)))
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:

@@ -19,6 +19,29 @@ from hardcase.errors import Problem
 _interrupts = 0
 
 
+Leave = Callable[["str | Path"], None]
+"""Raises if a file may not be run, or an address not be talked to."""
+_leave: Leave | None = None
+
+
+def guard_code(leave: Leave | None) -> None:
+    """From now on nothing that can run code is opened without `leave`; None: the user's own program
+    decides.
+    """
+    global _leave
+    _leave = leave
+
+
+def ask_leave(thing: str | Path) -> None:
+    """Called before a file that can hold code is opened, and before an address is talked to.
+
+    Raises:
+        Problem: If another's run folder named it, and the user has not allowed it.
+    """
+    if _leave is not None:
+        _leave(thing)
+
+
 class Raised(Problem):
     """What user code raised, as a problem that names the code;
     the exception itself is the cause.
@@ -166,6 +189,7 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
+    ask_leave(path)
     name = f"hardcase_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

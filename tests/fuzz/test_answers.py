@@ -86,7 +86,7 @@ def test_metadata_of_any_kind(body):
 def scripted(metadata, answer):
     """Stands for the network: metadata to whoever asks for them, the same answer to every question."""
 
-    def ask(client, method, path, headers, body):
+    def ask(client, method, path, headers, body, **limits):
         return {}, metadata if method == "GET" else answer
 
     return ask

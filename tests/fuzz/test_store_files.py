@@ -15,7 +15,7 @@ from hardcase.cli.results import cite
 from hardcase.runs import progress
 from hardcase.runs.directory import Directory
 from hardcase.runs.folder import mend_shards, pack_deltas, unpack_deltas
-from hardcase.runs.ledger import Ledger
+from hardcase.runs.ledger import Ledger, files_of
 from hardcase.runs.repair import mend_papers
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
@@ -117,7 +117,7 @@ def test_a_beginning_with_something_else_in_it(whole, put, data):
     put("state/begun.json", other, *everything(whole))
 
 
-LINE = {"shard": 0, "files": {"findings/part-00000.parquet": [100, 7]}, "summary": {"seeds": 4, "queries": 9, "findings": 2,
+LINE = {"shard": 0, "files": dict.fromkeys(files_of(0)[0], [100, 7]), "summary": {"seeds": 4, "queries": 9, "findings": 2,
         "failing": 1, "gradients": 3, "confusions": [[0, 1, 2]], "service": {"calls": 3}}}  # fmt: skip
 
 
@@ -136,7 +136,8 @@ LINE = {"shard": 0, "files": {"findings/part-00000.parquet": [100, 7]}, "summary
 @example([b'{"shard":0},{"shard":1}'], b"")
 def test_a_ledger_of_any_lines(tmp_path, bodies, rest):
     (tmp_path / "state").mkdir(exist_ok=True)
-    good = json.dumps({**LINE, "shard": 77}).encode()
+    own = dict.fromkeys(files_of(77)[0], [100, 7])
+    good = json.dumps({**LINE, "shard": 77, "files": own}).encode()
     lines = [body + b"\t%08x" % crc32(body) for body in [*bodies, good] if b"\n" not in body]
     ledger = Ledger(Directory(tmp_path))
     ledger.path.write_bytes(b"\n".join([*lines, rest]))

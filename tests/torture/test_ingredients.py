@@ -237,7 +237,7 @@ def test_rights_are_read_off_settings():
         "cluster": "ray://10.0.0.1",
     }
     words = [right.what.split()[0] for right in identity.rights(values)]
-    assert sorted(words) == ["run", "run", "send", "send", "unpickle", "write"]
+    assert sorted(words) == ["load", "run", "run", "send", "send", "write"]
     assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
 
 

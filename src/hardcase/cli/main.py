@@ -20,7 +20,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from hardcase.environment import keep_freed, redact
+from hardcase.cli.output import begin
+from hardcase.environment import keep_freed, legible, redact
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, Problem
 from hardcase.usercode import count_interrupt
 
@@ -35,7 +36,7 @@ def usage(error: BaseException) -> int | None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
-    typer.echo(f"error: {redact(explain().strip())}", err=True)
+    typer.echo(f"error: {legible(redact(explain().strip()))}", err=True)
     if context is not None:
         typer.echo(f"  try: {context.command_path} --help", err=True)
     return int(getattr(error, "exit_code", 2))
@@ -44,7 +45,7 @@ def usage(error: BaseException) -> int | None:
 def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
-    summary = (redact(str(error)).strip().splitlines() or ["no message"])[0]
+    summary = (legible(redact(str(error))).strip().splitlines() or ["no message"])[0]
     typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
     if verbose:
         typer.echo(text, err=True)
@@ -158,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
+    begin(words)
     try:
         with _counting_interrupts():
             code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
@@ -176,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told is not None:
             return told
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
+    finally:
+        begin(())
 
 
 def _nobody_reads() -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hardcase.environment import redact
+from hardcase.environment import legible, redact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,18 +27,41 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(redact(text))
+    typer.echo(legible(redact(text)))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(redact(text), err=True)
+    typer.echo(legible(redact(text)), err=True)
+
+
+_words: list[str] = []
+"""What the user has typed after ``hardcase``."""
+
+
+def begin(words: Sequence[str]) -> None:
+    """A command begins: it may do what its words say."""
+    from hardcase.usercode import guard_code
+
+    _words[:] = words
+    guard_code(None)
+
+
+def guard_folder() -> None:
+    """A run folder is opened: from now on this command runs no code and talks to no server but
+    those that the user has named or allowed before.
+    """
+    from hardcase.runs.identity import consent_of
+    from hardcase.usercode import guard_code
+
+    guard_code(consent_of(_words))
 
 
 def opened(folder: Path) -> Run:
     """A stored run; what in it cannot be believed is said first."""
     from hardcase.runs.results import Run
 
+    guard_folder()
     run = Run(folder)
     for text in run.verification.notes:
         note(f"note: {shown(folder)}: {text}")
@@ -95,7 +118,9 @@ def cell(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return legible(str(value))
 
 
 def clock(seconds: float) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def config_of(
     run: Run,
     *,
-    uses: tuple[str, ...] | None = ("model",),
+    uses: tuple[str, ...] | None = ("model", "data"),
     trusted: bool = False,
     changed: bool = False,
     **flags: Any,

@@ -12,7 +12,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, duration, facts, note, shown, tell
+from hardcase.cli.output import as_json, duration, facts, guard_folder, note, shown, tell
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
@@ -215,6 +215,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     from hardcase.runs.start import reopen, start
     from hardcase.runs.start import resume as go_on
 
+    guard_folder()
     record, mended = reopen(folder)
     for text in mended:
         note(f"note: {text}")

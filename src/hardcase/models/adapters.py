@@ -22,6 +22,7 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
+from hardcase.usercode import ask_leave
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""
@@ -269,6 +270,7 @@ def from_model_file(path: Path) -> nn.Module:
     """
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
+    ask_leave(path)
     try:
         if path.suffix == ".pt2":
             return module_of(torch.export.load(path))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
+from hardcase.usercode import ask_leave
 
 INSIDE = (
     "state_dict",
@@ -49,6 +50,8 @@ def read_state(path: Path, *, trust: bool = False) -> State:
     """
     if not path.is_file():
         raise Problem(f"there is no weights file {path}.")
+    if trust:
+        ask_leave(path)
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import io
 import socket
+import ssl
 from time import monotonic
 from typing import Any
 
@@ -52,35 +53,62 @@ class _Incoming(io.RawIOBase):
         return self.timed.inner.recv_into(buffer)
 
 
-class TimedConnection(http.client.HTTPConnection):
+class _Punctual(http.client.HTTPConnection):
+    """What connections with a deadline for each request have in common."""
+
+    deadline = 0.0
+
+    def until(self, deadline: float) -> None:
+        """Everything from now on, connecting included, must be over by then."""
+        self.deadline = deadline
+        self.timeout = max(deadline - monotonic(), 0.001)
+        if isinstance(self.sock, _Timed):
+            self.sock.deadline = deadline
+
+    def disturbed(self) -> bool:
+        """Whether the server has hung up or sent something since the last answer: what it says next
+        may not be the answer to the next request.
+        """
+        if not isinstance(self.sock, _Timed):
+            return False
+        self.sock.inner.settimeout(0)
+        try:
+            self.sock.inner.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        return True
+
+    def connect(self) -> None:
+        """To one address of the host after the other, for as long as there is time."""
+        self._create_connection = self._reached
+        super().connect()
+        self.sock: Any = _Timed(self.sock, self.deadline)
+
+    def _reached(self, address: tuple[str, int], *rest: object) -> socket.socket:
+        host, port = address
+        failed: OSError = OSError(f"{host} has no address")
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            host, port, 0, socket.SOCK_STREAM
+        ):
+            left = self.deadline - monotonic()
+            if left <= 0:
+                raise TimeoutError("the time for this request is over")
+            link = socket.socket(family, kind, protocol)
+            link.settimeout(left)
+            try:
+                link.connect(place)
+                return link
+            except OSError as error:
+                link.close()
+                failed = error
+        raise failed
+
+
+class TimedConnection(_Punctual):
     """A connection in clear text with a deadline for each request."""
 
-    deadline = 0.0
 
-    def until(self, deadline: float) -> None:
-        """Everything from now on, connecting included, must be over by then."""
-        self.deadline = deadline
-        self.timeout = max(deadline - monotonic(), 0.001)
-        if isinstance(self.sock, _Timed):
-            self.sock.deadline = deadline
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = _Timed(self.sock, self.deadline)
-
-
-class TimedTlsConnection(http.client.HTTPSConnection):
+class TimedTlsConnection(_Punctual, http.client.HTTPSConnection):
     """The same over TLS; the handshake is part of the time."""
-
-    deadline = 0.0
-
-    def until(self, deadline: float) -> None:
-        """Everything from now on, connecting included, must be over by then."""
-        self.deadline = deadline
-        self.timeout = max(deadline - monotonic(), 0.001)
-        if isinstance(self.sock, _Timed):
-            self.sock.deadline = deadline
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = _Timed(self.sock, self.deadline)

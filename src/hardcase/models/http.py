@@ -40,7 +40,9 @@ TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers after which the same request may succeed."""
 LARGEST = 256 * 2**20
-"""Bytes after which an answer is not read on."""
+"""Bytes after which no answer is read on."""
+A_ROW = 2**20
+"""Bytes that the answer to one image may have; metadata may have as many."""
 LONGEST = 60.0
 """Seconds that are waited before another try, at most."""
 
@@ -83,26 +85,53 @@ class Client:
         self.jitter = random.Random(0)
         self.hurried = False
 
+    def deadline(self) -> float:
+        """The moment (monotonic seconds) by which a question that is asked now must be over."""
+        return monotonic() + 2 * self.manners.timeout
+
     def ask(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        rows: int = 0,
+        until: float | None = None,
     ) -> tuple[dict[str, str], bytes]:
         """Headers (names in small letters) and body of a good answer.
 
-        Raises `Refused` for an error of ours, `Unanswered` when all tries were in vain. All tries
-        together wait for the server at most twice the timeout, and an answer that does not come in
-        time is waited for twice only. `hurried`: no second try.
+        All tries and the pauses between them are over `until` then, by default after twice the
+        timeout; an answer that does not come in time is waited for twice only. `hurried`: no
+        second try.
+
+        Args:
+            method: Of HTTP.
+            path: Of the address.
+            headers: More of them.
+            body: What is sent.
+            rows: Images that are asked about; the answer may have so many times `A_ROW` bytes.
+            until: When to give up (monotonic seconds).
+
+        Raises:
+            Refused: For an error of ours.
+            Unanswered: When all tries were in vain.
         """
         why = ""
         tries = 1 if self.hurried else self.manners.retries + 1
-        left = 2 * self.manners.timeout
+        self._turn()
+        until = self.deadline() if until is None else until
         times_late = 0
         for attempt in range(tries):
-            self._turn()
+            if attempt:
+                self._turn()
             self._count("calls")
-            begun = monotonic()
             try:
-                allowed = min(self.manners.timeout, left)
-                status, answered, content = self._once(method, path, headers, body, allowed)
+                allowed = min(self.manners.timeout, until - monotonic())
+                largest = min(LARGEST, A_ROW * (rows + 1))
+                status, answered, content = self._once(
+                    method, path, headers, body, allowed, largest
+                )
             except (OSError, http.client.HTTPException) as error:
                 self._close()
                 late = isinstance(error, TimeoutError)
@@ -122,18 +151,26 @@ class Client:
                 if status not in AGAIN:
                     raise refused
                 wait = answered.get("retry-after")
-            left -= monotonic() - begun
-            if left <= 0:
+            pause = self._pause(attempt, wait)
+            if attempt + 1 == tries or monotonic() + pause >= until:
                 break
-            if attempt + 1 < tries:
-                self._count("retries")
-                sleep(self._pause(attempt, wait))
+            self._count("retries")
+            sleep(pause)
         raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
 
     def _once(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes, seconds: float
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        largest: int,
     ) -> tuple[int, dict[str, str], bytes]:
         link = self._connection()
+        if link.disturbed():  # closed meanwhile, or the server has spoken unasked
+            self._close()
+            link = self._connection()
         link.until(monotonic() + seconds)
         secret = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         link.request(method, path, body or None, {"User-Agent": "hardcase", **headers, **secret})
@@ -141,9 +178,9 @@ class Client:
         content = bytearray()
         while block := answer.read1(1 << 20):
             content += block
-            if len(content) > LARGEST:
+            if len(content) > largest:
                 self._close()
-                raise http.client.IncompleteRead(b"", LARGEST)
+                raise http.client.IncompleteRead(b"", largest)
         answer.read()  # nothing is left; only now the connection is free for the next request
         return (
             answer.status,
@@ -468,11 +505,12 @@ class Http:
     def __post_init__(self) -> None:
         self.tally: Counter[str] = Counter()
         self._begin()
-        self.given, self.wanted, identity = self._metadata()
-        self.binary = self._understands_binary()
+        until = self.client.deadline()
+        self.given, self.wanted, identity = self._metadata(until)
+        self.binary = self._understands_binary(until)
         self.hash = digest([identity, repr(self.pixels), self.outputs])
         self.canary: Tensor | None = None
-        self.canary = self._known_answer()
+        self.canary = self._known_answer(until)
         self.tally.clear()
 
     @property
@@ -506,33 +544,40 @@ class Http:
             return Answer(self._ask(parts[0]))
         return Answer(torch.cat(list(self.pool.map(self._ask, parts))))
 
-    def _ask(self, x: Tensor, *, binary: bool | None = None) -> Float[Tensor, "m k"]:
-        """One request; an answer that makes no sense is asked for again a few times."""
-        binary = self.binary if binary is None else binary
+    def _ask(self, x: Tensor, until: float | None = None) -> Float[Tensor, "m k"]:
+        """One request; an answer that makes no sense is asked for again a few times.
+
+        All of them are over `until` then, by default after twice the timeout.
+        """
         place = self._canary_place(x)
         rows = x
         if place is not None:
             picture = self._pictures()[:1].to(x)
             rows = torch.cat([x[:place], picture, x[place:]])
         array = self._array(rows)
-        headers, body = encode(array, self.given, self.wanted, binary=binary)
+        headers, body = encode(array, self.given, self.wanted, binary=self.binary)
+        until = self.client.deadline() if until is None else until
         why = ""
         for _ in range(GARBLED + 1):
             try:
-                answered, content = self.client.ask("POST", self.client.place.path, headers, body)
+                answered, content = self.client.ask(
+                    "POST", self.client.place.path, headers, body, rows=len(array), until=until
+                )
                 answer = decode(answered, content, self.wanted)
                 logits = to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)
                 return self._without_canary(logits[: len(rows)], place)
             except ValueError as error:
-                why = str(error)
+                why = "an answer of another shape" if self.client.token else str(error)
+                if monotonic() >= until:
+                    break
             except Refused as error:
                 if error.status == 413:
                     raise Unanswered(str(error)) from error
                 raise self._refused(error) from error
-        raise Problem(
-            f"{self.name} gives {why}.",
-            f"Its metadata promise {self.wanted.kind} of shape {self.wanted.shape}.",
-        )
+        promised = self.wanted.kind
+        if not self.client.token:  # numbers, too, can spell a secret
+            promised += f" of shape {self.wanted.shape}"
+        raise Problem(f"{self.name} gives {why}.", f"Its metadata promise {promised}.")
 
     def _array(self, x: Tensor) -> Array:
         """The images as the server wants them; a server with a fixed batch gets its number of
@@ -546,10 +591,10 @@ class Http:
             else array
         )
 
-    def _metadata(self) -> tuple[TensorSpec, TensorSpec, str]:
+    def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
         path = self.client.place.path.removesuffix("/infer")
         try:
-            return specs(self.client.ask("GET", path, {}, b"")[1])
+            return specs(self.client.ask("GET", path, {}, b"", until=until)[1])
         except Garbled as error:
             raise Problem(f"{self.url} describes its model with {error}.") from error
         except Refused as error:
@@ -560,25 +605,27 @@ class Http:
                 fix="is the server running, and reachable from here?",
             ) from error
 
-    def _understands_binary(self) -> bool:
+    def _understands_binary(self, until: float) -> bool:
         """Try one image in the binary form; a server that errs is asked in JSON from then on."""
         quick = Client(self.url, Manners(timeout=self.manners.timeout, retries=0), self.tally)
         headers, body = encode(
             self._array(self._pictures()[:1]), self.given, self.wanted, binary=True
         )
         try:
-            answered, content = quick.ask("POST", quick.place.path, headers, body)
+            answered, content = quick.ask(
+                "POST", quick.place.path, headers, body, rows=self.given.shape[0] or 1, until=until
+            )
             decode(answered, content, self.wanted)
         except (Refused, Unanswered, ValueError):
             return False
         return True
 
-    def _known_answer(self) -> Tensor | None:
+    def _known_answer(self, until: float) -> Tensor | None:
         """What the model says of a fixed picture that is asked about alone;
         it then travels with every other request.
         """
         try:
-            logits = self._ask(self._pictures()[:1])
+            logits = self._ask(self._pictures()[:1], until)
         except Unanswered as error:
             raise Problem(f"{self.url} does not answer: {error}") from error
         return logits if bool(logits.isfinite().all()) else None

@@ -38,7 +38,7 @@ from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
-from hardcase.usercode import file_member, guarded
+from hardcase.usercode import Unanswered, ask_leave, file_member, guarded
 
 _log = logging.getLogger(__name__)
 
@@ -259,6 +259,7 @@ def _server(spec: str, how: Loading) -> Model:
             f"{spec} is on another machine, and --offline forbids to ask it.",
             fix="leave out --offline",
         )
+    ask_leave(spec)
     ask = how.asking
     manners = Manners(
         batch=ask.batch,
@@ -291,6 +292,8 @@ def _black_box(make: Callable[[str], Model], how: Loading) -> Model:
     plain = make("logits")
     try:
         some = answers(plain, how.test.take(torch.arange(min(32, len(how.test)))))
+    except Unanswered as error:
+        raise Problem(f"{plain.name} does not answer: {error}") from error
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
     return make("probabilities") if looks_like_probabilities(some) else plain

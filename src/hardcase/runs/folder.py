@@ -28,6 +28,9 @@ from hardcase.runs.ledger import (
     SEEDS,
     Entry,
     Ledger,
+    files_of,
+    finite,
+    read_json,
     sealed,
     sound_beginning,
     unsealed,
@@ -123,7 +126,7 @@ def _take(handle: int) -> bool:
 SCHEMA = 1
 _PART = re.compile(r"part-(\d+)\.parquet")
 FOLDERS = ("findings", "verdicts", "state")
-LARGEST = 2**27
+LARGEST = 2**25
 """Bytes, at most, of run.json and of what is kept of a run's beginning."""
 _BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
 
@@ -229,7 +232,7 @@ class Store:
         try:
             data = read_plain(self.folder / "state/begun.json", most=LARGEST)
             body, _, check = data.rstrip().rpartition(b"\n")
-            said: Any = json.loads(body) if check == f"{crc32(body):08x}".encode() else None
+            said: Any = read_json(body) if check == f"{crc32(body):08x}".encode() else None
         except (OSError, ValueError, RecursionError):
             return None
         return said if sound_beginning(said) else None
@@ -327,7 +330,7 @@ def _only_begun(folder: Path) -> bool:
 
 
 def _with_crc(content: Mapping[str, Any]) -> bytes:
-    body = json.dumps(content, indent=2).encode()
+    body = json.dumps(finite(content), indent=2).encode()
     return body + f"\n{crc32(body):08x}\n".encode()
 
 
@@ -421,9 +424,6 @@ def _checksum(path: Path) -> int | None:
 
 
 def _files(store: Store, number: int) -> list[Path]:
-    names = (
-        f"state/deltas-{number:05d}.safetensors",
-        f"state/seeds-{number:05d}.parquet",
-        f"findings/part-{number:05d}.parquet",
-    )
-    return [store.folder / name for name in names if (store.folder / name).exists()]
+    needed, perhaps = files_of(number)
+    names = (store.folder / name for name in (*perhaps, *reversed(needed)))
+    return [path for path in names if path.exists()]

@@ -11,13 +11,15 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import re
+import stat
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import metadata
@@ -29,8 +31,9 @@ import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
-from hardcase.environment import VERSION
+from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
+from hardcase.models.specs import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Images, Model
@@ -311,18 +314,26 @@ def _changed_settings(then: str, now: str) -> list[str]:
 # A run folder grants no rights: whatever its files name (code, pickles, addresses, paths) is only
 # used if the same was started from this account before, or the user says ``--trust-run``.
 
-_CODE = re.compile(r"(?:.*@)?\s*(.+\.py)(?::\w*)?\s*")
-_WEIGHTS = re.compile(r"(.+)@.+\.py:\w+")
+_CODE = re.compile(r"\.py(?!\w)")
+_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One thing that a configuration would do with the user's rights: `what` in words, `content` as
-    a digest.
+    """One thing that a configuration would do with the user's rights.
+
+    Args:
+        what: It in words.
+        content: A digest of what would be run.
+        role: The setting that names it.
     """
 
     what: str
     content: str = ""
+    role: str = ""
+
+    def __str__(self) -> str:
+        return one_line(f"{self.what} (as {self.role})" if self.role else self.what)
 
 
 def rights(values: Mapping[str, Any]) -> list[Right]:
@@ -332,34 +343,44 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
         values: The raw values of a configuration.
 
     Example:
-        >>> [right.what for right in rights({"model": "zoo:lenet5", "metrics": "/tmp/m.prom"})]
+        >>> [str(right) for right in rights({"model": "zoo:lenet5", "metrics": "/tmp/m.prom"})]
         ['write metrics to /tmp/m.prom']
     """
-    found = [
-        Right(f"run the Python file {path} (as {key})", _content(path))
-        for key, path in _code(values)
-    ]
+    found = [replace(right_to(path), role=key) for key, path in _code(values)]
     for key, text in _texts(values):
-        weights = _WEIGHTS.fullmatch(text)
-        if weights and values.get("trust_pickle"):
-            path = Path(weights[1]).expanduser().absolute()
-            found.append(Right(f"unpickle {path}, which can run code", _bytes(path)))
-        if text.startswith(("http://", "https://")):
-            found.append(Right(f"send images to {text[:200]} (as {key})"))
+        weights, _, rest = text.rpartition("@")
+        whole = not weights and Path(rest).suffix in WHOLE
+        if whole or (weights and values.get("trust_pickle")):
+            found.append(replace(right_to(_place(weights or rest)), role=key))
+        if _ADDRESS.match(text):
+            found.append(replace(right_to(text), role=key))
     for key, words in {
         "metrics": "write metrics to",
         "cluster": "send code to the cluster",
     }.items():
         if values.get(key) and values[key] != "auto" and not str(values[key]).startswith("local"):
             found.append(Right(f"{words} {values[key]}"))
-    return found
+    return list(dict.fromkeys(found))
+
+
+def right_to(thing: str | Path) -> Right:
+    """The right to run a file that can hold code, or to talk to an address."""
+    if isinstance(thing, str):
+        return Right(f"send images to {thing}")
+    path = thing.expanduser().absolute()
+    if path.suffix == ".py":
+        return Right(f"run the Python file {path}", _content(path))
+    return Right(f"load {path}, which can run code", _bytes(path))
 
 
 def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the source text that settings name, by their role; modules beside the files are
     part of it.
     """
-    return {f"{key} source": _content(path) for key, path in _code(values)}
+    found: dict[str, list[str]] = {}
+    for key, path in _code(values):
+        found.setdefault(f"{key} source", []).append(_content(path))
+    return {name: "+".join(digests) for name, digests in found.items()}
 
 
 def same_source(
@@ -384,27 +405,62 @@ def remember(values: Mapping[str, Any]) -> None:
     """Record that this user started these settings; called by the verbs that name them on the
     command line.
     """
-    wanted = rights(values)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with suppress(Problem):  # without a cache, going on asks again
-        for right in wanted:
+    with suppress(Problem, OSError):  # without a cache, going on asks again
+        for right in rights(values):
+            path = _record(right)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.chmod(0o700)
             said = {"allowed": now, "right": right.what}
-            write_atomically(_record(right), json.dumps(said, indent=1).encode(), flush=False)
+            write_atomically(path, json.dumps(said, indent=1).encode(), flush=False)
 
 
 def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -> None:
     """Raise, saying what would be done, unless the user allowed it: before, or now with ``--trust-
     run``.
     """
-    wanted = [right for right in rights(values) if not _record(right).is_file()]
+    wanted = [right for right in rights(values) if not allowed(right)]
     if not wanted:
         return
     if trusted:
         remember(values)
         return
-    raise Problem(
-        f"{folder} was not started from this account as it is now, and going on would",
-        *(f"- {right.what}" for right in wanted),
+    raise _not_allowed(f"{folder} was not started from this account as it is now", wanted)
+
+
+def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
+    """What raises unless the user has named a file or an address on the command line (`words`), or
+    has allowed it before with the same content.
+
+    While somebody else's run folder is open, everything that can run code or talk to a server asks
+    here (`usercode.ask_leave`), however its name came about.
+    """
+    said = [*words, *(word.partition("=")[2] for word in words)]
+    named = {right.what for right in rights({"words": said, "trust_pickle": True})}
+
+    def leave(thing: str | Path) -> None:
+        right = right_to(thing)
+        if right.what not in named and not allowed(right):
+            raise _not_allowed("a run folder names what this account has not allowed", [right])
+
+    return leave
+
+
+def allowed(right: Right) -> bool:
+    """Whether this account has allowed it; a record that others can write says nothing."""
+    path = _record(right)
+    try:
+        record, folder = os.lstat(path), os.lstat(path.parent)
+    except OSError:
+        return False
+    own = not hasattr(os, "getuid") or {record.st_uid, folder.st_uid} == {os.getuid()}
+    return own and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
+
+
+def _not_allowed(what: str, wanted: Sequence[Right]) -> Problem:
+    return Problem(
+        f"{what}, and going on would",
+        *(f"- {right}" for right in wanted),
         "A run folder of others can hold anything.",
         fix="--trust-run, if you trust whoever made it and have read what it names",
     )
@@ -419,10 +475,17 @@ def _record(right: Right) -> Path:
 def _code(values: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     """The Python files that settings name, wherever in them."""
     for key, text in _texts(values):
-        for piece in text.split(","):
-            named = _CODE.fullmatch(piece)
+        for piece in dict.fromkeys([text, *text.split(",")]):
+            named = _CODE.search(piece.rpartition("@")[2])
             if named:
-                yield key, Path(named[1]).expanduser().absolute()
+                yield key, _place(piece.rpartition("@")[2][: named.end()].strip())
+
+
+def _place(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:  # the home of nobody
+        return Path(text).absolute()
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -37,12 +38,16 @@ RECORD: dict[str, tuple[type, ...]] = {
         (dict, type(None)),
     ),
     **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
+    "judge_features": (list,),
     "finished": (str, type(None)),
     "coverage": (list, type(None)),
     "elapsed": _NUMBER,
 }
 """What the entries of run.json are, where they are there."""
-_ITEMS = {"argv": str, "classes": str, "notes": str, "citations": str, "image": int}
+_ITEMS = {
+    **dict.fromkeys(("argv", "classes", "notes", "citations", "judge_features"), str),
+    "image": int,
+}
 
 
 def wrong_record(record: Any) -> str:
@@ -69,8 +74,8 @@ def sound_beginning(said: Any) -> bool:
 
 
 def sound_line(said: Any) -> bool:
-    """Whether this is a line of the ledger: a shard's number, its files' sizes and checksums,
-    its counts.
+    """Whether this is a line of the ledger: a shard's number, sizes and checksums of exactly the
+    files that it has, its counts.
     """
     if not (isinstance(said, dict) and type(said.get("shard")) is int):
         return False
@@ -78,7 +83,19 @@ def sound_line(said: Any) -> bool:
     summary = said.get("summary")
     if not (isinstance(files, dict) and isinstance(summary, dict)):
         return False
-    return all(_whole(pair, 2) for pair in files.values()) and _sound_summary(summary)
+    needed, perhaps = files_of(said["shard"])
+    known = {*needed} <= files.keys() <= {*needed, *perhaps}
+    return known and all(_whole(pair, 2) for pair in files.values()) and _sound_summary(summary)
+
+
+def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the files of a shard (or of what else has a line): those it has, and those it
+    may have.
+    """
+    if number < 0:
+        return ({SEEDS: "seeds.parquet", PATHS: "state/paths.parquet"}.get(number, ""),), ()
+    part = f"findings/part-{number:05d}.parquet"
+    return (part, f"state/seeds-{number:05d}.parquet"), (f"state/deltas-{number:05d}.safetensors",)
 
 
 def _sound_summary(summary: Mapping[str, Any]) -> bool:
@@ -217,7 +234,7 @@ def _body(line: bytes) -> bytes | None:
 def _read_all(bodies: list[bytes]) -> list[Any]:
     """What the lines say: all in one go, which is quick; one by one, if any of them is not JSON."""
     try:
-        return list(json.loads(b"[" + b",".join(bodies) + b"]"))
+        return list(read_json(b"[" + b",".join(bodies) + b"]"))
     except (ValueError, RecursionError):
         return [one for body in bodies if (one := _read_one(body)) is not None]
 
@@ -238,7 +255,7 @@ def _uncollected() -> Iterator[None]:
 
 def _read_one(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return read_json(body)
     except (ValueError, RecursionError):
         return None
 
@@ -256,13 +273,64 @@ CHECK = "checksum"
 
 def sealed(content: Mapping[str, Any]) -> bytes:
     """`content` as readable JSON that carries its own checksum."""
-    body = {name: value for name, value in content.items() if name != CHECK}
+    body = finite({name: value for name, value in content.items() if name != CHECK})
     return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
+
+
+DEEPEST = 40
+"""Levels of objects and lists that a file of a run has at most."""
+
+
+def read_json(data: bytes) -> Any:
+    """What JSON says, if it says each thing once, in numbers that are numbers, and not too deeply;
+    else a `ValueError`.
+
+    Example:
+        >>> read_json(b'{"a": 1}')
+        {'a': 1}
+        >>> read_json(b'{"a": 1, "a": 2}')
+        Traceback (most recent call last):
+        ValueError: it says 'a' twice
+    """
+    said = json.loads(data, parse_constant=_no_number, object_pairs_hook=_once)
+    level: list[Any] = [said]
+    for _ in range(DEEPEST):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return said
+    raise ValueError("it is nested too deeply")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"it holds {word}")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(n for n in names if names.count(n) > 1)[:40]!r} twice")
+    return found
+
+
+def finite(value: Any) -> Any:
+    """A tree of JSON with nothing where a number is none."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): finite(inner) for name, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def unsealed(data: bytes) -> tuple[Any, bool | None]:
     """What a file says, and whether its checksum is right; None if it has none."""
-    said = json.loads(data)
+    said = read_json(data)
     if not isinstance(said, dict) or CHECK not in said:
         return said, None
     check = said.pop(CHECK)

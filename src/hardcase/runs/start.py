@@ -4,6 +4,7 @@ and go on after a stop.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -451,7 +452,7 @@ def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: Images)
     now = server_answers(campaign, images) if then else {}
     for role, leads in then.items():
         pairs = zip(leads, now.get(role, ()))
-        far = sum(not abs(a - b) <= LEAD * max(1.0, abs(a) / 10) for a, b in pairs)
+        far = sum(_apart(a, b) for a, b in pairs)
         if far or role not in now:
             raise Problem(
                 f"the server of the {role} answers {far} of {len(leads)} seeds differently"
@@ -459,6 +460,13 @@ def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: Images)
                 "Findings of two different campaigns would be mixed.",
                 fix=ANOTHER,
             )
+
+
+def _apart(then: float | None, now: float) -> bool:
+    """Whether two leads are of two models; None: the answer was no number."""
+    if then is None:
+        return math.isfinite(now)
+    return not abs(then - now) <= LEAD * max(1.0, abs(then) / 10)
 
 
 def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:

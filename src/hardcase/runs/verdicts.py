@@ -30,6 +30,7 @@ from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
+from hardcase.runs.identity import require
 from hardcase.runs.ledger import seal_of
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
@@ -277,7 +278,9 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     Raises:
         Problem: If the run is about photographs and no independent network is on this machine.
     """
-    named = tuple(given) or tuple(run.record.get("judge_features") or ())
+    own = [] if given else list(run.record.get("judge_features") or ())
+    require({"judge_features": own}, run.folder)
+    named = tuple(given) or tuple(own)
     if named or not is_photographic(run.record["image"]):
         return named
     used = {run.record["model"], *_names_of_witnesses(run)}
