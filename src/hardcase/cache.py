@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from hardcase.errors import Problem
+from hardcase.errors import INTERNAL, Problem
 
 MANY = 32
 """Files from which on the whole disk is flushed instead of each of them."""
@@ -80,6 +80,8 @@ def write_atomically(
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
+        if isinstance(error, MemoryError):
+            raise no_memory(path) from error
         raise
     if flush:
         with suppress(OSError):  # some file systems cannot flush a folder
@@ -107,6 +109,14 @@ def flush_files(paths: Iterable[Path]) -> None:
 def is_temporary(path: Path) -> bool:
     """Whether a file's name is one that `write_atomically` uses before a file is whole."""
     return re.fullmatch(r"\..+-[0-9a-f]{12}(\.[^.]*)?", path.name) is not None
+
+
+def sweep(*folders: Path) -> None:
+    """Remove what a killed process has left half-written in these folders."""
+    for folder in folders:
+        for path in folder.glob(".*-*"):
+            if is_temporary(path) and not path.is_dir():
+                path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> Path:
@@ -149,6 +159,15 @@ def _flush(path: Path, mode: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def no_memory(path: Path) -> Problem:
+    return Problem(
+        f"the memory ran out while {path} was written.",
+        "Shards that were finished are stored.",
+        fix="fewer workers or a smaller batch_size, then go on",
+        code=INTERNAL,
+    )
 
 
 def unwritable(path: Path, error: OSError) -> Problem:

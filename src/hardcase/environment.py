@@ -144,6 +144,24 @@ def one_line(text: str) -> str:
     return legible(text).replace("\n", " ").replace("\t", " ")
 
 
+def inert(value: Any) -> Any:
+    """A value that no spreadsheet takes for a formula: words that begin like one get a quote.
+
+    Example:
+        >>> inert("=HYPERLINK(1)"), inert("cat"), inert(-1.5), stirred("'=HYPERLINK(1)")
+        ("'=HYPERLINK(1)", 'cat', -1.5, '=HYPERLINK(1)')
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def stirred(text: str) -> str:
+    """The text that `inert` was given."""
+    return text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
 def _is_word(sign: str) -> bool:
     return sign.isprintable() or unicodedata.category(sign) in ("Zs", "Co")
 

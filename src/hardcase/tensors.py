@@ -53,17 +53,34 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
         return list(threads.map(whole, lines, chunksize=64))
 
 
-def decode(data: bytes | None) -> UInt8[Tensor, "c h w"]:
-    """The image in a PNG, as one or three channels; nothing else is opened."""
+LARGEST = 2**26
+"""Pixels of an image, at most; a small file can promise any number of them."""
+
+
+def decode(data: bytes | None, side: tuple[int, ...] | None = None) -> UInt8[Tensor, "c h w"]:
+    """The image in a PNG, as one or three channels; nothing else is opened.
+
+    Args:
+        data: The file's content.
+        side: Height and width that it must have, if that is known.
+    """
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(data or b""), formats=("PNG",)) as picture:
+            width, height = picture.size
+            if width * height > LARGEST or (side is not None and side != (height, width)):
+                raise ValueError(f"it is {height} x {width}")
             plain = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
             array = np.array(plain)
     except Exception as error:  # the reader raises many kinds for a damaged file
         raise Problem(f"a stored image is damaged: {type(error).__name__}: {error}") from error
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
+
+
+def remade(data: bytes | None) -> bytes:
+    """A stored picture as a PNG made here: whatever bytes were stored, a picture leaves."""
+    return encode(decode(data))
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

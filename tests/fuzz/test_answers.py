@@ -161,7 +161,7 @@ def test_any_bytes_instead_of_http(content):
             f"http://127.0.0.1:{port}/v2/models/m/infer", Manners(retries=0, timeout=1), Counter()
         )
         answer = lawful(lambda: client.ask("GET", "/v2/models/m", {}, b""), Refused, Unanswered)
-        client._close()
+        client.hang_up()
     assert answer is None or isinstance(answer[1], bytes)
 
 

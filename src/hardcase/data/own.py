@@ -579,13 +579,15 @@ def _named_column(table: pa.Table, label: str) -> list[str] | None:
             (table.schema.metadata or {}).get(b"huggingface", b"{}")
         )
         return [str(name) for name in described["info"]["features"][label]["names"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def _named_by_run(folder: Path) -> list[str] | None:
     """The class names in a run's record, if `folder` is a run."""
     try:
+        if not (folder / "run.json").is_file():  # a pipe would be waited for
+            return None
         return [str(name) for name in json.loads((folder / "run.json").read_text())["classes"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

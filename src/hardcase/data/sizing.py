@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 
 from hardcase.data.formats import Bytes
 from hardcase.errors import Problem
+from hardcase.tensors import LARGEST
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What is opened. Others, such as PostScript, are programs that an interpreter would run."""
@@ -117,6 +118,13 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
     """One encoded picture as `pixels_of` gives it."""
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as picture:
+            width, height = picture.size
+            if width * height > LARGEST:
+                raise Problem(
+                    f"the image {where} has {width} x {height} pixels; at most {LARGEST:,} are"
+                    " read.",
+                    fix="a smaller copy of it",
+                )
             return pixels_of(picture, sizing, where)
     except Problem:
         raise

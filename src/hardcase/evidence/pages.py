@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hardcase.cache import write_atomically
+from hardcase.environment import one_line
 from hardcase.evidence.profiles import Topic
 from hardcase.runs.results import Run
 from hardcase.statistics import interval
+from hardcase.tensors import remade
 
 Status = Literal["shown", "not shown", "not applicable"]
 Named = tuple[str, Run]
@@ -145,7 +148,7 @@ def _incident(
     folder = Path("incidents") / f"{_safe(name)}-{_safe(group)}"
     pictures = {"test.png": nearest, "seed.png": seeds[nearest["seed"]]}
     for file, row in pictures.items():
-        write_atomically(out / folder / file, row["image"]["bytes"])
+        write_atomically(out / folder / file, remade(row["image"]["bytes"]))
     names = dict(enumerate(run.classes))
     return {
         "run": f"{name}, group {group}",
@@ -284,7 +287,7 @@ def bullets(title: str, intro: str, rows: Sequence[Mapping[str, Any]]) -> str:
 def cell(value: Any) -> str:
     """A value inside a Markdown table or list."""
     text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return re.sub(r"([\\|`*_\[\]<>])", r"\\\1", one_line(text))
 
 
 def sha256(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import random
 import re
@@ -133,7 +134,7 @@ class Client:
                     method, path, headers, body, allowed, largest
                 )
             except (OSError, http.client.HTTPException) as error:
-                self._close()
+                self.hang_up()
                 late = isinstance(error, TimeoutError)
                 self._count("timeouts" if late else "dropped")
                 wait = None
@@ -169,7 +170,7 @@ class Client:
     ) -> tuple[int, dict[str, str], bytes]:
         link = self._connection()
         if link.disturbed():  # closed meanwhile, or the server has spoken unasked
-            self._close()
+            self.hang_up()
             link = self._connection()
         link.until(monotonic() + seconds)
         secret = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -179,7 +180,7 @@ class Client:
         while block := answer.read1(1 << 20):
             content += block
             if len(content) > largest:
-                self._close()
+                self.hang_up()
                 raise http.client.IncompleteRead(b"", largest)
         answer.read()  # nothing is left; only now the connection is free for the next request
         return (
@@ -203,7 +204,8 @@ class Client:
             self.local.link = link
         return link
 
-    def _close(self) -> None:
+    def hang_up(self) -> None:
+        """The next request of this thread opens a connection of its own."""
         link = getattr(self.local, "link", None)
         if link is not None:
             link.close()
@@ -326,8 +328,10 @@ KINDS = {
     "UINT32": "<u4",
     "UINT64": "<u8",
 }
-LARGEST_BATCH = 65_536
+LARGEST_BATCH = 1024
 """Images that a model may demand at once; a request is filled up to that number."""
+LARGEST_REQUEST = 2**25
+"""Numbers in a request that is filled up."""
 LENGTH = "inference-header-content-length"
 
 
@@ -365,11 +369,12 @@ class TensorSpec:
 def encode(
     array: Array, given: TensorSpec, wanted: TensorSpec, *, binary: bool
 ) -> tuple[dict[str, str], bytes]:
-    """Headers and body of the request for `array`."""
+    """Headers and body of the request for `array`, which a digest of it names."""
+    name = name_of(array)
     one: dict[str, Any] = {"name": given.name, "shape": list(array.shape), "datatype": given.kind}
     if not binary:
         body = json.dumps(
-            {"inputs": [{**one, "data": []}], "outputs": [{"name": wanted.name}]}
+            {"id": name, "inputs": [{**one, "data": []}], "outputs": [{"name": wanted.name}]}
         ).encode()
         head, tail = body.split(b'"data": []', 1)
         return {"Content-Type": "application/json"}, head + b'"data": [' + _numbers(
@@ -377,20 +382,26 @@ def encode(
         ) + b"]" + tail
     data = array.astype(KINDS[given.kind], copy=False).tobytes()
     asked = {"name": wanted.name, "parameters": {"binary_data": True}}
-    header = json.dumps(
-        {"inputs": [{**one, "parameters": {"binary_data_size": len(data)}}], "outputs": [asked]}
-    ).encode()
+    sized = {**one, "parameters": {"binary_data_size": len(data)}}
+    header = json.dumps({"id": name, "inputs": [sized], "outputs": [asked]}).encode()
     return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
 
 
-def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec) -> Array:
-    """The tensor that an answer holds; anything else than a whole and well-formed one is
-    `Garbled`.
+def name_of(array: Array) -> str:
+    """What a request is called; a server that repeats it shows which request it answers."""
+    return f"{crc32(np.ascontiguousarray(array)):08x}"
+
+
+def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec, *, name: str = "") -> Array:
+    """The tensor that an answer holds; anything else than a whole and well-formed one, or the
+    answer to another request than that called `name`, is `Garbled`.
     """
     size = headers.get(LENGTH)
     try:
         cut = len(body) if size is None else int(size)
         said = json.loads(body[:cut])
+        if name and said.get("id", name) not in (name, ""):
+            raise _Unusable("it answers another request")
         outputs = said["outputs"]
         one = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
         shape = tuple(int(length) for length in one["shape"])
@@ -507,6 +518,8 @@ class Http:
         self._begin()
         until = self.client.deadline()
         self.given, self.wanted, identity = self._metadata(until)
+        if (self.given.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
+            raise Problem(f"{self.url} demands more than {LARGEST_REQUEST:,} numbers at once.")
         self.binary = self._understands_binary(until)
         self.hash = digest([identity, repr(self.pixels), self.outputs])
         self.canary: Tensor | None = None
@@ -563,10 +576,13 @@ class Http:
                 answered, content = self.client.ask(
                     "POST", self.client.place.path, headers, body, rows=len(array), until=until
                 )
-                answer = decode(answered, content, self.wanted)
+                answer = decode(answered, content, self.wanted, name=name_of(array))
                 logits = to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)
+                if logits.shape[1] < self.classes:
+                    raise ValueError(f"{logits.shape[1]} scores for {self.classes} classes")
                 return self._without_canary(logits[: len(rows)], place)
             except ValueError as error:
+                self.client.hang_up()  # whatever follows on this connection is not believed
                 why = "an answer of another shape" if self.client.token else str(error)
                 if monotonic() >= until:
                     break
@@ -637,13 +653,19 @@ class Http:
         room = self.given.shape[0] or len(x) + 1
         if self.canary is None or not 1 < len(x) < room:
             return None
-        return crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
+        place = crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
+        middle = 2 * place == len(x)  # where it would stay if the rows were turned round
+        return 0 if middle else place
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
         """The answers to the other rows; a `ValueError` if the fixed picture's answer came back in
         another row's place.
         """
-        if place is None or self.canary is None:
+        if self.canary is None:
+            return logits
+        if logits.shape[1] != self.canary.shape[1]:
+            raise ValueError("another number of scores than before")
+        if place is None:
             return logits
         far = (logits - self.canary).abs().amax(1)
         if not far[place] <= SAME and bool((far <= SAME).any()):

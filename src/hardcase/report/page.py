@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hardcase.cache import write_atomically
+from hardcase.cache import sweep, write_atomically
 from hardcase.environment import redacted
 from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
@@ -28,6 +28,7 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
         raise Problem("there is no run to report on.", fix="hardcase report RUN")
     if folder.parent in [run.folder for run in runs]:  # what others left there may lead elsewhere
         refuse_links(folder.parent, (folder.name,))
+    sweep(folder)
     report = report_content(runs, limits)
     large = pictures.triples(runs, report["runs"])
     small = pictures.thumbnails(runs, report["runs"])

@@ -16,6 +16,7 @@ from PIL import Image
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, read
+from hardcase.tensors import remade
 
 Way = dict[float, bytes]
 """Encoded pictures by the share of the way, in its order."""
@@ -26,13 +27,13 @@ def ways(run: Run, names: Collection[str]) -> dict[str, Way]:
     path = run.folder / "state/paths.parquet"
     if not path.is_file() or not names:
         return {}
+    found: dict[str, Way] = {}
     try:
         rows = _named(read(path, PATHS), names)
     except Problem:  # pictures for the eye: a report without them is better than none
         return {}
-    found: dict[str, Way] = {}
     for row in sorted(rows, key=lambda row: float(row["share"])):
-        found.setdefault(row["id"], {})[float(row["share"])] = row["image"]["bytes"]
+        found.setdefault(row["id"], {})[float(row["share"])] = remade(row["image"]["bytes"])
     return found
 
 
@@ -143,11 +144,11 @@ def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
 
 
 def _read(table: pa.Table, names: set[str]) -> dict[str, bytes]:
-    """The encoded pictures of the named rows, as they are stored."""
+    """The pictures of the named rows, encoded."""
     ids = table.column("id").to_pylist()
     rows = [row for row, name in enumerate(ids) if name in names]
     chosen = table.column("image").take(pa.array(rows, pa.int64())).to_pylist()
-    return {ids[row]: picture["bytes"] for row, picture in zip(rows, chosen)}
+    return {ids[row]: remade(picture["bytes"]) for row, picture in zip(rows, chosen)}
 
 
 def difference(seed: bytes, test: bytes) -> bytes:

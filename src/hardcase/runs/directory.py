@@ -11,13 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from hardcase import cache
-from hardcase.cache import unwritable
+from hardcase.cache import no_memory, unwritable
 from hardcase.errors import Problem
 
 HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 """Whether the system can open files relative to a folder that is held open."""
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags to open a file that may be a link or a pipe: the one fails, the other does not wait."""
+FOLDERS = ("findings", "verdicts", "state")
+"""The folders inside a run folder."""
 _Place = tuple[int, int]
 
 
@@ -60,7 +62,7 @@ class Directory:
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             if isinstance(error, MemoryError):
-                raise _no_memory(path) from error
+                raise no_memory(path) from error
             raise
 
     def appending(self, name: str) -> int:
@@ -182,15 +184,4 @@ def _moved(path: Path) -> Problem:
         f"{path} was moved, deleted or exchanged while the run was writing to it.",
         "The search has stopped; what was stored before is in the folder that was moved.",
         fix="hardcase resume with the folder's new place",
-    )
-
-
-def _no_memory(path: Path) -> Problem:
-    from hardcase.errors import INTERNAL
-
-    return Problem(
-        f"the memory ran out while {path} was written.",
-        "Shards that were finished are stored.",
-        fix="fewer workers or a smaller batch_size, then go on",
-        code=INTERNAL,
     )

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from hardcase.cache import is_temporary, make_folder, unwritable
+from hardcase.cache import is_temporary, make_folder, sweep, unwritable
 from hardcase.environment import redact, redacted
 from hardcase.errors import Problem
 from hardcase.runs import tables
-from hardcase.runs.directory import NOFOLLOW, Directory, plain, read_plain, refuse_links
+from hardcase.runs.directory import FOLDERS, NOFOLLOW, Directory, plain, read_plain, refuse_links
 from hardcase.runs.ledger import (
     SEEDS,
     Entry,
@@ -125,7 +125,6 @@ def _take(handle: int) -> bool:
 
 SCHEMA = 1
 _PART = re.compile(r"part-(\d+)\.parquet")
-FOLDERS = ("findings", "verdicts", "state")
 LARGEST = 2**25
 """Bytes, at most, of run.json and of what is kept of a run's beginning."""
 _BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
@@ -175,6 +174,7 @@ class Store:
         try:
             for name in FOLDERS:
                 make_folder(folder / name)
+            sweep(folder, *(folder / name for name in FOLDERS))
             store.write("config.toml", config.encode())
             store.write_seeds(seeds)
             store.write("state/begun.json", _with_crc({"record": record, "config": config}))

@@ -99,21 +99,16 @@ def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _sound_summary(summary: Mapping[str, Any]) -> bool:
-    confusions, service, kinds = (
-        summary.get(name) or {} for name in ("confusions", "service", "kinds")
-    )
+    confusions = summary.get("confusions", [])
+    tallies = [summary.get(name, {}) for name in ("service", "kinds")]
+    numbers = ("seeds", "queries", "gradients", "failing", "findings")
     return (
-        all(
-            type(summary.get(name, 0)) is int
-            for name in ("seeds", "queries", "gradients", "failing", "findings")
-        )
-        and (
-            not confusions
-            or (isinstance(confusions, list) and all(_whole(row, 3) for row in confusions))
-        )
+        all(type(summary.get(name, 0)) is int for name in numbers)
+        and isinstance(confusions, list)
+        and all(_whole(row, 3) for row in confusions)
         and all(
             isinstance(counts, dict) and _whole(list(counts.values()), len(counts))
-            for counts in (service, kinds)
+            for counts in tallies
         )
     )
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
 from hardcase.environment import Redacting
-from hardcase.runs.directory import NOFOLLOW, plain, read_plain
-from hardcase.runs.folder import FOLDERS, Store, mend_shards, set_aside
+from hardcase.runs.directory import FOLDERS, NOFOLLOW, plain, read_plain
+from hardcase.runs.folder import Store, mend_shards, set_aside
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hardcase.cache import is_temporary
+from hardcase.cache import sweep
 from hardcase.config import loads
 from hardcase.errors import Problem
-from hardcase.runs.directory import read_plain
-from hardcase.runs.folder import FOLDERS, Store, set_aside
+from hardcase.runs.directory import FOLDERS, read_plain
+from hardcase.runs.folder import Store, set_aside
 from hardcase.runs.identity import FREE
 from hardcase.runs.verify import CHANGING
 
@@ -30,10 +30,7 @@ def mend_papers(folder: Path) -> Mended:
     and sweep up half-written files.
     """
     store = Store.open(folder)
-    for place in (folder, *(folder / name for name in FOLDERS)):
-        for path in place.glob(".*-*"):
-            if is_temporary(path):
-                path.unlink(missing_ok=True)
+    sweep(folder, *(folder / name for name in FOLDERS))
     begun = store.begun()
     if begun is None:
         return Mended(store.record(), [])

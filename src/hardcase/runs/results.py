@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from hardcase import statistics, tensors
+from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.tables import VERDICTS, read
@@ -145,7 +146,7 @@ class Run:
         """Names of the data's classes, which name any other output of the network by its number."""
         if "classes" not in self.record:
             raise Problem(f"{self.folder / 'run.json'} is damaged: it names no classes.")
-        return ClassNames(map(str, self.record["classes"]))
+        return ClassNames(map(one_line, map(str, self.record["classes"])))
 
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""

@@ -29,8 +29,8 @@ from hardcase.models.health import Health, answers, check
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import witness_record
 from hardcase.registry import citation_key
+from hardcase.runs.directory import FOLDERS
 from hardcase.runs.folder import (
-    FOLDERS,
     SCHEMA,
     Store,
     locked,

@@ -5,8 +5,6 @@ pictures.
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -24,6 +22,7 @@ from torch import Tensor
 
 from hardcase import tensors
 from hardcase.errors import Problem
+from hardcase.runs.directory import read_plain
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Findings
 
@@ -90,6 +89,11 @@ _LATER: dict[str, Any] = {
     "witness_gradients": 0,
 }
 """Columns that older runs do not have, and what stands for them."""
+BATCH = 1024
+"""Rows that are unfolded at a time."""
+SPREAD = 100
+"""Times its size to which a file may unfold, beyond `SMALL` bytes."""
+SMALL = 2**26
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -192,12 +196,12 @@ def read(
     checked; a damaged one is named.
     """
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise OSError("it is not a plain file")
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        data = read_plain(path)
+        source = pa.BufferReader(data)
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
             wanted = {name: types[name] for name in columns or types}
             there = [name for name in wanted if name in file.schema_arrow.names]
-            rows = file.read(there if columns else None, use_threads=False)
+            rows = _bounded(file, there if columns else None, SPREAD * len(data) + SMALL)
             return _named(_checked(_completed(rows, wanted), wanted), types)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise Problem(
@@ -208,6 +212,30 @@ def read(
                 " aside and redoes it"
             ),
         ) from error
+
+
+def _bounded(file: pq.ParquetFile, columns: Sequence[str] | None, most: int) -> pa.Table:
+    """What a file holds, unless it unfolds to more than `most` bytes: a few bytes of Parquet can
+    stand for more rows than any memory takes.
+    """
+    about = file.metadata
+    codecs = {
+        about.row_group(group).column(column).compression
+        for group in range(about.num_row_groups)
+        for column in range(about.num_columns)
+    }
+    if codecs - {"SNAPPY", "UNCOMPRESSED"}:
+        raise ValueError(f"it is compressed with {', '.join(sorted(codecs))}")
+    parts = []
+    size = 0
+    for part in file.iter_batches(BATCH, columns=columns, use_threads=False):
+        parts.append(part)
+        size += part.nbytes
+        if size > most:
+            raise ValueError(f"it unfolds to more than {most:,} bytes")
+    if not parts:
+        return file.read(columns, use_threads=False)
+    return pa.Table.from_batches(parts, parts[0].schema.with_metadata(file.schema_arrow.metadata))
 
 
 def _completed(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -273,8 +301,11 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
 
 
 def read_images(column: pa.ChunkedArray) -> UInt8[Tensor, "n c h w"]:
-    """The pictures of an image column as one tensor."""
-    pictures = [tensors.decode(item["bytes"].as_py()) for item in column]
+    """The pictures of an image column as one tensor; those of a run are all of one size."""
+    pictures: list[Tensor] = []
+    for item in column:
+        side = pictures[0].shape[1:] if pictures else None
+        pictures.append(tensors.decode(item["bytes"].as_py(), side))
     if len({picture.shape for picture in pictures}) > 1:
         raise Problem("the stored images have different sizes; they are damaged.")
     return torch.stack(pictures) if pictures else torch.zeros(0, 1, 1, 1, dtype=torch.uint8)

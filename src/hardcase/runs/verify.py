@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hardcase.config import loads
-from hardcase.runs.directory import read_plain
+from hardcase.runs.directory import FOLDERS, read_plain
 from hardcase.runs.identity import FREE, Identity
 from hardcase.runs.ledger import seal_of, unsealed
 
@@ -47,6 +47,9 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         yield "run.json does not have the checksum of its content"
     if Identity.from_json(record.get("identity")) is None:
         yield "run.json has no valid identity of its ingredients"
+    for name in FOLDERS:
+        if (store.folder / name).is_symlink():
+            yield f"{name}/ is a link that leads out of the run"
     yield from _beginning(store, record)
     yield from _shards(store, record)
     for name, seal in (record.get("verdicts") or {}).items():

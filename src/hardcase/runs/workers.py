@@ -44,7 +44,7 @@ from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
 from hardcase.tensors import chunks, steady
-from hardcase.types import Guide, Images
+from hardcase.types import Guide, Images, State
 from hardcase.usercode import Raised, guarded
 
 # What travels between the owner of a run folder and those who search its shards.
@@ -620,10 +620,23 @@ def execute(
                 break
             cache.step("merge", store.folder)
             for guide in guides:
-                guide.merge([store.deltas(number).get(guide.name, {}) for number in numbers])
+                _merge(guide, [store.deltas(number).get(guide.name, {}) for number in numbers])
             if findings is not None and kept >= findings:
                 break
     return guides
+
+
+def _merge(guide: Guide, deltas: Sequence[State]) -> None:
+    """What a round's shards have learned, put together; files of another guide are a problem."""
+    try:
+        guide.merge(deltas)
+    except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise Problem(
+            f"what shards have stored for the guide {guide.name} cannot be put together:"
+            f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            fix="a new --out",
+            code=INTERNAL,
+        ) from error
 
 
 def _runner(

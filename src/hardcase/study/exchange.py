@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from hardcase.cache import write_atomically
+from hardcase.environment import inert, stirred
 from hardcase.errors import Problem, choice
 from hardcase.study import bundle
 from hardcase.study.answers import KINDS, Answers, Given, Rater
@@ -101,23 +102,18 @@ def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
         for name, value in sorted(one.value.items()):
             text = " ".join(value) if isinstance(value, list) else value
             numbers = (f"{one.seconds:.3f}", f"{one.hidden:.3f}", one.lost, one.revision)
-            writer.writerow(
-                (
-                    one.rater,
-                    kinds.get(one.rater, "imported"),
-                    one.item,
-                    one.position,
-                    name,
-                    text,
-                    *numbers,
-                )
-            )
+            kind = kinds.get(one.rater, "imported")
+            words = (one.rater, kind, one.item, one.position, name, text)
+            writer.writerow((*map(inert, words), *numbers))
     return file.getvalue()
 
 
 def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
     """Raters' kinds and answers from what `to_csv` writes; ``kind`` and later columns may lack."""
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = [
+        {name: stirred(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
     if missing:
         raise Problem(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from hardcase.environment import VERSION
+from hardcase.environment import VERSION, inert, one_line
 from hardcase.runs.results import Run
 from hardcase.statistics import standing
 from hardcase.types import ClassNames
@@ -54,10 +54,7 @@ def table_text(rows: Rows, classes: ClassNames) -> str:
 
 def _cell(value: Any) -> Any:
     """A value as a cell: text on one line, with an apostrophe where it begins like a formula."""
-    if not isinstance(value, str):
-        return value
-    line = re.sub(r"[\t\r\n]+", " ", value).strip()
-    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+    return inert(one_line(value).strip()) if isinstance(value, str) else value
 
 
 def _csv(run: Run, rows: Rows) -> str:
@@ -132,17 +129,17 @@ def _junit(run: Run, rows: Rows) -> str:
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for seed in _attempted(run):
         case = ElementTree.SubElement(
-            suite, "testcase", classname=run.classes[seed["label"]], name=_printable(seed["id"])
+            suite, "testcase", classname=run.classes[seed["label"]], name=one_line(seed["id"])
         )
         counts["tests"] += 1
         said = {name: one for one in found.get(seed["id"], ()) for name in [_standing(run, one)]}
         if "confirmed" in said:
-            text = _printable(_told(run, said["confirmed"]))
+            text = one_line(_told(run, said["confirmed"]))
             ElementTree.SubElement(case, "failure", message=text).text = text
             counts["failures"] += 1
         elif said and set(said) != {"refused"}:
             name = next(name for name in said if name != "refused")
-            text = f"{_RULES[name][1]} {_printable(_told(run, said[name]))}"
+            text = f"{_RULES[name][1]} {one_line(_told(run, said[name]))}"
             ElementTree.SubElement(case, "skipped", message=text)
             counts["skipped"] += 1
     suite.attrib |= {name: str(count) for name, count in counts.items()}
@@ -156,11 +153,6 @@ def _attempted(run: Run) -> Iterable[dict[str, Any]]:
     """Seeds from which at least one candidate was tried."""
     rows: list[dict[str, Any]] = run.seeds.drop_columns(["image"]).to_pylist()
     return (row for row in rows if row["status"] in ("done", "out of time") and row["looked"])
-
-
-def _printable(text: str) -> str:
-    """Text without the control characters that XML has no way to write."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "�", text)
 
 
 TEXTS: dict[str, tuple[str, Callable[[Run, Rows], str]]] = {

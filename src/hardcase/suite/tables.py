@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.cache import make_folder, write_atomically
+from hardcase.environment import inert
 from hardcase.randomness import stream
 from hardcase.statistics import Interval
 from hardcase.statistics import interval as wilson
@@ -159,7 +160,7 @@ def delta(values: Tensor, control: Tensor) -> str | None:
 def csv_text(rows: Iterable[Sequence[object]]) -> bytes:
     """Rows as a CSV file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(inert, row) for row in rows)
     return text.getvalue().encode()
 
 
