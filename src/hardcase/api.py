@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hardcase.campaign.in_memory import search_campaign
-from hardcase.config import chosen_method, folder_for, parse, read
+from hardcase.config import chosen_method, folder_for, parse
 from hardcase.context import Context, several, whole
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
@@ -24,6 +24,7 @@ from hardcase.models.health import check as _check
 from hardcase.models.load import model_of
 from hardcase.report.paths import paint_paths
 from hardcase.runs import start
+from hardcase.runs.folder import Store
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
@@ -241,7 +242,7 @@ def resume(
         True
     """
     record, _ = start.reopen(Path(folder))
-    values = read(Path(folder) / "config.toml")
+    values = Store(Path(folder)).settings()
     if values:
         config = parse(values)
         same_source(record, config)

@@ -144,8 +144,11 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
 
 
 def _model(run: Run, config: pytest.Config) -> Model:
-    from hardcase.config import parse, read
+    from hardcase.config import parse
     from hardcase.context import Context
+    from hardcase.runs.identity import require
 
     spec = str(config.getoption("--hardcase-model"))
-    return Context(parse({**read(run.folder / "config.toml"), "model": spec})).subject
+    stored = run.store.settings()
+    require({"data": stored.get("data")}, run.folder)
+    return Context(parse({**stored, "model": spec, "trust_pickle": False})).subject

@@ -117,7 +117,7 @@ def test_a_beginning_with_something_else_in_it(whole, put, data):
     put("state/begun.json", other, *everything(whole))
 
 
-LINE = {"shard": 0, "files": dict.fromkeys(files_of(0)[0], [100, 7]), "summary": {"seeds": 4, "queries": 9, "findings": 2,
+LINE = {"shard": 0, "files": {name: [100, 7] for name in files_of(0)[0]}, "summary": {"seeds": 4, "queries": 9, "findings": 2,
         "failing": 1, "gradients": 3, "confusions": [[0, 1, 2]], "service": {"calls": 3}}}  # fmt: skip
 
 
@@ -136,7 +136,7 @@ LINE = {"shard": 0, "files": dict.fromkeys(files_of(0)[0], [100, 7]), "summary":
 @example([b'{"shard":0},{"shard":1}'], b"")
 def test_a_ledger_of_any_lines(tmp_path, bodies, rest):
     (tmp_path / "state").mkdir(exist_ok=True)
-    own = dict.fromkeys(files_of(77)[0], [100, 7])
+    own = {name: [100, 7] for name in files_of(77)[0]}
     good = json.dumps({**LINE, "shard": 77, "files": own}).encode()
     lines = [body + b"\t%08x" % crc32(body) for body in [*bodies, good] if b"\n" not in body]
     ledger = Ledger(Directory(tmp_path))

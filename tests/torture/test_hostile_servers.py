@@ -26,7 +26,7 @@ LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 TIMEOUT = 1.0 if LONG else 0.4
 SLACK = 0.5
 """Seconds for this machine to notice: servers and clients of the short form share one interpreter."""
-TOGETHER = 4 if LONG else 16
+TOGETHER = 2 if LONG else 16
 CASES = {
     **{("metadata", name): work for name, work in {**TRANSPORT, **METADATA}.items()},
     **{("answer", name): work for name, work in {**TRANSPORT, **ANSWERS}.items()},

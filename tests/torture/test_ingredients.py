@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import world
 
+import hardcase as hc
+from hardcase.campaign.record import parse_keep
 from hardcase.cli.main import main
+from hardcase.config import parse
+from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.external import external_files
 from hardcase.models.subject import Subject
@@ -61,6 +66,13 @@ SWAPS = {
     "training data": ({"ingredients": OTHER}, "training data"),
     "peer": ({"campaign": lambda: full(peers=(Subject(Quarters(30.0)),))}, "peer 1"),
     "no peer": ({"campaign": lambda: full(peers=())}, "peer 1"),
+    "witness": ({"campaign": lambda: full(witnesses=(Subject(Quarters(30.0)),))}, "witness 1"),
+    "margin of the witnesses": ({"campaign": lambda: full(margin=4.0)}, "settings (margin)"),
+    "what is kept": ({"campaign": lambda: full(keep=parse_keep("best"))}, "settings (keep"),
+    "tile": ({"campaign": lambda: full(tile=48)}, "tile (48, then 16)"),
+    "precision": ({"config": 'model = "toy"\nprecision = "tf32"\n'}, "precision (tf32, then strict)"),
+    "rounds": ({"rounds": 5}, "settings (rounds)"),
+    "order of the seeds": ({"images": toy_images(8).take(torch.arange(7, -1, -1))}, "seeds"),
     "generator": ({"campaign": lambda: full(card={"weights": "other"})}, "generator"),
     "seeds": ({"seeds": 9}, "seeds"),
     "random seed": ({"campaign": lambda: full(seed=5)}, "settings (seed)"),
@@ -167,6 +179,68 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     assert Onnx(path, 4).hash != before
 
 
+def always(answer):
+    def judge(findings):
+        return hc.Verdicts(valid=[answer] * len(findings), label_kept=[answer] * len(findings))
+
+    return judge
+
+
+def doubtful(findings):
+    return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
+
+
+def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    first = hc.judge(folder, by=always(True)).judged_by
+    assert hc.judge(folder, by=always(True)).judged_by == first
+    other = hc.judge(folder, by=doubtful)
+    changed = first.differences(other.judged_by)
+    assert changed == ["judge", "judge's source"]
+    assert other.record["identity"] == Run(whole).record["identity"]
+    assert other.verification.state == "verified"
+    resume(plan(seeds=8), folder)
+    assert Run(folder).verification.state == "verified"
+
+
+def test_verdicts_of_another_run_are_not_believed(tmp_path, whole):
+    for name, seed in (("one", 0), ("two", 1)):
+        hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / name, seed=seed, judge=False)  # fmt: skip
+        hc.judge(tmp_path / name, by=always(True))
+    record = Run(tmp_path / "two").record["verdicts"]
+    for name in record:
+        shutil.copy(tmp_path / "two/verdicts" / name, tmp_path / "one/verdicts" / name)
+    store = Store.open(tmp_path / "one")
+    store.write_record({**store.record(), "verdicts": record})
+    assert "the verdicts are of another run" in Run(tmp_path / "one").verification.notes
+
+
+def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
+    """What guides know before the search comes from the training split."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+    images = toy_images(40)
+    pixels = {"test": images.x.numpy(), "train": toy_images(40, seed=1).x.numpy()}
+
+    def now():
+        arrays = {f"x_{name}": x for name, x in pixels.items()}
+        arrays |= {f"y_{name}": images.y.numpy() for name in pixels}
+        np.savez("toy.npz", **arrays)
+        named = {
+            "model": "model.py:make",
+            "data": "npz:toy.npz",
+            "method": "deephunter",
+            "seeds": 4,
+        }
+        context = Context(parse({**named, "allow_low_accuracy": True}))
+        return context.plan.identity(context.campaign)
+
+    before = now()
+    pixels["train"] = 255 - pixels["train"]
+    assert before.differences(now()) == ["training data"]
+
+
 MODEL = """
 import torch
 from torch import nn
@@ -215,6 +289,24 @@ def test_an_edited_model_file_is_refused_or_starts_a_run_of_its_own(commanded):
     code, said = commanded("resume", "out", "--accept-changes", "--trust-run", "-q")
     assert (code, Path("out-2/run.json").is_file()) == (0, True), said
     assert Run("out-2").seeds["id"] == Run("out").seeds["id"]
+
+
+def test_a_replay_names_what_differs_beside_the_model(commanded, monkeypatch):
+    words = ("replay", "out", "--model", "model.py:make", "-q")
+    assert commanded(*words)[0] == 0
+    monkeypatch.setattr(identity, "VERSION", "0.0.0")
+    code, said = commanded(*words)
+    assert (code, "another hardcase (0.0.0, then" in said) == (0, True), said
+    images = toy_images(40, seed=3)
+    np.savez(
+        "toy.npz",
+        images=images.x.numpy(),
+        labels=images.y.numpy(),
+        classes=np.array(images.classes),
+    )
+    code, said = commanded(*words)
+    assert (code, "the seeds, the seeds' names are not those" in said) == (2, True), said
+    assert commanded(*words, "--accept-changes")[0] == 0
 
 
 def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkeypatch, tmp_path):

@@ -442,6 +442,7 @@ def resolve(
 
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
+    from hardcase.runs.folder import Store
     from hardcase.runs.identity import require
 
     if named is None and PROJECT.is_file():
@@ -451,7 +452,7 @@ def _file(named: Path | None) -> dict[str, Any]:
         return {}
     if not named.is_dir():
         return read(named)
-    values = read(named / "config.toml")
+    values = Store(named).settings()
     require(values, named)  # a run folder grants no rights, also where it is run anew
     return values
 

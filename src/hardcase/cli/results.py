@@ -45,10 +45,10 @@ def config_of(
         changed: Source text may be another than when the run began.
         flags: Settings by name; those that are empty change nothing.
     """
-    from hardcase.config import assign, parse, read
+    from hardcase.config import assign, parse
     from hardcase.runs.identity import require, same_source
 
-    values = read(run.folder / "config.toml")
+    values = run.store.settings()
     if not values:
         raise Problem(
             f"{run.folder} was started from Python, so its model and data cannot be found by name.",
@@ -84,6 +84,35 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags) -> None:
     now = context.plan.identity(context.campaign)
     try:
         require_same(then, now, but=MACHINE, fix="--accept-changes")
+    except Problem as problem:
+        if not flags.accept_changes:
+            raise
+        note(f"note: {problem.what}")
+
+
+def same_but_the_model(run: Run, context: Context, flags: o.Flags) -> None:
+    """Refuse what a replay uses, other than the model, if it is not the run's; another machine is
+    said.
+    """
+    from hardcase.runs.identity import Identity, machine_parts, require_same, seeds_parts
+
+    then = Identity.from_json(run.record.get("identity"))
+    if then is None:
+        note("note: this run was stored before ingredients were recorded: it is unverified")
+        return
+    made = str(run.seeds["id"][0]).startswith("generated")
+    here = {
+        name: now
+        for name, now in machine_parts(context.subject.device.type).items()
+        if name in then.parts
+    }
+    now = {} if made else {n: v for n, v in seeds_parts(context.seeds).items() if n in then.parts}
+    other = Identity({name: then.parts[name] for name in here}).differences(Identity(here))
+    if other:
+        note(f"note: this run began with another {', another '.join(other)}")
+    try:
+        stored = Identity({name: then.parts[name] for name in now})
+        require_same(stored, Identity(now), fix="--accept-changes")
     except Problem as problem:
         if not flags.accept_changes:
             raise
@@ -274,7 +303,7 @@ def _standing(run: Run) -> str:
     return str((run.record.get("judge") or {}).get("standing", "unknown"))
 
 
-@o.takes("settings", "trust_pickle", "device", "offline", *o.SAYS)
+@o.takes("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS)
 def replay(
     folder: o.OneRun,
     flags: o.Flags,
@@ -294,13 +323,17 @@ def replay(
     run = opened(folder)
     config = config_of(
         run,
+        trusted=flags.trust_run,
+        changed=flags.accept_changes,
         model=model,
         settings=flags.settings,
         trust_pickle=flags.trust_pickle,
         device=flags.device,
         offline=flags.offline,
     )
-    found = again(run, Context(config).model(model))
+    context = Context(config)
+    same_but_the_model(run, context, flags)
+    found = again(run, context.subject)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}
         write_atomically(out, json.dumps(whole, indent=1).encode())

@@ -210,7 +210,8 @@ def _beyond_nulls(
 @o.takes(*o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
-    from hardcase.config import parse, read
+    from hardcase.config import parse
+    from hardcase.runs.folder import Store
     from hardcase.runs.identity import Identity, require, require_same, same_source
     from hardcase.runs.start import reopen, start
     from hardcase.runs.start import resume as go_on
@@ -219,7 +220,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     record, mended = reopen(folder)
     for text in mended:
         note(f"note: {text}")
-    values = read(folder / "config.toml")
+    values = Store(folder).settings()
     if not values:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",

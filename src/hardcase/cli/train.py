@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, opened, rate, shown, tell
+from hardcase.cli.output import as_json, console, facts, grid, note, opened, rate, shown, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -371,7 +371,12 @@ def judge(
         measured = getattr(fitted, "calibration", None)
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
+    earlier = [run.judged_by for run in runs]
     judged = [judge_run(run, one) for run, one in zip(runs, judges)]
+    for before, run in zip(earlier, judged):
+        changed = before.differences(run.judged_by) if before and run.judged_by else []
+        if changed:
+            note(f"note: {shown(run.folder)} was judged before, by another {', '.join(changed)}")
     if flags.json:
         records = [{"folder": str(run.folder), **run.record} for run in judged]
         as_json(records or measured)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hardcase.config import read
 from hardcase.errors import Problem
 from hardcase.report.words import number, percent, plural, rate
 from hardcase.runs.results import Run
@@ -122,9 +121,8 @@ def _listed(words: Sequence[str]) -> str:
 
 def _recorded(run: Run) -> GateLimits:
     """The limits that the run was started with; none if they cannot be read."""
-    path = run.folder / "config.toml"
     try:
-        return GateLimits.of(read(path)) if path.is_file() else GateLimits()
+        return GateLimits.of(run.store.settings())
     except Problem:
         return GateLimits()
 

@@ -20,6 +20,10 @@ NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags to open a file that may be a link or a pipe: the one fails, the other does not wait."""
 FOLDERS = ("findings", "verdicts", "state")
 """The folders inside a run folder."""
+SMALL = 2**25
+"""Bytes, at most, of a file that says something of a run."""
+LARGE = 2**31
+"""Bytes, at most, of a file that holds what was found."""
 _Place = tuple[int, int]
 
 
@@ -136,7 +140,7 @@ def plain(handle: int, path: Path) -> int:
     )
 
 
-def read_plain(path: Path, *, most: int = 2**31) -> bytes:
+def read_plain(path: Path, *, most: int = SMALL) -> bytes:
     """The content of a file of a run folder: a plain file, no link, no pipe, not larger than `most`
     bytes.
     """

@@ -20,10 +20,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from hardcase.cache import is_temporary, make_folder, sweep, unwritable
+from hardcase.config import loads
 from hardcase.environment import redact, redacted
 from hardcase.errors import Problem
 from hardcase.runs import tables
-from hardcase.runs.directory import FOLDERS, NOFOLLOW, Directory, plain, read_plain, refuse_links
+from hardcase.runs.directory import (
+    FOLDERS,
+    LARGE,
+    NOFOLLOW,
+    Directory,
+    plain,
+    read_plain,
+    refuse_links,
+)
 from hardcase.runs.ledger import (
     SEEDS,
     Entry,
@@ -125,8 +134,6 @@ def _take(handle: int) -> bool:
 
 SCHEMA = 1
 _PART = re.compile(r"part-(\d+)\.parquet")
-LARGEST = 2**25
-"""Bytes, at most, of run.json and of what is kept of a run's beginning."""
 _BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
 
 
@@ -217,7 +224,7 @@ class Store:
     def record(self) -> dict[str, Any]:
         path = self.folder / "run.json"
         try:
-            record, self.seal = unsealed(read_plain(path, most=LARGEST))
+            record, self.seal = unsealed(read_plain(path))
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(path, str(error)) from error
         wrong = wrong_record(record)
@@ -225,12 +232,29 @@ class Store:
             raise self._damaged(path, wrong)
         return dict(record)
 
+    def settings(self) -> dict[str, Any]:
+        """What config.toml says."""
+        return loads(self.config())
+
+    def config(self) -> str:
+        """The text of config.toml, which is TOML and a plain file of this folder."""
+        path = self.folder / "config.toml"
+        try:
+            text = read_plain(path).decode()
+            loads(text)
+            return text
+        except (OSError, ValueError, RecursionError) as error:
+            raise Problem(
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+                fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
+            ) from error
+
     def begun(self) -> dict[str, Any] | None:
         """`record` and `config` as they were when the run began;
         None if that is not known any more.
         """
         try:
-            data = read_plain(self.folder / "state/begun.json", most=LARGEST)
+            data = read_plain(self.folder / "state/begun.json")
             body, _, check = data.rstrip().rpartition(b"\n")
             said: Any = read_json(body) if check == f"{crc32(body):08x}".encode() else None
         except (OSError, ValueError, RecursionError):
@@ -254,7 +278,9 @@ class Store:
     def deltas(self, number: int) -> dict[str, State]:
         """What the guides of a finished shard have learned."""
         path = self.folder / f"state/deltas-{number:05d}.safetensors"
-        return unpack_deltas(read_plain(path), where=str(path)) if path.exists() else {}
+        if not path.exists():
+            return {}
+        return unpack_deltas(read_plain(path, most=LARGE), where=str(path))
 
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order."""
@@ -402,7 +428,7 @@ def _examined(store: Store, number: int) -> Entry | None:
             store.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS
         )
         store.deltas(number)
-        content = {name: read_plain(path) for name, path in files.items()}
+        content = {name: read_plain(path, most=LARGE) for name, path in files.items()}
     except (Problem, OSError):
         return None
     return Entry.of(content, tables.summarise(findings, spent))
@@ -418,7 +444,7 @@ def _sizes(store: Store) -> dict[str, int]:
 
 def _checksum(path: Path) -> int | None:
     try:
-        return crc32(read_plain(path))
+        return crc32(read_plain(path, most=LARGE))
     except OSError:
         return None
 

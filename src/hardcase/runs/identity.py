@@ -113,7 +113,6 @@ def identity_of(
         ingredients: What only the caller knows: source text by role, the training data.
     """
     card = campaign.method.details.get("generator") or {}
-    device = campaign.subject.device
     return Identity(
         {
             "model": campaign.subject.hash,
@@ -121,17 +120,52 @@ def identity_of(
             **_numbered("witness", campaign.witnesses),
             "generator": str(card.get("weights", NONE)),
             "classes of the model": class_sources(campaign.subject),
-            "seeds": images.hash,
-            "seeds' names": short(json.dumps([images.id, images.classes]).encode()),
+            **seeds_parts(images),
             **(ingredients or {}),
             "settings": json.dumps(dict(sorted(_flat(settings)))),
-            "device": device.type,
+            **machine_parts(campaign.subject.device.type),
             "tile": str(campaign.tile or TILE),
             "precision": str(settings.get("precision", "strict")),
+        }
+    )
+
+
+def seeds_parts(images: Images) -> dict[str, str]:
+    """The seeds as ingredients: their pixels and labels, their names and those of the classes."""
+    names = short(json.dumps([images.id, images.classes]).encode())
+    return {"seeds": images.hash, "seeds' names": names}
+
+
+def machine_parts(device: str) -> dict[str, str]:
+    """What belongs to the machine that computes, and to what is installed there."""
+    return {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
+
+
+def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
+    """The identity of a judge. It belongs to the verdicts and not to the run, so that judging once
+    more changes no ingredient of a campaign.
+
+    Args:
+        judge: The judge itself; of one that is a function its source counts.
+        entry: What run.json says of it.
+    """
+    facts = ("data", "members", "rules", "calibration", "encoders")
+    kind = judge if inspect.isroutine(judge) else type(judge)
+    own = kind.__module__.partition(".")[0] != "hardcase"
+    return Identity(
+        {
+            "judge": str(entry.get("name", NONE)),
+            "judge's weights": str(entry.get("weights", NONE)),
+            "judge's source": short(_source(kind).encode()) if own else NONE,
+            **{f"judge's {name}": _digested(entry.get(name)) for name in facts},
             "hardcase": VERSION,
             "torch": metadata.version("torch"),
         }
     )
+
+
+def _digested(value: Any) -> str:
+    return NONE if value is None else short(json.dumps(value, sort_keys=True, default=str).encode())
 
 
 def require_same(
@@ -253,7 +287,7 @@ def class_sources(model: Model) -> str:
     return short("\0".join(texts).encode()) if texts else NONE
 
 
-def _source(kind: type) -> str:
+def _source(kind: Any) -> str:
     try:
         return inspect.getsource(kind)
     except (OSError, TypeError, SyntaxError, IndexError):

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
-from hardcase.runs.directory import Directory, read_plain
+from hardcase.runs.directory import LARGE, Directory, read_plain
 
 # What is read from a run folder is checked before anybody uses it: whoever can write there can
 # write anything.
@@ -179,7 +179,7 @@ class Ledger:
         """
         if self.known is None:
             try:
-                lines = read_plain(self.path).split(b"\n")
+                lines = read_plain(self.path, most=LARGE).split(b"\n")
             except OSError:
                 lines = []
             with _uncollected():

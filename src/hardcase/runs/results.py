@@ -16,8 +16,9 @@ from hardcase import statistics, tensors
 from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
+from hardcase.runs.identity import Identity
 from hardcase.runs.tables import VERDICTS, read
-from hardcase.runs.verify import Verification, verify
+from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
 from hardcase.types import ClassNames
 
@@ -140,6 +141,13 @@ class Run:
             return None
         tables = [read(part, VERDICTS).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}
+
+    @cached_property
+    def judged_by(self) -> Identity | None:
+        """The identity of the judge whose verdicts these are; None if nobody judged, or before
+        judges had one.
+        """
+        return Identity.from_json(read_judge(self.folder).get("identity"))
 
     @cached_property
     def classes(self) -> ClassNames:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hardcase import tensors
 from hardcase.errors import Problem
-from hardcase.runs.directory import read_plain
+from hardcase.runs.directory import LARGE, read_plain
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Findings
 
@@ -196,7 +196,7 @@ def read(
     checked; a damaged one is named.
     """
     try:
-        data = read_plain(path)
+        data = read_plain(path, most=LARGE)
         source = pa.BufferReader(data)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             wanted = {name: types[name] for name in columns or types}

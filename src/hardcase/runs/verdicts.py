@@ -30,10 +30,11 @@ from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
-from hardcase.runs.identity import require
-from hardcase.runs.ledger import seal_of
+from hardcase.runs.identity import Identity, judge_identity, require
+from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
+from hardcase.runs.verify import JUDGE, run_digest
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts, is_photographic
@@ -182,7 +183,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
     entry = {**entry, "groups": _described(found, table), "silence": facts}
     if isinstance(judge, PanelJudge):
         entry["independence"] = _independence(run, judge)
-    _write(run, columns, entry)
+    _write(run, columns, entry, judge_identity(judge, entry))
     return Run(run.folder)
 
 
@@ -589,18 +590,26 @@ def _column(table: pa.Table, name: str) -> Tensor:
     return torch.from_numpy(table[name].to_numpy().copy())
 
 
-def _write(run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any]) -> None:
-    """Verdicts first, then the counts that follow from them; older verdicts are gone."""
+def _write(
+    run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any], by: Identity
+) -> None:
+    """Verdicts and whose they are first, then the counts that follow from them; older verdicts are
+    gone.
+    """
     said = pa.Table.from_pydict(
         {name: columns.get(name, [None] * len(columns["id"])) for name in _COLUMNS},
         pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
-        data = to_parquet(said)
-        run.store.write("verdicts/part-00000.parquet", data)
+        whose = {"identity": by.to_json(), "run": run_digest(run.record)}
+        files = {"part-00000.parquet": to_parquet(said), JUDGE: sealed(whose)}
+        for name, data in files.items():
+            run.store.write(f"verdicts/{name}", data)
         for path in (run.folder / "verdicts").glob("part-*.parquet"):
             if path.name != "part-00000.parquet":
                 path.unlink()
         fresh = Run(run.folder)
-        seal = {"verdicts": {"part-00000.parquet": seal_of(data)}}
-        run.store.write_record({**fresh.record, **fresh.counts(), "judge": dict(entry), **seal})
+        seals = {name: seal_of(data) for name, data in files.items()}
+        run.store.write_record(
+            {**fresh.record, **fresh.counts(), "judge": dict(entry), "verdicts": seals}
+        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hardcase.config import loads
-from hardcase.runs.directory import FOLDERS, read_plain
+from hardcase.runs.directory import FOLDERS, LARGE, read_plain
 from hardcase.runs.identity import FREE, Identity
 from hardcase.runs.ledger import seal_of, unsealed
 
@@ -20,6 +21,25 @@ CHANGING = (
     *("kinds", "judge", "verdicts", "coverage"),
 )
 """What a record says anew each time a run stops or is judged."""
+
+
+JUDGE = "judge.json"
+"""The file in verdicts/ that says whose they are."""
+
+
+def read_judge(folder: Path) -> dict[str, Any]:
+    """Whose the verdicts of a run are; nothing if that is not known, or damaged."""
+    try:
+        said, sound = unsealed(read_plain(folder / "verdicts" / JUDGE))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if sound and isinstance(said, dict) else {}
+
+
+def run_digest(record: Mapping[str, Any]) -> str:
+    """The identity of a run's campaign, by which its verdicts know it."""
+    identity = Identity.from_json(record.get("identity"))
+    return "" if identity is None else identity.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +76,11 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         if _seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
             yield f"verdicts/{name} is not what was stored"
     there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
-    if there != {str(name) for name in record.get("verdicts") or {}}:
+    if there != {str(name) for name in record.get("verdicts") or {}} - {JUDGE}:
         yield "verdicts are there that run.json does not name, or the other way round"
+    whose = read_judge(store.folder)
+    if JUDGE in (record.get("verdicts") or {}) and whose.get("run") != run_digest(record):
+        yield "the verdicts are of another run"
     if record.get("complete"):
         yield from _small_files(store)
 
@@ -94,7 +117,7 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
             continue
         for name, seal in entry.files.items():
             if number in done or number < 0:
-                found = _seal(store.folder / name)
+                found = _seal(store.folder / name, size=seal[0])
                 if found != list(seal):
                     yield f"{name} is {'missing' if found is None else 'not what was stored'}"
     shards = record.get("shards")
@@ -129,8 +152,11 @@ def _small_files(store: Store) -> Iterator[str]:
         yield "history.csv is not what was stored"
 
 
-def _seal(path: Path) -> list[int] | None:
+def _seal(path: Path, size: int | None = None) -> list[int] | None:
+    """Size and checksum of a file; one that has another `size` than it should is not read."""
     try:
-        return seal_of(read_plain(path))
+        if size is not None and os.lstat(path).st_size != size:
+            return []
+        return seal_of(read_plain(path, most=LARGE))
     except (OSError, ValueError):
         return None

@@ -326,10 +326,15 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
         "budget": [_budget(run) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
-        "judge": [(run.record.get("judge") or {}).get("weights") for run in runs],
+        "judge": [_judge(run) for run in runs],
     }
     same = [name for name, values in tried.items() if len(set(values)) == 1]
     return same, [name for name in tried if name not in same]
+
+
+def _judge(run: Run) -> str | None:
+    known = run.judged_by
+    return (run.record.get("judge") or {}).get("weights") if known is None else known.digest
 
 
 def _budget(run: Run) -> tuple[tuple[str, Any], ...]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase import tensors
-from hardcase.config import parse, read
+from hardcase.config import parse
 from hardcase.context import Context, usable_device
 from hardcase.errors import Problem
 from hardcase.insight import slices_of_run
@@ -197,7 +197,7 @@ def retrain(
     and `others`' tests.
     """
     run = Run(folder)
-    config = parse({**read(folder / "config.toml"), "device": usable_device(place)})
+    config = parse({**run.store.settings(), "device": usable_device(place)})
     context = Context(config)
     train = context.train
     test = context.test

@@ -16,7 +16,6 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, keys_of
-from hardcase.runs.directory import read_plain
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
@@ -254,7 +253,7 @@ def _stored(
     if then is not None:
         moved = Identity({**then.parts, "shrunk from": then.digest})
         record = {**record, "identity": moved.to_json()}
-    store = Store.create(out, record, read_plain(run.folder / "config.toml").decode(), run.seeds)
+    store = Store.create(out, record, run.store.config(), run.seeds)
     store.put(0, Packed(to_parquet(table), to_parquet(run.seeds), pack_deltas({})))
     return Run(out)
 

@@ -13,10 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from hardcase.config import loads
 from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
-from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 
 BATCH = 500
@@ -102,8 +100,8 @@ def _files(run: Run, tracker: Tracker) -> None:
 def parameters(run: Run) -> dict[str, str]:
     """The settings of a run and the hashes of what it used, by their full names."""
     try:
-        settings = loads(read_plain(run.folder / "config.toml").decode())
-    except (OSError, ValueError, RecursionError):  # the record says what matters most
+        settings = run.store.settings()
+    except Problem:  # the record says what matters most
         settings = {}
     record: dict[str, Any] = {
         name: run.record[name]
