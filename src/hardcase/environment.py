@@ -141,7 +141,7 @@ def legible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """A name as words on one line."""
-    return legible(text).replace("\n", " ").replace("\t", " ")
+    return legible(" ".join(text.splitlines())).replace("\t", " ")
 
 
 def inert(value: Any) -> Any:

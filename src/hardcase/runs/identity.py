@@ -141,6 +141,12 @@ def machine_parts(device: str) -> dict[str, str]:
     return {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
 
 
+def run_digest(record: Mapping[str, Any]) -> str:
+    """The identity of a run's campaign, by which its verdicts know it."""
+    identity = Identity.from_json(record.get("identity"))
+    return "" if identity is None else identity.digest
+
+
 def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
     """The identity of a judge. It belongs to the verdicts and not to the run, so that judging once
     more changes no ingredient of a campaign.

@@ -30,11 +30,11 @@ from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.folder import locked
-from hardcase.runs.identity import Identity, judge_identity, require
+from hardcase.runs.identity import Identity, judge_identity, require, run_digest
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-from hardcase.runs.verify import JUDGE, run_digest
+from hardcase.runs.verify import JUDGE
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts, is_photographic

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hardcase.config import loads
 from hardcase.runs.directory import FOLDERS, LARGE, read_plain
-from hardcase.runs.identity import FREE, Identity
+from hardcase.runs.identity import FREE, Identity, run_digest
 from hardcase.runs.ledger import seal_of, unsealed
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ def read_judge(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return said if sound and isinstance(said, dict) else {}
-
-
-def run_digest(record: Mapping[str, Any]) -> str:
-    """The identity of a run's campaign, by which its verdicts know it."""
-    identity = Identity.from_json(record.get("identity"))
-    return "" if identity is None else identity.digest
 
 
 @dataclass(frozen=True, slots=True)
