@@ -190,7 +190,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
-_PASSWORD = re.compile(r"(\w://[^\s/:@]{0,200}:)[^\s/@]{1,200}@")
+_PASSWORD = re.compile(r"""(\w://[^\s/:@"']{0,200}:)[^\s/@"']{1,200}@""")
 """A password inside an address."""
 
 

@@ -20,8 +20,8 @@ from hardcase import tensors
 from hardcase.data.public import cache_file, public_sets, read_cache
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.load import _load_weights
-from hardcase.testing.toys import Quarters, toy_images
+from hardcase.models.checkpoints import read_state
+from hardcase.testing.toys import toy_images
 
 ROOT = Path(hardcase.__file__).parent
 CODE = [
@@ -94,10 +94,10 @@ def test_a_spoilt_cache_is_not_unpickled(safe, monkeypatch):
 def test_weights_that_are_pickles_are_not_loaded_under_any_name(safe, name):
     Path(name).write_bytes(pickle.dumps({"mean.weight": Evil()}))
     with pytest.raises(Problem):
-        _load_weights(Quarters(), Path(name), trust=False)
+        read_state(Path(name), trust=False)
     torch.save({"mean.weight": Evil()}, name)
     with pytest.raises(Problem):
-        _load_weights(Quarters(), Path(name), trust=False)
+        read_state(Path(name), trust=False)
 
 
 def test_pickled_code_is_loaded_only_by_who_says_so(tmp_path, monkeypatch):
@@ -105,7 +105,7 @@ def test_pickled_code_is_loaded_only_by_who_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"mean.weight": Evil()}, "w.pt")
     with pytest.raises(Problem):
-        _load_weights(Quarters(), Path("w.pt"), trust=True)
+        read_state(Path("w.pt"), trust=True)
     assert Path("broken_into").exists()
 
 

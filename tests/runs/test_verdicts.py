@@ -79,7 +79,8 @@ def test_judging_again_replaces_older_verdicts(judge, tmp_path):
     run = test_run(tmp_path / "run")
     run.store.write("verdicts/part-00007.parquet", b"old")
     judge_run(run, judge)
-    assert [path.name for path in (tmp_path / "run/verdicts").iterdir()] == ["part-00000.parquet"]
+    there = {path.name for path in (tmp_path / "run/verdicts").iterdir()}
+    assert there == {"part-00000.parquet", "judge.json"}
     first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
     judge_run(Run(tmp_path / "run"), judge)
     assert (tmp_path / "run/verdicts/part-00000.parquet").read_bytes() == first

@@ -21,7 +21,7 @@ from safetensors.torch import load, save
 
 from hardcase.cache import is_temporary, make_folder, sweep, unwritable
 from hardcase.config import loads
-from hardcase.environment import redact, redacted
+from hardcase.environment import redact
 from hardcase.errors import Problem
 from hardcase.runs import tables
 from hardcase.runs.directory import (
@@ -38,10 +38,10 @@ from hardcase.runs.ledger import (
     Entry,
     Ledger,
     files_of,
-    finite,
     read_json,
     sealed,
     sound_beginning,
+    storable,
     unsealed,
     wrong_record,
 )
@@ -177,7 +177,7 @@ class Store:
         """
         refuse_used(folder)
         store = cls(folder)
-        record, config = redacted(dict(record)), redact(config)
+        record, config = storable(record), redact(config)
         try:
             for name in FOLDERS:
                 make_folder(folder / name)
@@ -211,7 +211,7 @@ class Store:
         self.directory.write(name, data, flush=flush)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        self.write("run.json", sealed(redacted(record)))
+        self.write("run.json", sealed(record))
 
     def write_seeds(self, seeds: pa.Table) -> None:
         """The table of all seeds, and its checksum: with it, going on need not read the whole
@@ -356,7 +356,7 @@ def _only_begun(folder: Path) -> bool:
 
 
 def _with_crc(content: Mapping[str, Any]) -> bytes:
-    body = json.dumps(finite(content), indent=2).encode()
+    body = json.dumps(content, indent=2).encode()
     return body + f"\n{crc32(body):08x}\n".encode()
 
 

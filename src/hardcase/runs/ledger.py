@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from zlib import crc32
 
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
+from hardcase.environment import redact, redacted
 from hardcase.runs.directory import LARGE, Directory, read_plain
 
 # What is read from a run folder is checked before anybody uses it: whoever can write there can
@@ -268,7 +268,7 @@ CHECK = "checksum"
 
 def sealed(content: Mapping[str, Any]) -> bytes:
     """`content` as readable JSON that carries its own checksum."""
-    body = finite({name: value for name, value in content.items() if name != CHECK})
+    body = storable({name: value for name, value in content.items() if name != CHECK})
     return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
 
 
@@ -314,13 +314,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def finite(value: Any) -> Any:
-    """A tree of JSON with nothing where a number is none."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(name): finite(inner) for name, inner in value.items()}
-    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+def storable(value: Any) -> Any:
+    """A tree of JSON as it may be stored: no secret in it, nothing where a number is none."""
+    text = json.dumps(value)
+    clean = redact(text)
+    if clean != text:
+        clean = json.dumps(redacted(value))  # word by word: a secret may hold signs of JSON
+    return json.loads(clean, parse_constant=lambda word: None)
 
 
 def unsealed(data: bytes) -> tuple[Any, bool | None]:
