@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         data,
         generators,
         guides,
+        insight,
         judges,
         methods,
         models,

@@ -67,7 +67,7 @@ def steps(
 
 def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) -> Markup:
     """The share failing (0 to 100 %) against severity (0 to `most`) with its interval; small."""
-    width, height, left, bottom, top = 200, 120, 30, 18, 6
+    width, height, left, bottom, top = 200, 120, 36, 18, 8
     to_x = _scale(most, left, width - 6)
     to_y = _scale(1.0, height - bottom, top)
     points = [(to_x(row["severity"]), row) for row in rows]
