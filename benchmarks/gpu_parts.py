@@ -95,7 +95,7 @@ def _six(kind: str) -> Iterator[Figure]:
 
 def _surprise(spec: str) -> Iterator[Figure]:
     images = coloured(sized(10_000, 40), 3)
-    training = coloured(sized(50_000, 200), 4)
+    training = coloured(sized(50_000, 2000), 4)
     times = _covered(resnet(), images, training, spec)
     yield _times(f"gpu-{spec}", times, f"{len(images)} images against {len(training)}", 1.3)
 

@@ -57,8 +57,10 @@ if TYPE_CHECKING:
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
-GUIDED = 1024
-"""Seeds of a shard for methods with guides: they learn from each other while they are searched."""
+GUIDED = (1024, 4096)
+"""The fewest and the most seeds of a shard for methods with guides, by the size of the images: they
+learn from each other while they are searched.
+"""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
 PLAIN = (bool, int, float, str)
@@ -629,11 +631,12 @@ class Context:
         """
         if self.config.campaign.shard is not None:
             return self.config.campaign.shard
+        size = max(self._some.x[:1].numel(), 1)
         if self.campaign.method.guides:
-            return GUIDED
+            return max(GUIDED[0], min(GUIDED[1], 2**24 // size))
         if steady(self.subject.device):
             return 32
-        return max(32, min(4096, 2**26 // max(self._some.x[:1].numel(), 1)))
+        return max(32, min(4096, 2**26 // size))
 
     def _resolved(self) -> Config:
         """The configuration with what was chosen for it, so that it re-runs the same way."""

@@ -84,7 +84,8 @@ def test_the_largest_tile_that_mixes_no_rows_is_taken():
 
 
 def test_photographs_get_tiles_that_fit_whatever_memory_there_is():
-    assert candidates(torch.zeros(1, 3, 32, 32)) == (1024, 256, 64, 16)
+    assert candidates(torch.zeros(1, 1, 28, 28)) == (1024, 256, 64, 16)
+    assert candidates(torch.zeros(1, 3, 32, 32)) == (256, 64, 16)
     assert candidates(torch.zeros(1, 3, 224, 224)) == (64, 16)
     assert candidates(torch.zeros(1, 3, 2000, 2000)) == (16,)
 

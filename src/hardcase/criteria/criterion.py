@@ -22,7 +22,7 @@ from hardcase.criteria.network import Anatomy, Layered, Selection, join_taps, su
 from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
-from hardcase.tensors import from_bytes
+from hardcase.tensors import from_bytes, steady
 from hardcase.types import Aim, Images, Model, Probe, State, Tap
 from hardcase.usercode import guarded
 
@@ -595,8 +595,13 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256, or fewer where many activations are kept; a multiple of 16."""
+    """Rows at a time: 256 (2,048 small images on a GPU), or fewer where many activations are kept;
+    a multiple of 16.
+    """
+    most = 256
+    if not steady(subject.device):
+        most = max(64, min(2048, 2**25 // images.x[:1].numel()))
     with torch.no_grad():
         seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
     kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
-    return max(16, min(256, KEPT // max(1, kept) // 16 * 16))
+    return max(16, min(most, KEPT // max(1, kept)) // 16 * 16)

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.features import FeaturePanel
-from hardcase.judges.panel import Panel
+from hardcase.judges.panel import Panel, Signals
 from hardcase.judges.rules import DecisionRule
 from hardcase.statistics import Rate
-from hardcase.tensors import from_bytes
+from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.types import Findings, Verdicts
 
 FILE = "calibration.json"
@@ -57,6 +58,9 @@ Eight grey levels everywhere are less than JPEG does to the same image (root mea
 levels against 8.6 at quality 30 on 200 ImageNet photographs, 6.0 against 8.9 at quality 50 on
 mnist5k. That is a comparison with compression, not a study of people.
 """
+AT_ONCE = 2**28
+"""Numbers of images that are on the judge's device at once."""
+NOBODY = slice(0, 0)
 UNCALIBRATED = (
     "uncalibrated: no person has rated images of this data; thresholds were chosen on rated digits"
 )
@@ -130,8 +134,15 @@ class PanelJudge:
     def __call__(self, findings: Findings) -> Verdicts:
         """The verdicts on some findings, with the signals that led to them."""
         place = self.panel.learned.device
-        x = from_bytes(findings.x.to(place))
-        signals = self.panel.ask(x, findings.expected.to(place))
+        size = max(findings.x[:1].numel(), 1)
+        how = {} if steady(place) else {"batch": max(64, min(4096, 2**25 // size))}
+        asked = list[Signals]()
+        seen = list[Tensor]()
+        for rows in list(chunks(len(findings), max(256, AT_ONCE // size // 256 * 256))) or [NOBODY]:
+            x = from_bytes(findings.x[rows].to(place))
+            asked.append(self.panel.ask(x, findings.expected[rows].to(place), **how))
+            seen.append(self.panel.features(x, **how).cpu())
+        signals = Signals.join(asked)
         answers: dict[str, Sequence[bool | None]] = {}
         columns: dict[str, Sequence[Any]] = {"seen": signals.seen.tolist()}
         for name, rule in self.rules.items():
@@ -139,8 +150,7 @@ class PanelJudge:
             answers[name] = rule.answers(probability)
             columns[f"p_{name}"] = probability.tolist()
             columns |= {each: getattr(signals, each).tolist() for each in rule.signals}
-        features = self.panel.features(x).cpu()
-        return Verdicts(answers["valid"], answers["label_kept"], columns, features)
+        return Verdicts(answers["valid"], answers["label_kept"], columns, torch.cat(seen))
 
     def about(self) -> dict[str, Any]:
         """What run.json and the report say of this judge."""

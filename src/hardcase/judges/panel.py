@@ -29,9 +29,10 @@ def spread(
     """The shades between which almost all pixels of an image lie."""
     pixels = x.flatten(1)
     last = pixels.shape[1] - 1
-    ends = pixels.sort(1).values[:, [round(0.02 * last), round(0.98 * last)]]
-    low, high = ends[:, :, None, None, None].unbind(1)
-    return low, high
+    ordered = pixels.sort(1).values
+    low = ordered[:, round(0.02 * last)]
+    high = ordered[:, round(0.98 * last)]
+    return low[:, None, None, None], high[:, None, None, None]
 
 
 def even(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -29,11 +30,18 @@ def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tenso
 
 def blur(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
     """A 5x5 binomial blur."""
-    row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=x.device) / 16
-    kernel = (row[:, None] * row).expand(x.shape[1], 1, 5, 5)
+    kernel = _binomial(x.device).expand(x.shape[1], 1, 5, 5)
     return functional.conv2d(
         functional.pad(x, (2, 2, 2, 2), mode="replicate"), kernel, groups=x.shape[1]
     )
+
+
+@cache
+def _binomial(device: torch.device) -> Float[Tensor, "5 5"]:
+    """Made once on each device: nothing is copied there inside a step of training."""
+    with torch.inference_mode(False):
+        row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=device) / 16
+        return row[:, None] * row
 
 
 def background(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c 1 1"]:

@@ -321,31 +321,35 @@ def _likelihood(untaught: Collection[str]) -> Goal:
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Density)
-        seen = x if "bending" in untaught else bend(x, noise, GENTLE)
-        return net.bound(seen, noise)
+        return net.bound(x, noise)
+
+    def prepare(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+        return x if "bending" in untaught else bend(x, noise, GENTLE), y
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         assert isinstance(net, Density)
         return net.encode(x)
 
-    return Goal(loss, answer, math.inf)
+    return Goal(loss, answer, math.inf, prepare, plain=True)
 
 
 def _lessons(panel: Panel, seat: Seat, schooling: Schooling) -> Goal:
     """Cross-entropy of made images against what should be said of each."""
 
-    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        made, target = lesson(
+    def prepare(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+        return lesson(
             x, y, panel.classes, panel.density, noise, schooling.shares, schooling.untaught
         )
-        made = attacked(net, made, target, seat.attack, noise) if seat.attack else made
+
+    def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
+        made = attacked(net, x, target, seat.attack, noise) if seat.attack else x
         return functional.cross_entropy(net(made), target)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         logits: Tensor = net(x)
         return logits
 
-    return Goal(loss, answer, math.log(panel.classes + 1))
+    return Goal(loss, answer, math.log(panel.classes + 1), prepare, plain=True)
 
 
 @torch.no_grad()

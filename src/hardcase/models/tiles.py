@@ -23,6 +23,11 @@ LADDER = (1024, 256, 64, 16)
 NUMBERS = 2**24
 """Numbers of an input tile at most, so that photographs get tiles that fit: 64 of 224 x 224 x 3."""
 
+FEW = 2**10
+"""Numbers of one input up to which a tile may have 1,024 rows. Networks of larger inputs keep a
+device busy with 256, and searches whose seeds finish one by one leave less of those empty.
+"""
+
 _log = logging.getLogger(__name__)
 
 Network = Callable[[Tensor], Tensor]
@@ -31,7 +36,8 @@ Network = Callable[[Tensor], Tensor]
 def candidates(example: Tensor) -> tuple[int, ...]:
     """The tiles that inputs of this size may have: a rule of their shape alone."""
     size = max(example[:1].numel(), 1)
-    return tuple(rows for rows in LADDER if rows * size <= NUMBERS) or LADDER[-1:]
+    ladder = LADDER if size <= FEW else LADDER[1:]
+    return tuple(rows for rows in ladder if rows * size <= NUMBERS) or LADDER[-1:]
 
 
 def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +23,9 @@ from torch.nn import functional
 from hardcase.cache import write_atomically
 from hardcase.errors import CANNOT_TELL, Problem, choice
 from hardcase.randomness import stream
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
+from hardcase.training.replay import ReplayedStep
 from hardcase.types import Images
 
 UNSTATED: Mapping[str, Any] = {"unstated": True}
@@ -439,12 +439,22 @@ class Goal:
 
     `loss` is the mean over a batch (network, images, labels, noise). `answer` is what the network
     then says of images; it must differ between images. `chance` is the loss of a network that
-    ignores its input.
+    ignores its input. `prepare` makes of images and labels what `loss` is given, without the
+    network: on a GPU for several steps at once. `plain`: every `loss` of one shape runs the same
+    kernels and waits for nothing, so that it can be replayed.
     """
 
     loss: Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
     answer: Callable[[nn.Module, Tensor, Tensor], Tensor]
     chance: float
+    prepare: Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None
+    plain: bool = False
+
+
+AHEAD = 16
+"""Steps whose images are made at once on a GPU, where small batches cost as much as large ones."""
+NUMBERS = 2**26
+"""Numbers of the images that are made at once, at most, unless one step needs more."""
 
 
 @contextmanager
@@ -539,30 +549,57 @@ def fit(
     )
     with own_randomness(seed, "training", "layers", device=place), tuned(half):
         net.train()
-        done = keep.resume()
-        number = 0
-        for epoch in range(epochs):
-            rows = torch.randperm(len(images), generator=order).to(place)
-            for number, part in enumerate(
-                islice(chunks(len(images), recipe.batch), inside), epoch * inside + 1
-            ):
-                if number <= done:
-                    continue
-                share = max((number - 1) / total, keep.spent / limit.total)
-                tell(step(share, x[rows[part]], y[rows[part]]))
-                after(number)
-                over = number == total or keep.spent >= limit.total
-                pausing = keep.spent - keep.earlier >= limit.piece and not over
-                keep(number, now=over or pausing)
-                if pausing:
-                    raise _paused(name, share)
-                if over:
-                    break
-            if number > done and over:
+        number = done = keep.resume()
+        for number, batch in _batches(goal, recipe, (x, y), order, noise, done):
+            share = max((number - 1) / total, keep.spent / limit.total)
+            tell(step(share, *batch))
+            after(number)
+            over = number == total or keep.spent >= limit.total
+            pausing = keep.spent - keep.earlier >= limit.piece and not over
+            keep(number, now=over or pausing)
+            if pausing:
+                raise _paused(name, share)
+            if over:
                 break
     net.eval()
     _refuse_constant(net, goal, x[:256], y[:256])
     return History(tuple(tell.means), number, keep.spent, tuple(tell.warnings))
+
+
+def _batches(
+    goal: Goal,
+    recipe: TrainingRecipe,
+    data: tuple[Tensor, Tensor],
+    order: torch.Generator,
+    noise: torch.Generator,
+    done: int,
+) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+    """Every step after the first `done` ones: its number, and what is learned from in it.
+
+    On a GPU the images of several steps are made at once and mixed, so that every step has its
+    share of each kind of prepared images.
+    """
+    x, y = data
+    epochs, inside = recipe.rounds(len(x))
+    augment = pick("augmentation", recipe.augment, AUGMENTS)
+    most = NUMBERS // max(x[:1].numel() * recipe.batch, 1)
+    ahead = 1 if steady(x.device) else max(1, min(AHEAD, most))
+    for epoch in range(epochs):
+        rows = torch.randperm(len(x), generator=order).to(x.device)
+        for part in chunks(inside, ahead):
+            first = max(part.start, done - epoch * inside)
+            if first >= part.stop:
+                continue
+            chosen = rows[first * recipe.batch : part.stop * recipe.batch]
+            made = augment(from_bytes(x[chosen]), noise), y[chosen]
+            if goal.prepare is not None:
+                made = goal.prepare(*made, noise)
+                if ahead > 1:
+                    mixed = torch.randperm(len(chosen), generator=noise, device=x.device)
+                    made = made[0][mixed], made[1][mixed]
+            cuts = chunks(len(chosen), recipe.batch)
+            for number, cut in enumerate(cuts, epoch * inside + first + 1):
+                yield number, (made[0][cut], made[1][cut])
 
 
 def _stepper(
@@ -572,22 +609,38 @@ def _stepper(
     optimiser: torch.optim.Optimizer,
     noise: torch.Generator,
 ) -> Callable[[float, Tensor, Tensor], Tensor]:
-    """A step of the optimiser on 8-bit images and labels, where a share of the training is done; it
-    returns the loss, still on the device.
+    """A step of the optimiser on a batch, where a share of the training is done; it returns the
+    loss, still on the device.
     """
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
-    augment = pick("augmentation", recipe.augment, AUGMENTS)
 
-    def step(share: float, x: Tensor, y: Tensor) -> Tensor:
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * schedule(min(share, 1.0))
+    def once(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with halved(x.device, wanted=recipe.half):
-            loss = goal.loss(net, augment(from_bytes(x), noise), y, noise)
+            loss = goal.loss(net, x, y, noise)
         optimiser.zero_grad(set_to_none=True)
         # torch leaves Tensor.backward without types
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         return loss.detach()
+
+    replayed = None
+    plain = goal.plain and not recipe.half and recipe.optimiser in ("adam", "sgd")
+    if plain and noise.device.type == "cuda":
+        replayed = ReplayedStep(once, noise)
+        # the steps before the capture need no warning
+        setattr(optimiser, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
+        for group in optimiser.param_groups:  # a graph reads the rate of each step from the device
+            group["capturable"] = True
+            group["lr"] = torch.tensor(recipe.lr, device=noise.device)
+
+    def step(share: float, x: Tensor, y: Tensor) -> Tensor:
+        rate = recipe.lr * schedule(min(share, 1.0))
+        for group in optimiser.param_groups:
+            if replayed is None:
+                group["lr"] = rate
+            else:
+                group["lr"].fill_(rate)
+        return once(x, y, noise) if replayed is None else replayed(x, y)
 
     return step
 
@@ -666,7 +719,7 @@ def classify(classes: int, *, perturb: Perturb | None = None, smoothing: float =
         logits: Tensor = net(x)
         return logits
 
-    return Goal(loss, answer, math.log(classes))
+    return Goal(loss, answer, math.log(classes), plain=perturb is None)
 
 
 @torch.no_grad()
