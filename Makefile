@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu gpu-pack gpu-unpack catalogue docs torture plant clean browser
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs torture plant clean browser
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -43,6 +43,13 @@ bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
 
 gpu: venv  ## the figures of a machine with a GPU, collected in results/bench-gpu.json
 	$(BIN)/python -m benchmarks gpu
+
+insight: venv  ## slices, maps, severities, regressions and corruptions measured; kept in results/, a GPU is used if there is one
+	$(BIN)/hardcase reproduce slices-faults --set trainings=5 --keep results
+	$(BIN)/hardcase reproduce map-cells --repeats 10 --keep results
+	$(BIN)/hardcase reproduce regression-search --keep results
+	$(BIN)/hardcase reproduce severity-crossings --keep results
+	$(BIN)/python -m benchmarks corruptions
 
 gpu-pack: venv  ## what a machine without a network needs, as pieces of at most 30 MiB in carry/
 	$(BIN)/python -m benchmarks.pack write
