@@ -14,7 +14,7 @@ import torch
 
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import chosen_method, folder_for, parse
-from hardcase.context import Context, several, whole
+from hardcase.context import SEEDS, Context, several, whole
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
@@ -314,7 +314,7 @@ def _context_of(
         "batch_size": batch or "auto",
     }
     if isinstance(subject, str) and isinstance(data, str) and not built:
-        values |= {"model": subject, "data": data, "seeds": seeds or SEEDS}
+        values |= {"model": subject, "data": data, "seeds": seeds}
         name = method or _chosen(values)
         values["method"] = {**(options or {}), "name": name}
         return Context(parse(values), peers=tuple(peers) or None, witnesses=several(witnesses))
@@ -330,10 +330,6 @@ def _context_of(
         train=rest if train is None else images_of(train),
         **values,
     )
-
-
-SEEDS = 100
-"""Images to start from where nobody says how many."""
 
 
 def _data_of(data: Any, count: int | None, seed: int) -> tuple[Images, Images | Stream | None]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from hardcase.cache import free
+from hardcase.cache import free, named_path
 from hardcase.errors import Problem, choice
+from hardcase.registry import rows
 
 LONGEST = 200_000
 """Characters of a configuration."""
@@ -107,7 +109,7 @@ class Config(_Section):
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
     keep: str | None = None
-    seeds: int = Field(100, ge=1)
+    seeds: int | None = Field(None, ge=1)
     split: Literal["train", "test"] = "test"
     seed: int = 0
     device: str = "auto"
@@ -181,6 +183,75 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} gives {what}"
     return "natural", f"method natural: {model} gives gradients"
+
+
+def check_names(config: Config) -> None:
+    """Tell of names, files and options that are wrong before anything is loaded: needs no torch.
+
+    What it does not know (entry points of others, code of the user's) is left to whoever loads it.
+
+    Raises:
+        Problem: With the first that is wrong.
+    """
+    _known_method(config.method)
+    _known_data(config.data)
+    named = (*config.peers, *(config.witnesses or ()), *([config.was] if config.was else ()))
+    for spec in (config.model, *named):
+        _known_model(spec)
+
+
+def _known_method(method: MethodConfig) -> None:
+    if ":" in method.name:
+        return _present(method.name.rpartition(":")[0])
+    known = {row["name"]: row for row in rows("methods")}
+    others = [point.name for point in entry_points(group="hardcase.method")]
+    if method.name not in known and method.name not in others:
+        raise choice("method", method.name, [*known, *others])
+    if method.name in known:
+        options = list(known[method.name]["options"])
+        wrong = [key for key in method.options() if key not in options]
+        if wrong:
+            raise choice(f"option of {method.name}", wrong[0], options)
+    return None
+
+
+def _known_data(spec: str) -> None:
+    known = [row["name"] for row in rows("data")]
+    kind, colon, rest = spec.partition(":")
+    path = named_path(rest.partition("?")[0])
+    if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in known if ":" in name}:
+        if rest and not path.exists():
+            raise Problem(
+                f"{path} does not exist.",
+                f"Looked from {Path.cwd()}.",
+                fix=f"{kind}:PATH with a path that exists",
+            )
+        return
+    others = [point.name for point in entry_points(group="hardcase.data")]
+    name = spec.partition("?")[0]
+    if name not in (*known, *others) and ".py:" not in spec and not named_path(spec).exists():
+        raise choice("data set", spec, (*known, *others, "file.py:name"))
+
+
+def _known_model(spec: str) -> None:
+    weights, _, code = spec.rpartition("@")
+    kind, _, name = code.partition(":")
+    if kind == "zoo":
+        known = [row["name"] for row in rows("models")]
+        others = [point.name for point in entry_points(group="hardcase.model")]
+        if name not in (*known, *others):
+            raise choice("model", name, [*known, *others])
+    elif kind == "onnx":
+        _present(name)
+    elif code.rpartition(":")[0].endswith(".py"):
+        _present(code.rpartition(":")[0])
+    if weights:
+        _present(weights)
+
+
+def _present(path: str) -> None:
+    if not named_path(path).is_file():
+        raise Problem(f"there is no file {path}.", f"Looked from {Path.cwd()}.")
 
 
 def folder_for(config: Config, given: str | Path | None) -> Path:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from hardcase.campaign.record import Campaign, parse_keep
+from hardcase.campaign.record import Campaign, overlay, parse_keep
 from hardcase.config import Config, MethodConfig, parse, quotient, wrong_value
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
@@ -36,7 +37,7 @@ from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.quantised import fx_int8, int8
 from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
-from hardcase.models.tiles import settle
+from hardcase.models.tiles import settle, small_tile
 from hardcase.models.witnesses import default_witnesses, witness_record
 from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
 from hardcase.randomness import Rng
@@ -47,8 +48,8 @@ from hardcase.runs.start import Plan
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
-from hardcase.tensors import digest_tensors, from_bytes, steady
-from hardcase.training.loop import TrainingProgress
+from hardcase.tensors import TILE, digest_tensors, from_bytes, steady
+from hardcase.training.loop import TrainingProgress, patient_for
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space, is_photographic
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is warned about."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
+SEEDS = 100
+"""Images to start from where nobody says how many."""
+FEWEST = 20
+"""The same of photographs on a CPU, at least."""
+ENOUGH_TIME = 240.0
+"""Seconds that such a search may take if every seed spends its budget."""
+ROOM = 2**20
+"""Numbers of the images that a CPU is given at once: a gradient keeps a few hundred times that."""
+PATIENCE = 1800.0
+"""Seconds that the training of a network may take that nobody asked for by name."""
 FILES = ("folder:", "csv:")
 """Data whose images are files of their own, of any size and number."""
 FEW = 256
@@ -274,7 +285,36 @@ class Context:
         if self.part is not None and self.part.facts.get("seeds") == "generator":
             return self._generated_seeds()
         images = self._labelled(config.split)
-        return whole(images.sample(count=min(config.seeds, len(images)), seed=config.seed))
+        return whole(images.sample(count=min(self.count, len(images)), seed=config.seed))
+
+    @cached_property
+    def count(self) -> int:
+        """How many images the search starts from: as configured, else 100; of photographs on a CPU
+        as many as a few minutes are enough for, by the time of one pass.
+        """
+        if self.config.seeds is not None:
+            return self.config.seeds
+        if not (steady(self.subject.device) and is_photographic(self.shape)):
+            return SEEDS
+        seconds = self.seconds_per_seed()
+        count = max(FEWEST, min(SEEDS, int(ENOUGH_TIME / max(seconds, 1e-9))))
+        _log.warning("%d seeds: each may take %.0f s on this machine; --seeds N", count, seconds)
+        return count
+
+    def seconds_per_seed(self) -> float:
+        """How long a seed takes that spends its budget, by one timed gradient of every network."""
+        rows = from_bytes(self._some.x[:4]).to(self.subject.device)
+        spent = 0.0
+        for model in (self.subject, *self.peers, *self.witnesses):
+            began = monotonic()
+            with self.campaign.arithmetic(), torch.enable_grad():
+                asked = rows.clone().requires_grad_(model.offers == "gradients")
+                said = model(asked).logits
+                if said.requires_grad:
+                    torch.autograd.grad(said.sum(), asked)
+            spent += (monotonic() - began) / len(rows)
+        budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
+        return spent * (budget.gradients or budget.queries or 1)
 
     @cached_property
     def _some(self) -> Images:
@@ -341,9 +381,10 @@ class Context:
         """Networks trained on the data; for photographs those that others have trained."""
         if is_photographic(self.shape):
             return self._pretrained_witnesses()
-        return default_witnesses(
-            self.train, self.test, device=self.subject.device, progress=self.progress
-        )
+        with patient_for(PATIENCE):
+            return default_witnesses(
+                self.train, self.test, device=self.subject.device, progress=self.progress
+            )
 
     def _pretrained_witnesses(self) -> tuple[Model, ...]:
         """The fetched networks, except the one that is reserved to judge the run."""
@@ -417,16 +458,17 @@ class Context:
         if kind and (folder / "card.json").is_file():
             net, card = load_generator(folder, family, data=self.train.hash)
         else:
-            net, card = trained_generator(
-                family,
-                self.train,
-                self.test,
-                kind=kind or None,
-                judge=self._reads if isinstance(self.subject, Subject) else None,
-                progress=self.progress,
-                device=self.subject.device,
-                **self._joint_training(),
-            )
+            with patient_for(PATIENCE):
+                net, card = trained_generator(
+                    family,
+                    self.train,
+                    self.test,
+                    kind=kind or None,
+                    judge=self._reads if isinstance(self.subject, Subject) else None,
+                    progress=self.progress,
+                    device=self.subject.device,
+                    **self._joint_training(),
+                )
         _warn_of_lost_labels(card)
         return Generator(family, net.to(self.subject.device), card)
 
@@ -565,15 +607,18 @@ class Context:
         if steady(device):
             if self.config.precision == "bf16":
                 raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
-            return None
+            if not is_photographic(self.shape):
+                return None
         if self.config.campaign.tile is not None:
             return self.config.campaign.tile
         example = from_bytes(self._some.x[:64]).to(device)
-        networks = [
+        networks: list[tuple[Callable[[Tensor], Tensor], Tensor]] = [
             (_logits_of(model), example)
             for model in (self.subject, *self.peers, *self.witnesses)
             if isinstance(model, Subject)
         ]
+        if steady(device):
+            return small_tile(networks) if networks else None
         networks += _decoder(self.method.space, example)
         with arithmetic(self.config.precision, device.type):
             try:
@@ -588,9 +633,9 @@ class Context:
 
     def _rows_per_call(self) -> int:
         """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
-        if steady(self.subject.device):
-            return 256
         size = max(self._some.x[:1].numel(), 1)
+        if steady(self.subject.device):
+            return max(self.tile or TILE, min(256, ROOM // size))
         return max(self.tile or 1, min(8192, 2**22 // size))
 
     @cached_property
@@ -642,7 +687,12 @@ class Context:
         """The configuration with what was chosen for it, so that it re-runs the same way."""
         config = self.config
         campaign = config.campaign.model_copy(update={"shard": self._shard(), "tile": self.tile})
-        changed: dict[str, Any] = {"campaign": campaign, "device": self.device, "data": self.data}
+        changed: dict[str, Any] = {
+            "campaign": campaign,
+            "device": self.device,
+            "data": self.data,
+            "seeds": len(self.seeds) if config.seeds is None else config.seeds,
+        }
         if isinstance(self.subject, Subject) and not is_stated(config.model):
             mean = tuple(self.subject.mean.flatten().tolist())
             std = tuple(self.subject.std.flatten().tolist())
@@ -715,7 +765,7 @@ class Context:
         return fresh(
             space.generator,
             classes,
-            self.config.seeds,
+            self.count,
             labels=labels,
             seed=self.config.seed,
             device=self.subject.device,

@@ -47,7 +47,10 @@ def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem
     """
     from difflib import get_close_matches
 
-    near = get_close_matches(given, known, n=1)
+    spelled = {name.lower(): name for name in known}
+    near = get_close_matches(given.lower(), spelled, n=1)
     return Problem(
-        f"there is no {kind} {given!r}.", f"known: {', '.join(known)}", fix=near[0] if near else ""
+        f"there is no {kind} {given!r}.",
+        f"known: {', '.join(known)}",
+        fix=spelled[near[0]] if near else "",
     )

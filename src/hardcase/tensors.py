@@ -141,6 +141,11 @@ def use_tile(kind: str, rows: int | None) -> None:
         _constant[kind] = rows
 
 
+def tile_in_use(kind: str) -> int | None:
+    """The rows of every call on this kind of device, if they are constant."""
+    return _constant.get(kind)
+
+
 @contextmanager
 def any_rows(device: torch.device) -> Iterator[None]:
     """Calls on this device have the rows they are given, padded as on a CPU, while this lasts."""

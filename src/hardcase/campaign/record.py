@@ -17,7 +17,7 @@ from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, MARGIN, Witnessed
-from hardcase.tensors import from_bytes, margin, ordinal, use_tile
+from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
     KINDS,
     OFFERS,
@@ -241,10 +241,15 @@ class Campaign:
     def arithmetic(self) -> Iterator[None]:
         """The tile and the arithmetic of this campaign, for whoever asks its networks."""
         kind = self.subject.device.type
+        before = tile_in_use(kind)
         if self.tile is not None:
             use_tile(kind, self.tile)
-        with arithmetic(self.precision, kind):
-            yield
+        try:
+            with arithmetic(self.precision, kind):
+                yield
+        finally:
+            if kind == "cpu":  # networks of other images keep their own calls
+                use_tile(kind, before)
 
     @property
     def objective(self) -> Objective:

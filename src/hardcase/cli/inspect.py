@@ -324,7 +324,7 @@ def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> Doct
     from hardcase.runs.start import start
 
     short = {
-        "seeds": min(config.seeds, 16),
+        "seeds": min(config.seeds or 16, 16),
         "workers": 1,
         "budget": {**config.budget.model_dump(), "time": "10s"},
     }

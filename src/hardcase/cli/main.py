@@ -107,14 +107,34 @@ class Verb(NamedTuple):
 
 
 _START = "Start here"
-_PREPARE = "Prepare"
-_SEARCH = "Search"
-_RESULTS = "Results"
-_SCIENCE = "Science"
+_SEARCH = "Find failures"
+_DECIDE = "Decide which count, and whether it ships"
+_RESULTS = "Look at them, repair, pass them on"
+_PREPARE = "Prepare by hand, and look after what is kept"
+_SCIENCE = "Research"
 VERBS = (
     Verb("demo", "run:demo", _START),
+    Verb("init", "start:init", _START),
     Verb("doctor", "inspect:doctor", _START),
+    Verb("run", "run:run", _START),
+    Verb("open", "start:open_run", _START),
     Verb("list", "listing:listing", _START),
+    Verb("resume", "run:resume", _SEARCH),
+    Verb("status", "run:status", _SEARCH),
+    Verb("escape", "science:escape", _SEARCH),
+    Verb("curve", "insight:curve", _SEARCH),
+    Verb("coverage", "inspect:coverage", _SEARCH),
+    Verb("judge", "train:judge", _DECIDE),
+    Verb("gate", "results:gate", _DECIDE),
+    Verb("compare", "results:compare", _DECIDE),
+    Verb("replay", "results:replay", _DECIDE),
+    Verb("evidence", "insight:evidence", _DECIDE),
+    Verb("report", "results:report", _RESULTS),
+    Verb("shrink", "results:shrink", _RESULTS),
+    Verb("rank", "insight:rank", _RESULTS),
+    Verb("retrain", "science:retrain", _RESULTS),
+    Verb("export", "results:export", _RESULTS),
+    Verb("cite", "results:cite", _RESULTS),
     Verb("data", "inspect:data", _PREPARE),
     Verb("fetch model", "fetch:model", _PREPARE),
     Verb("train classifier", "train:classifier", _PREPARE),
@@ -125,24 +145,8 @@ VERBS = (
     Verb("train judge", "train:judging", _PREPARE),
     Verb("train witness", "train:witness", _PREPARE),
     Verb("layers", "inspect:layers", _PREPARE),
-    Verb("run", "run:run", _SEARCH),
-    Verb("resume", "run:resume", _SEARCH),
-    Verb("status", "run:status", _SEARCH),
-    Verb("escape", "science:escape", _SEARCH),
-    Verb("coverage", "inspect:coverage", _RESULTS),
-    Verb("judge", "train:judge", _RESULTS),
-    Verb("report", "results:report", _RESULTS),
-    Verb("compare", "results:compare", _RESULTS),
-    Verb("replay", "results:replay", _RESULTS),
-    Verb("gate", "results:gate", _RESULTS),
-    Verb("shrink", "results:shrink", _RESULTS),
-    Verb("export", "results:export", _RESULTS),
-    Verb("cite", "results:cite", _RESULTS),
-    Verb("licences", "licences:licences", _SCIENCE),
-    Verb("curve", "insight:curve", _RESULTS),
-    Verb("rank", "insight:rank", _RESULTS),
-    Verb("evidence", "insight:evidence", _RESULTS),
-    Verb("retrain", "science:retrain", _SCIENCE),
+    Verb("cache", "start:cache", _PREPARE),
+    Verb("licences", "licences:licences", _PREPARE),
     Verb("faults", "science:faults", _SCIENCE),
     Verb("reproduce", "science:reproduce", _SCIENCE),
 )
@@ -160,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
     begin(words)
+    if "_HARDCASE_COMPLETE" in os.environ:  # a shell asks what could come next
+        build()(args=words, prog_name="hardcase")
     try:
         with _counting_interrupts():
             code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
@@ -219,7 +225,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         cls=Spreading,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=not words or words[0].startswith("-"),
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -229,7 +235,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     if not named:
         from hardcase.study.commands import app as study
 
-        app.add_typer(study, name="study", rich_help_panel=_RESULTS)
+        app.add_typer(study, name="study", rich_help_panel=_DECIDE)
     for verb in named or (() if words and words[0] == "study" else VERBS):
         group, _, name = verb.name.rpartition(" ")
         if group and group not in groups:

@@ -209,6 +209,14 @@ class Flags:
             panel=_CAMPAIGN,
         ),
     ] = False
+    dry_run: Annotated[
+        bool,
+        _option(
+            "Check everything, estimate time and memory, search nothing.",
+            "--dry-run",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
     accept_changes: Annotated[
         bool,
         _option(
@@ -442,8 +450,6 @@ def resolve(
 
 def _file(named: Path | None) -> dict[str, Any]:
     from hardcase.config import read
-    from hardcase.runs.folder import Store
-    from hardcase.runs.identity import require
 
     if named is None and PROJECT.is_file():
         logging.getLogger(__name__).warning("settings come from %s", PROJECT)
@@ -452,6 +458,9 @@ def _file(named: Path | None) -> dict[str, Any]:
         return {}
     if not named.is_dir():
         return read(named)
+    from hardcase.runs.folder import Store
+    from hardcase.runs.identity import require
+
     values = Store(named).settings()
     require(values, named)  # a run folder grants no rights, also where it is run anew
     return values

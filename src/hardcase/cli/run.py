@@ -178,16 +178,24 @@ Retrained = Annotated[
 ]
 
 
-@o.takes(*o.CAMPAIGN, "out", *o.WATCHED)
+@o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    from hardcase.config import folder_for
+    from hardcase.config import check_names, folder_for
+
+    wanted = o.resolve(vars(flags), choose=flags.say)
+    check_names(wanted)
+    folder = folder_for(wanted, flags.out)
     from hardcase.runs.identity import remember
     from hardcase.runs.start import start
 
-    wanted = o.resolve(vars(flags), choose=flags.say)
-    folder = folder_for(wanted, flags.out)
     remember(wanted.model_dump())
+    if flags.dry_run:
+        from hardcase.cli.start import preview
+
+        preview(wanted, folder, flags)
+        return
+    flags.say(f"the run goes to {shown(folder)}")
     with watched(wanted, folder, flags) as (context, screen):
         _drawn(start(context.plan, folder, screen), context)
     done = judged(covered(stored(folder), context), context, quiet=flags.quiet)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.models.graphs import replayed
-from hardcase.tensors import TILE, digest, digest_tensors, pad_rows, tile_rows, tiles
+from hardcase.tensors import digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, guarded, interrupts, reraise, within
 
@@ -49,7 +49,6 @@ class Subject(nn.Module):
     """
 
     offers: Offer = "gradients"
-    tile = TILE
     sizing = ""
     """How pictures are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
     mean: Tensor
@@ -105,7 +104,7 @@ class Subject(nn.Module):
 
     def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         """The answer to the rows of one call, padded to whole tiles."""
-        batch = pad_rows(x, max(self.tile, tile_rows(x.device)))
+        batch = pad_rows(x, tile_rows(x.device))
         images = (batch - self.mean) / self.std
         before = interrupts()
         with self._tapped(taps) as seen:

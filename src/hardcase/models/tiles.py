@@ -78,6 +78,21 @@ def holds(network: Network, example: Tensor, rows: int) -> bool:
     )
 
 
+SMALL = 4
+"""Rows of a tile for photographs on a CPU: padding few rows to more costs more than it saves."""
+
+
+def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
+    """The tile of photographs on a CPU; None if their bits do not hold at it, so that calls are
+    padded as those of other images.
+    """
+    use_tile("cpu", SMALL)
+    try:
+        return SMALL if all(holds(network, x[:SMALL], SMALL) for network, x in networks) else None
+    finally:
+        use_tile("cpu", None)
+
+
 def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> int | None:
     """Choose the tile of a device and use it from now on; None where no tile holds.
 

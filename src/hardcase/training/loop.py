@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -496,6 +497,62 @@ def _paused(name: str, share: float) -> Problem:
     )
 
 
+_PATIENCE: ContextVar[float] = ContextVar("patience", default=math.inf)
+PACED = 6
+"""Steps after which it is told how long a training will take."""
+
+
+@contextmanager
+def patient_for(seconds: float) -> Iterator[None]:
+    """Refuse trainings that would take longer than this, as soon as their pace is known."""
+    before = _PATIENCE.set(seconds)
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(before)
+
+
+INSTEAD = (
+    "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
+    " hardcase train beforehand"
+)
+
+
+def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
+    """Refuse a training whose weights, gradients and moments do not fit into the memory."""
+    needed = 16 * sum(weight.numel() for weight in net.parameters())
+    free = free_memory(place)
+    if free is not None and needed > free:
+        raise Problem(
+            f"training {name} takes at least {needed / 2**30:.1f} GB for its weights alone;"
+            f" {free / 2**30:.1f} GB are free on {place}.",
+            "The images are too large for this network.",
+            fix=INSTEAD,
+        )
+
+
+def free_memory(place: torch.device) -> int | None:
+    """Bytes that are free on a device; None where the system does not say."""
+    if place.type == "cuda":
+        return int(torch.cuda.mem_get_info(place)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    known = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
+    return int(known["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in known else None
+
+
+def _refuse_too_long(name: str, seconds: float, place: torch.device) -> None:
+    """Refuse a training that would take longer than its user is patient for."""
+    if seconds > _PATIENCE.get():
+        raise Problem(
+            f"training {name} would take about {seconds / 60:.0f} minutes on {place}.",
+            f"Nobody asked for it, so more than {_PATIENCE.get() / 60:.0f} minutes are not spent.",
+            fix=INSTEAD,
+        )
+
+
 def fit(
     net: nn.Module,
     images: Images,
@@ -526,6 +583,7 @@ def fit(
     """
     limit = limit or TimeLimit()
     place = torch.device(device)
+    _refuse_too_large(net, name, place)
     half = recipe.half and place.type == "cuda"
     epochs, inside = recipe.rounds(len(images))
     noise = stream(seed, "training", "noise", device=place)
@@ -550,10 +608,16 @@ def fit(
     with own_randomness(seed, "training", "layers", device=place), tuned(half):
         net.train()
         number = done = keep.resume()
+        began = time.monotonic()
         for number, batch in _batches(goal, recipe, (x, y), order, noise, done):
             share = max((number - 1) / total, keep.spent / limit.total)
             tell(step(share, *batch))
             after(number)
+            if number == done + 1:  # the first step warms up
+                began = time.monotonic()
+            elif number == done + PACED:
+                pace = (time.monotonic() - began) / (PACED - 1)
+                _refuse_too_long(name, pace * (total - number), place)
             over = number == total or keep.spent >= limit.total
             pausing = keep.spent - keep.earlier >= limit.piece and not over
             keep(number, now=over or pausing)

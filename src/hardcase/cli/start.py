@@ -1,0 +1,305 @@
+"""``hardcase init``, ``open`` and ``cache``: the way in, the way to a report, and what is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from hardcase.cli import options as o
+from hardcase.cli.output import as_json, console, duration, facts, grid, note, shown, tell
+from hardcase.errors import Problem
+
+if TYPE_CHECKING:
+    from hardcase.config import Config
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
+WEIGHTS = (".onnx", ".pt2", ".pt", ".pth", ".safetensors")
+DEEP = 3
+"""Folders inside folders that are looked through."""
+MANY = 5_000
+"""Files that are looked at."""
+
+
+class Here(NamedTuple):
+    """What a folder holds: a model and data as their flags name them, each with how it was told;
+    empty where there is nothing.
+    """
+
+    model: str
+    data: str
+    notes: tuple[str, ...]
+
+
+def look(folder: Path) -> Here:
+    """The model and the data that a folder seems to hold; nothing is loaded or run."""
+    files = list(_files(folder, DEEP))[:MANY]
+    model, about = _model(files)
+    data, what = _data(folder, files)
+    return Here(model, data, (about, what))
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__")) or path.name in ("runs", "node_modules", "venv"):
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and depth:
+            yield from _files(path, depth - 1)
+
+
+def _model(files: list[Path]) -> tuple[str, str]:
+    hubs = [path.parent for path in files if path.name == "config.json" and _is_hub(path.parent)]
+    if hubs:
+        return f"hf:{hubs[0]}", f"{hubs[0]} is a Hugging Face model"
+    found = [path for path in files if path.suffix in WEIGHTS]
+    code = [path for path in files if path.suffix == ".py" and "nn.Module" in _text(path)]
+    whole = [path for path in found if path.suffix in (".onnx", ".pt2")]
+    if whole:
+        form = f"onnx:{whole[0]}" if whole[0].suffix == ".onnx" else str(whole[0])
+        return form, f"{whole[0]} holds a network"
+    if code:
+        factory = f"{code[0]}:{_factory(code[0])}"
+        if found:
+            return f"{found[0]}@{factory}", f"weights in {found[0]}, code in {code[0]}"
+        return factory, f"{code[0]} defines a network"
+    if found:
+        return f"{found[0]}@file.py:factory", f"{found[0]} holds weights; its code was not found"
+    return "", "no model was found here"
+
+
+def _is_hub(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return bool(names & {"model.safetensors", "pytorch_model.bin"})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")[:100_000]
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _factory(path: Path) -> str:
+    """The function of a file that makes a network, by its name; else its first class."""
+    import ast
+
+    try:
+        nodes = ast.parse(_text(path)).body
+    except SyntaxError:
+        return "factory"
+    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+    usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return next(iter([*usual, *classes, *functions]), "factory")
+
+
+def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
+    for suffix in (".csv", ".npz", ".parquet"):
+        found = [path for path in files if path.suffix == suffix]
+        if found:
+            return f"{suffix[1:]}:{found[0]}", f"{found[0]} is a table of images"
+    pictures = [path for path in files if path.suffix.lower() in PICTURES]
+    if not pictures:
+        return "", "no images were found here"
+    roots = {path.parent.parent for path in pictures if path.parent != folder}
+    if not roots:
+        return f"folder:{folder}?labels=prefix", "images without class folders"
+    root = min(roots, key=lambda path: len(path.parts))
+    root = root.parent if root.name in ("train", "test") else root
+    classes = len({path.parent.name for path in pictures})
+    return f"folder:{root}", f"{len(pictures):,} images in {classes} class folders of {root}"
+
+
+CONFIG = """\
+# What `hardcase run` does in this folder; flags go before it. Keys and values: docs/configuration.
+model = "{model}"      # zoo:NAME, file.py:factory, weights@file.py:factory, hf:, timm:, onnx: ...
+data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parquet:, mnist5k ...
+# method = "natural"   # chosen by what the model offers; others: hardcase list methods
+seeds = {seeds}            # images to start from
+seed = 0               # everything random follows from it
+
+[subject]              # how the model wants its images, where it does not say so itself
+# mean = [0.485, 0.456, 0.406]
+# std = [0.229, 0.224, 0.225]
+
+[budget]               # per seed; without them the method's own
+# queries = 400
+# gradients = 100
+
+[limits]               # read by `hardcase gate` and shown by the report
+confirmed_rate = 0.05  # attempted seeds with a confirmed failure, at most
+# witnessed_rate = 0.20
+usable = 20            # fewer usable seeds than this never pass
+"""
+
+
+@o.takes("model", "data", "quiet")
+def init(
+    flags: o.Flags,
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="Where to look; here by default.")
+    ] = Path(),
+) -> None:
+    """Look at a folder and write a commented hardcase.toml for what is in it."""
+    from hardcase.cache import write_atomically
+
+    if not folder.is_dir():
+        raise Problem(f"{folder} is not a folder.", fix="hardcase init FOLDER")
+    target = folder / o.PROJECT
+    if target.exists():
+        raise Problem(f"{target} exists and stays as it is.", fix=f"remove {target} first")
+    here = look(folder)
+    model = flags.model or here.model
+    data = flags.data or here.data
+    for known, text in zip((flags.model, flags.data), here.notes):
+        if known is None:
+            flags.say(text)
+    filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", seeds=100)
+    write_atomically(target, filled.encode())
+    tell(f"wrote {shown(target)}")
+    doubtful = not (model and data) or model.endswith("file.py:factory")
+    step = "edit model and data in it, then: " if doubtful else ""
+    place = "" if folder == Path() else f" {shown(target)}"
+    tell(f"next: {step}hardcase doctor{place}, then hardcase run{place}")
+
+
+def preview(config: Config, folder: Path, flags: o.Flags) -> None:
+    """What a campaign would take: everything that has to be loaded or trained for it is, and each
+    network is asked once; nothing is searched and no folder is made.
+    """
+    import resource
+    from dataclasses import asdict
+    from time import monotonic
+
+    from hardcase.campaign.record import overlay
+    from hardcase.cli.progress import front
+    from hardcase.context import Context
+    from hardcase.models.health import check
+    from hardcase.report.words import budget as words
+    from hardcase.statistics import settings_in_words
+
+    began = monotonic()
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        context = Context(config, progress=screen.train)
+        health = check(context.subject, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
+        each = context.seconds_per_seed()
+        method = context.method
+    prepared = monotonic() - began
+    usable = round(health.accuracy * len(context.seeds))
+    limits = overlay(context.plan.budget, method.budget)
+    budget = words(asdict(limits))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {
+        "method": f"{method.name}: {settings_in_words(method.details.get('options', {}))}",
+        "model": f"{config.model}, {100 * health.accuracy:.0f} % right, on {context.device}",
+        "data": f"{context.data}, {len(context.seeds)} seeds, about {usable} usable",
+        "budget": budget or "none",
+        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
+        "prepared in": duration(prepared),
+        "search, at most": duration(each * usable),
+        "memory so far": f"{memory / 2**30:.1f} GB",
+        "folder": shown(folder),
+    }
+    if flags.json:
+        as_json({**told, "seconds": each * usable, "bytes": memory, "prepared": prepared})
+    else:
+        tell(facts(told))
+        note("estimates: seeds that fail early take less; judging comes on top")
+
+
+def open_run(
+    folder: o.OneRun,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print the page's path, open nothing.")
+    ] = False,
+) -> None:
+    """Open the report of a run in the browser; it is written first where it is missing."""
+    page = folder / "report" / "index.html"
+    record = folder / "run.json"
+    stale = page.is_file() and record.is_file() and page.stat().st_mtime < record.stat().st_mtime
+    if not page.is_file() or stale:
+        from hardcase.cli.output import opened
+        from hardcase.report.page import write
+
+        page = write([opened(folder)], folder / "report")
+    tell(str(page))
+    if not quiet and typer.launch(page.absolute().as_uri()):
+        note("no browser could be opened; open the page above by hand")
+
+
+class Kept(NamedTuple):
+    """Something in the cache: what it is, its name, and the bytes it takes."""
+
+    kind: str
+    name: str
+    size: int
+
+
+def kept(home: Path) -> list[Kept]:
+    """All that the cache holds, the largest first."""
+    entries = [
+        Kept(kind.name, path.name, _size(path))
+        for kind in sorted(home.iterdir() if home.is_dir() else ())
+        if kind.is_dir()
+        for path in kind.iterdir()
+    ]
+    return sorted(entries, key=lambda entry: -entry.size)
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
+
+
+@o.takes("format")
+def cache(
+    flags: o.Flags,
+    clear: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Remove what has NAME in its name; all: everything, asked first."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
+) -> None:
+    """List what is kept (data, trained networks) and how large it is, or remove some of it."""
+    from hardcase.cache import cache_folder
+
+    home = cache_folder()
+    entries = kept(home)
+    if clear is not None:
+        _clear(
+            home, [one for one in entries if clear in ("all", one.name) or clear in one.name], yes
+        )
+        return
+    if flags.json:
+        as_json({"folder": str(home), "entries": [one._asdict() for one in entries]})
+        return
+    rows = [(one.kind, one.name, _megabytes(one.size)) for one in entries]
+    console().print(grid("", ("kind", "name", "MB"), rows))
+    tell(f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}")
+
+
+def _clear(home: Path, chosen: list[Kept], yes: bool) -> None:
+    if not chosen:
+        raise Problem(
+            "nothing in the cache has that name.", fix="hardcase cache lists what is kept"
+        )
+    size = _megabytes(sum(one.size for one in chosen))
+    if not (yes or typer.confirm(f"remove {len(chosen)} entries, {size} MB, of {home}?")):
+        tell("nothing was removed")
+        return
+    for one in chosen:
+        path = home / one.kind / one.name
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    tell(f"removed {len(chosen)} entries, {size} MB; they are fetched or trained again when needed")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

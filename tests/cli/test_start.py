@@ -1,0 +1,127 @@
+"""The way in: a configuration for what is here, a page that opens, a cache that is looked after."""
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from PIL import Image
+
+import hardcase as hc
+from hardcase.cli.main import main
+from hardcase.cli.start import look
+from hardcase.config import parse
+from hardcase.testing.toys import toy_images, toy_subject
+
+NET = "from torch import nn\nclass Net(nn.Module): pass\ndef make():\n    return Net()\n"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name / "1.png")
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_init_writes_a_configuration_that_run_reads(project, capsys):
+    assert main(["init"]) == 0
+    values = tomllib.loads((project / "hardcase.toml").read_text())
+    assert (values["model"], values["data"]) == ("net.py:make", "folder:photos")
+    assert parse({**values, "method": "pgd"}).limits.confirmed_rate == 0.05
+    said = capsys.readouterr()
+    assert "next: hardcase doctor, then hardcase run" in said.out
+    assert "2 images in 2 class folders" in said.err
+
+
+def test_init_never_writes_over_a_configuration(project, capsys):
+    (project / "hardcase.toml").write_text("seed = 1\n")
+    assert main(["init"]) == 2
+    assert (project / "hardcase.toml").read_text() == "seed = 1\n"
+
+
+def test_weights_and_models_of_hubs_are_recognised(project):
+    (project / "net.pt").write_bytes(b"")
+    assert look(project).model.endswith("net.pt@" + str(project / "net.py") + ":make")
+    (project / "vit").mkdir()
+    (project / "vit" / "config.json").write_text("{}")
+    (project / "vit" / "model.safetensors").write_bytes(b"")
+    assert look(project).model == f"hf:{project / 'vit'}"
+
+
+def test_an_empty_folder_is_told_of(tmp_path, capsys):
+    assert main(["init", str(tmp_path)]) == 0
+    assert "no model was found here" in capsys.readouterr().err
+
+
+def test_open_writes_the_report_first(tmp_path, capsys):
+    run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
+    assert main(["open", str(run.folder), "-q"]) == 0
+    page = tmp_path / "run" / "report" / "index.html"
+    assert capsys.readouterr().out.strip() == str(page)
+    assert page.is_file()
+
+
+def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    (tmp_path / "networks" / "model-lenet5-1").mkdir(parents=True)
+    (tmp_path / "networks" / "model-lenet5-1" / "weights").write_bytes(bytes(1000))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mnist.npz").write_bytes(bytes(10))
+    assert main(["cache", "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    assert [(one["name"], one["size"]) for one in entries] == [
+        ("model-lenet5-1", 1000),
+        ("mnist.npz", 10),
+    ]
+    assert main(["cache", "--clear", "lenet5", "--yes"]) == 0
+    assert not (tmp_path / "networks" / "model-lenet5-1").exists()
+    assert (tmp_path / "data" / "mnist.npz").exists()
+    assert main(["cache", "--clear", "nothing", "--yes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--model zoo:lenet5 --data mnist5k --method PGD", "try: pgd"),
+        ("--model zoo:lenet5 --data folder:nowhere", "does not exist"),
+        ("--model gone.py:make --data mnist5k", "no file gone.py"),
+        ("--model zoo:lenet55 --data mnist5k", "lenet5"),
+        ("--model zoo:lenet5 --data mnist5k --method pgd --set method.eps=1", "epsilon"),
+    ],
+)
+def test_wrong_names_are_told_without_torch(words, said, tmp_path):
+    code = (
+        "import sys; from hardcase.cli.main import main; code = main(sys.argv[1:]);"
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", *words.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    (tmp_path / "net.py").write_text(
+        "from hardcase.testing.toys import toy_subject\ndef make(): return toy_subject().net\n"
+    )
+    images = toy_images(12)
+    import numpy as np
+
+    np.savez(tmp_path / "data.npz", images=images.x.numpy(), labels=images.y.numpy())
+    monkeypatch.chdir(tmp_path)
+    words = "run --model net.py:make --data npz:data.npz?split=all --method pgd --dry-run"
+    assert main(words.split()) == 0
+    said = capsys.readouterr().out
+    assert "search, at most" in said
+    assert "12 seeds" in said
+    assert "epsilon 0.3" in said
+    assert not (tmp_path / "runs").exists()
