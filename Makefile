@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs torture plant clean browser
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -73,6 +73,13 @@ results: venv  ## the tables between marks in RESULTS.md and docs, written from 
 
 docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
 	$(BIN)/python docs/make_tables.py
+
+site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, executes notebooks that changed
+	$(BIN)/pip install -q -c constraints.txt -e .[docs]
+	$(BIN)/python docs/make_site.py
+
+dist: venv  ## wheel and sdist, installed into an empty environment and used there; PYTHON=python3.13 for another Python
+	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info

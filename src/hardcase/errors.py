@@ -14,7 +14,7 @@ UNREAD = 141
 
 
 class Problem(Exception):  # noqa: N818 - the word users read
-    """A failure with a remedy. `str()` gives the form every front end prints after ``error: ``.
+    """A failure with a remedy. `str()` gives the form every front end prints after ``error:``.
 
     Args:
         what: What happened.
