@@ -29,7 +29,7 @@ ROOT_PAGES = {
     "RELEASING.md": "releasing.md",
 }
 """Pages of the repository's root, and their names on the site."""
-ROOMS = "data models methods spaces searches objectives oracles guides criteria generators judges study testing".split()
+ROOMS = ["data", "models", "methods", "spaces", "searches", "objectives", "oracles", "guides", "criteria", "generators", "judges", "study", "testing"]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -170,7 +170,9 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
     if picture.is_file():
         lines += [f"```{{image}} ../pictures/{picture.name}", f":alt: Seeds and what {row['name']} made of them", "```", ""]
         lines += ["Above: seeds of `mnist5k`; below: what the method made of them, under the label that LeNet-5 then gives.", ""]
-    lines += [f"**Idea.** {row['definition'] or row['summary'] + '.'}", "", f"**When.** {note['when']}", ""]
+    cited = "http" in row["definition"]  # a docstring whose second paragraph is the citation
+    lines += [] if cited or not row["definition"] else [f"**Idea.** {row['definition']}", ""]
+    lines += [f"**When.** {note['when']}", ""]
     lines += [f"**Cost.** At most {row['budget']}; needs {', '.join(needs)}.", "", f"**Weaknesses.** {note['weak']}", ""]
     if row["differences"]:
         lines += [f"**Differences.** {row['differences']}.", ""]

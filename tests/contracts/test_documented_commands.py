@@ -99,7 +99,7 @@ def test_make_targets_and_extras_exist():
 def test_names_in_python_exist(page):
     """Blocks parse; what they import from hardcase, and every `hc.a.b`, is there."""
     for body in fences(page, "python", "{code-cell} ipython3"):
-        lines = [line for line in body.splitlines() if not line.startswith(("!", ":tags"))]
+        lines = [line for line in body.splitlines() if not line.startswith(("!", "%", ":tags"))]
         text = "\n".join(lines)
         if ">>> " in text:
             continue  # run by doctest

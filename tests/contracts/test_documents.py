@@ -2,9 +2,12 @@
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from hardcase.registry import rows
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -78,3 +81,29 @@ def test_crossing_ideas_as_the_pages_show_it():
     done = doctest.testfile(str(ROOT / "docs/howto/extend.md"), module_relative=False)
     assert done.attempted >= 6
     assert not done.failed
+
+
+def test_pictures_are_small():
+    large = [path.name for path in (ROOT / "docs").rglob("*.png") if path.stat().st_size > 200_000]
+    assert not large
+
+
+def test_every_method_says_when_to_take_it_and_what_it_is_weak_at():
+    notes = tomllib.loads((ROOT / "docs/method_notes.toml").read_text(encoding="utf-8"))
+    names = {row["name"] for row in rows("methods") if "@" not in row["name"]}
+    assert set(notes) == names
+    for note in notes.values():
+        assert {"when", "weak", "page"} == set(note)
+        assert (ROOT / "docs" / note["page"]).is_file()
+
+
+def test_links_of_the_repository_become_those_of_the_site(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_site import relinked
+
+    assert relinked("[r](../RESULTS.md#a)", "docs/x.md") == "[r](results.md#a)"
+    assert relinked("[r](../../RESULTS.md)", "docs/howto/x.md") == "[r](../results.md)"
+    assert relinked("[d](docs/data.md)", "CONTRIBUTING.md") == "[d](data.md)"
+    assert relinked("[t](../tests/fuzz)", "docs/x.md") == "t"
+    assert relinked("[w](https://a.b)", "docs/x.md") == "[w](https://a.b)"
+    assert relinked("```\n[r](../RESULTS.md)\n```", "docs/x.md") == "```\n[r](../RESULTS.md)\n```"

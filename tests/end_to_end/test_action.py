@@ -31,8 +31,8 @@ def place(tmp_path):
     tools.mkdir()
     (tools / "hardcase").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hardcase "$@"\n')
     (tools / "gh").write_text('#!/bin/sh\necho "$@" > "$RUNNER_TEMP/said.txt"\n')
-    (tools / "python").symlink_to(sys.executable)
-    for tool in ("hardcase", "gh"):
+    (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for tool in ("hardcase", "gh", "python"):
         (tools / tool).chmod(0o755)
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "temp").mkdir()
