@@ -153,9 +153,10 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
         cells=grid,
         first=method.search,
         queries=min(own, queries // 2),
+        gradients=method.budget.gradients or queries,
         ends=method.until == "first",
     )
-    budget = replace(method.budget, queries=queries)
+    budget = replace(method.budget, queries=queries, gradients=None)
     return replace(method, search=search, guides=(archive,), until="budget", budget=budget)
 
 

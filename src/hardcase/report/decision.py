@@ -89,7 +89,7 @@ def where_in_one_sentence(
         f"{classes[one['expected']]} is taken for {classes[one['predicted']]} ({count})"
         for one, count in zip(pairs, counts)
     ]
-    most = f"most often {_listed(told)}"
+    most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {_listed(told)}"
     if not held:
         return f"Where it fails: {most}."
     first = held[0]

@@ -22,19 +22,20 @@ OCTAVES = 4.0
 
 class _Beginning:
     """A look that hands a seed over to the map where the first search would retire it, where it
-    fails if that is its end, or when its share of the queries is spent.
+    fails if that is its end, or when its share of the queries or gradients is spent.
     """
 
-    def __init__(self, look: Look, over: Bool[Tensor, " n"], asked: Int[Tensor, " n"]) -> None:
+    def __init__(self, look: Look, state: State, search: Illumination) -> None:
         self.look = look
-        self.over = over
-        self.asked = asked
-        self.most = 0
-        self.ends = False
+        self.over = state["over"].clone()
+        self.asked = state["asked"].clone()
+        self.graded = state["graded"].clone()
+        self.search = search
 
     @property
     def live(self) -> Bool[Tensor, " n"]:
-        return self.look.live & ~self.over & (self.asked < self.most)
+        spent = (self.asked >= self.search.queries) | (self.graded >= self.search.gradients)
+        return self.look.live & ~self.over & ~spent
 
     def retire(self, rows: Int[Tensor, " r"]) -> None:
         self.over[rows] = True
@@ -49,11 +50,12 @@ class _Beginning:
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
     ) -> tuple[Feedback, Tensor]:
         feedback, slope = self.look.gradient(z, rows, {**(aim or {}), "row": rows})
+        self.graded += torch.bincount(rows[feedback.looked], minlength=len(self.graded))
         return self._counted(feedback, rows), slope
 
     def _counted(self, feedback: Feedback, rows: Int[Tensor, " m"]) -> Feedback:
         self.asked += torch.bincount(rows[feedback.looked], minlength=len(self.asked))
-        if self.ends:
+        if self.search.ends:
             self.over[rows[feedback.failed]] = True
         return feedback
 
@@ -72,6 +74,7 @@ class Illumination:
         cells: The map.
         first: The search that looks for first failures.
         queries: What it may ask for each seed.
+        gradients: How many gradients it may ask for.
         ends: It ends for a seed at its first failure.
         children: Candidates per seed and step.
         drafts: Mutants that are measured for each of them.
@@ -82,6 +85,7 @@ class Illumination:
     cells: CellGrid
     first: Search
     queries: int
+    gradients: int
     ends: bool = False
     children: int = 4
     drafts: int = 8
@@ -94,6 +98,7 @@ class Illumination:
             "y": seeds.y.clone(),
             "id": seeds.id.clone(),
             "asked": torch.zeros_like(seeds.y),
+            "graded": torch.zeros_like(seeds.y),
             "over": torch.zeros_like(seeds.y, dtype=torch.bool),
             **{CONTEXT + name: value.clone() for name, value in seeds.context.items()},
         }
@@ -101,14 +106,12 @@ class Illumination:
         return {**own, **{FIRST + name: value for name, value in inner.items()}}
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        begin = _Beginning(look, state["over"].clone(), state["asked"].clone())
-        begin.most = self.queries
-        begin.ends = self.ends
+        begin = _Beginning(look, state, self)
         if bool(begin.live.any()):
             inner = _inside(state, FIRST)
             inner = self.first.step(inner, begin, rng)
             state = {**state, **{FIRST + name: value for name, value in inner.items()}}
-        state = {**state, "over": begin.over, "asked": begin.asked}
+        state = {**state, "over": begin.over, "asked": begin.asked, "graded": begin.graded}
         rows = (look.live & ~begin.live).nonzero().squeeze(1)
         if len(rows):
             many = rows.repeat_interleave(self.children)
