@@ -25,8 +25,8 @@ from hardcase.data.sources import load
 from hardcase.data.streams import LabelledSet, Stream
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
-from hardcase.generators.build import load_generator, trained_generator
-from hardcase.generators.quality import Sampler, fresh, refuse_unreadable
+from hardcase.generators.build import load_generator, trained_generator, usual_generator
+from hardcase.generators.quality import Sampler, fresh, measure, refuse_unreadable
 from hardcase.generators.staged import Decoder, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, is_stated, load_model
@@ -62,8 +62,6 @@ GUIDED = (1024, 4096)
 """The fewest and the most seeds of a shard for methods with guides, by the size of the images: they
 learn from each other while they are searched.
 """
-LOST = 0.1
-"""Share of labels that reconstruction may lose before a generator is warned about."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 SEEDS = 100
@@ -80,6 +78,10 @@ FILES = ("folder:", "csv:")
 """Data whose images are files of their own, of any size and number."""
 FEW = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
+KEPT = 0.8
+"""Share of labels that a generator's reconstructions must keep."""
+MEASURED = 500
+"""Images with which a generator of the user's own is measured."""
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
 
@@ -90,9 +92,13 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
     "non-finite": NonFinite,
     "any": Anything,
 }
-_SPACES: Mapping[str, Callable[[Any], Space]] = {"vae": latent, "vqvae": Grid}
-"""The latent space that each family of generators opens."""
-_PLACES: Mapping[str, Callable[[Any], Any]] = {"gan": lambda net: net, "vae": Decoder}
+_CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
+"""Families in whose codes can be searched."""
+_PLACES: Mapping[str, Callable[[Any], Any]] = {
+    "gan": lambda net: net,
+    "vae": Decoder,
+    "diffusion": lambda net: net,
+}
 """Families whose activations can be perturbed, as generators with places."""
 
 
@@ -445,15 +451,23 @@ class Context:
         """The generator that was named, or the method's own, trained on the data if missing."""
         assert self.part is not None
         own = str(self.part.facts.get("generator", ""))
-        family, _, rest = (self.config.generator or own).partition(":")
+        named = self.config.generator or own
+        family, _, rest = named.partition(":")
         if family == "pixels":
             return Generator(family)
-        if self._perturbs and family.endswith(".py"):
-            return self._supplied_generator(Path(family), rest)
+        if family.endswith(".py"):
+            net = from_file(Path(family), rest)
+            return self._supplied_generator(net, named) if self._perturbs else self._own(net, named)
+        if family == "diffusers" and not self._perturbs:
+            from hardcase.generators.adapters import from_diffusers
+
+            return self._own(from_diffusers(Path(rest).expanduser()), named)
         self._check_family(family)
         kind = "" if rest == self.config.data else rest
         if self._perturbs and family == "vae":
             kind = _conditional(kind)
+        elif not kind:
+            family, _, kind = usual_generator(family, self.shape[0]).partition(":")
         folder = Path(kind).expanduser()
         if kind and (folder / "card.json").is_file():
             net, card = load_generator(folder, family, data=self.train.hash)
@@ -469,7 +483,8 @@ class Context:
                     device=self.subject.device,
                     **self._joint_training(),
                 )
-        _warn_of_lost_labels(card)
+        if not self._perturbs:
+            self._check_labels_kept(card)
         return Generator(family, net.to(self.subject.device), card)
 
     @cached_property
@@ -479,7 +494,7 @@ class Context:
         if made.net is None:
             return Pixels()
         if not self._perturbs:
-            return _SPACES[made.family](made.net)
+            return self._codes(made)
         net: Any = made.net if made.family == "supplied" else _PLACES[made.family](made.net)
         classes = len(self._some.classes)
         return Activations(net, early_places(net, classes=classes), classes=classes)
@@ -550,6 +565,13 @@ class Context:
         options = self.options
         card = self.generator.card if "space" in part.given else None
         given = {name: getattr(self, name) for name in part.given}
+        needed = inspect.signature(part.make).parameters
+        if given.get("partners", 0) is None and needed["partners"].default is not None:
+            raise Problem(
+                f'method "{part.name}" mixes codes of images; those of this generator hold no'
+                " class.",
+                fix="--generator vqvae, or another that is not told the class",
+            )
         try:
             method: Method = part(**given, **options)
         except TypeError as error:
@@ -775,22 +797,62 @@ class Context:
         )
 
     def _check_family(self, family: str) -> None:
-        known = [*_PLACES, "FILE.py:FACTORY"] if self._perturbs else ["pixels", *_SPACES]
+        known = [*(_PLACES if self._perturbs else _CODES), "FILE.py:FACTORY"]
         if family not in known:
             raise choice(f"generator for {self.config.method.name}", family, known)
 
-    def _supplied_generator(self, path: Path, factory: str) -> Generator:
+    def _supplied_generator(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, whose activations are perturbed."""
-        net = from_file(path, factory).to(self.subject.device)
-        generator = supplied(net)
-        shape = tuple(self._some.x.shape[1:])
-        if generator.shape != shape:
-            raise Problem(
-                f"{path}:{factory} makes images of {generator.shape}; the data has {shape}."
-            )
-        weights = digest_tensors(dict(net.state_dict()))
-        card = {"kind": "supplied", "name": f"{path}:{factory}", "weights": weights}
-        return Generator("supplied", generator, card)
+        generator = supplied(net.to(self.subject.device))
+        if generator.shape != self.shape:
+            raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
+        return Generator("supplied", generator, _supplied_card(net, name))
+
+    def _own(self, net: nn.Module, name: str) -> Generator:
+        """A generator of the user's own, in whose codes is searched; it is measured as ours are."""
+        from hardcase.generators.adapters import coder
+
+        made = coder(
+            net.to(self.subject.device).eval(),
+            shape=self.shape,
+            classes=len(self._some.classes),
+        )
+        reads = self._reads if isinstance(self.subject, Subject) else None
+        some = self._some.sample(count=min(MEASURED, len(self._some)), seed=0)
+        card = {
+            **_supplied_card(net, name),
+            **measure(made, some, reads, device=self.subject.device),
+        }
+        self._check_labels_kept(card)
+        return Generator("own", made, card)
+
+    def _codes(self, made: Generator) -> Space:
+        """The space of a generator's codes; a GAN's are found by descent."""
+        if made.family == "vqvae":
+            return Grid(made.net)  # type: ignore[arg-type]  # a VqVae, by its family
+        if made.family != "gan":
+            return latent(made.net)
+        from hardcase.generators.adapters import Inverted
+
+        assert made.net is not None
+        return latent(Inverted(made.net, shape=self.shape, classes=len(self._some.classes)))
+
+    def _check_labels_kept(self, card: Mapping[str, Any]) -> None:
+        """Failures on images whose reconstruction loses the label say more of the generator."""
+        kept = card.get("reconstruction_agreement")
+        if kept is None or kept >= KEPT:
+            return
+        what = f"the generator's reconstructions keep only {kept:.0%} of the labels."
+        why = "What is found in its codes would say more of the generator than of the model."
+        if self.config.allow_low_accuracy:
+            _log.warning("%s %s", what, why)
+            return
+        raise Problem(
+            what,
+            why,
+            fix="--method natural, which needs no generator; a better one by --generator, or"
+            " hardcase train; or --allow-low-accuracy",
+        )
 
     def _reads(self, x: Tensor) -> Tensor:
         return self.subject(x).logits
@@ -942,17 +1004,9 @@ def _conditional(kind: str) -> str:
     return kind or "conditional"
 
 
-def _warn_of_lost_labels(card: Mapping[str, Any]) -> None:
-    """Failures on images whose reconstruction loses the label say more of the generator."""
-    before = card.get("judge_accuracy")
-    after = card.get("reconstruction_accuracy")
-    if before is not None and after is not None and before - after > LOST:
-        _log.warning(
-            "the generator's reconstructions lose the label: the model gets %.1f %% of test images "
-            "right, %.1f %% of their reconstructions; train it longer or with a larger code",
-            100 * before,
-            100 * after,
-        )
+def _supplied_card(net: nn.Module, name: str) -> dict[str, Any]:
+    weights = digest_tensors(dict(net.state_dict()))
+    return {"kind": "supplied", "name": name, "weights": weights}
 
 
 def several(

@@ -102,3 +102,38 @@ def test_learning_follows_from_the_generator_given_to_it_alone():
         made.append(codes.codes.clone())
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
+
+
+def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
+    from hardcase.generators.vqvae import Codebooks
+
+    rng = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        books = Codebooks(3, 16, 4)
+    z = torch.randn(8, 4, 5, 5, generator=rng)
+    for _ in range(30):
+        books.learn(z, rng)
+    left = [z]
+    for book in books.levels:
+        left.append(left[-1] - book.embed(book.nearest(left[-1])))
+    errors = [float(part.square().mean()) for part in left]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.5 * errors[1]
+    torch.testing.assert_close(books.embed(books.nearest(z)), z - left[-1])
+    given = z.clone().requires_grad_()
+    books.quantise(given).sum().backward()
+    assert torch.equal(given.grad, torch.ones_like(z))
+
+
+@pytest.mark.parametrize(("size", "side"), [(28, 14), (32, 16), (64, 16), (96, 24), (224, 28)])
+def test_a_hierarchy_fits_photographs_of_any_size(size, side):
+    from hardcase.generators.build import build_generator, usual_generator
+
+    assert usual_generator("vae", 3) == usual_generator("vqvae", 3) == "vqvae:hierarchical"
+    assert usual_generator("vae", 1) == "vae"
+    assert usual_generator("gan", 3) == "gan"
+    sizes = {"channels": 3, "size": size, "classes": 10, "latent": 64}
+    net = build_generator("vqvae", kind="hierarchical", **sizes)
+    assert net.code_shape == (64, side, side)
+    assert sum(parameter.numel() for parameter in net.parameters()) < 3e6

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from hardcase.judges import teach
 from hardcase.judges.panel import FEATURES, VIEWS, Density, Member, Seat, even
 from hardcase.judges.teach import Shares, attacked, lesson
 from hardcase.tensors import from_bytes
+from hardcase.training.loop import TrainingRecipe
 from tiny import bars
 
 
@@ -59,3 +61,52 @@ def test_attacks_raise_the_loss_and_stay_in_their_ball():
     loss = torch.nn.functional.cross_entropy
     with torch.no_grad():
         assert float(loss(net(moved), target)) > float(loss(net(x), target))
+
+
+def test_a_deep_member_reads_an_image_and_its_mirror_image_alike():
+    net = Member(Seat(view="plain", width=4, deep=True), channels=3, size=16, classes=5).eval()
+    x = torch.rand(4, 3, 16, 16, generator=rng())
+    assert torch.allclose(net(x), net(x.flip(3)), atol=1e-5)
+    assert net.features(x).shape == (4, FEATURES)
+
+
+def test_easy_images_are_only_moved_and_mirrored():
+    images = bars(64, channels=3)
+    x = from_bytes(images.x)
+    shares = Shares(blended=0.0, ruined=0.25, easy=0.5)
+    made, _ = lesson(x, images.y, 3, Density(channels=3, size=12), rng(), shares)
+    for image, given in zip(made[:24], x[:24], strict=True):
+        shades = set((255 * image).round().int().flatten().tolist())
+        assert shades <= {0, *(255 * given).round().int().flatten().tolist()}
+
+
+def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    short = TrainingRecipe(epochs=1, batch=32, lr=3e-3)
+    school = teach.Schooling(
+        places=(Seat(view="plain", width=12), Seat(view="even", width=12)),
+        members=short,
+        density=short,
+        seen=0.8,
+    )
+    train, test = bars(96), bars(30, seed=1, split="test")
+    trained = []
+
+    def stop(progress):
+        trained.append(progress.what)
+        if "member 2" in progress.what:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        teach.trained(train, test, schooling=school, progress=stop)
+    assert any("member 1" in what for what in trained)
+    later = []
+    judge = teach.trained(train, test, schooling=school, progress=lambda p: later.append(p))
+    first = [p for p in later if "member 1" in p.what or "density" in p.what]
+    assert all("where it was stopped" in p.warning for p in first)
+    assert [p.what for p in later if "member 2" in p.what]
+    assert judge.card["measured_images"] == 30
+    assert not list(tmp_path.rglob("*.unfinished"))
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
+    whole = teach.trained(train, test, schooling=school)
+    assert whole.card["weights"] == judge.card["weights"]

@@ -424,11 +424,24 @@ def _tell_calibration(judge: Judge) -> None:
     console().print(grid(title, ("question", "AUROC", *rates), rows))
     both = known["confirmed"]
     lines = {
+        f"{name.replace('_', ' ')}, agreement": _one_rater(known[name]["one_rater"])
+        for name in ("label_kept", "valid")
+        if "one_rater" in known[name]
+    }
+    lines |= {
         "confirmed, precision": rate(both["precision"]),
         "confirmed, recall": rate(both["recall"]),
         "kept in": shown(judge.folder),
     }
     tell(facts(lines))
+
+
+def _one_rater(found: Mapping[str, Any]) -> str:
+    gap = found["difference"]
+    return (
+        f"with one rater {found['judge']:.1%}, two raters with each other {found['two_raters']:.1%}"
+        f" ({gap['value']:+.3f}, {gap['low']:+.3f} to {gap['high']:+.3f})"
+    )
 
 
 def _auroc(value: dict[str, Any]) -> str:

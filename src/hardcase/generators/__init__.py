@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
+    from hardcase.generators.adapters import Coder, Inverted, Signed, coder
     from hardcase.generators.build import build_generator, load_generator, trained_generator
     from hardcase.generators.diffusion import Diffusion
     from hardcase.generators.gan import Gan

@@ -192,6 +192,19 @@ LESSONS = {
 }
 
 
+def usual_generator(spec: str, channels: int) -> str:
+    """The generator that a name without a kind stands for: by how many labels its reconstructions
+    keep of images with so many channels.
+
+    Args:
+        spec: ``FAMILY`` or ``FAMILY:KIND``.
+        channels: Colour channels of the images.
+    """
+    if channels == 1 or spec not in ("vae", "vqvae"):
+        return spec
+    return "vqvae:hierarchical"
+
+
 # Names become generators: fresh ones, trained ones, and ones read from a folder.
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import (
+    REPEATS,
     DecisionRule,
     agreeing,
     auroc,
@@ -237,6 +238,7 @@ def calibrate(
         name: _pooled(rules[name], signals, fit_truths[name], fit_strict[name], folds)
         for name in rules
     } | {name: _as_it_is(rule, signals) for name, rule in fixed.items()}
+    raters = people
     people = people.half(2) if people.seed else people
     truths = _truths(people)[0]
     measured: dict[str, Any] = {
@@ -246,6 +248,9 @@ def calibrate(
     honest, chosen = (
         _both(answers) for answers in ([pooled[n][1] for n in rules], _own(final, signals))
     )
+    if not bool((raters.rater1 == raters.rater2).all()):
+        for name in rules:
+            measured[name]["one_rater"] = _left_out(rules, name, signals, raters, folds, rng)
     measured["confirmed"] = precision(honest, people.confirmed)
     measured["confirmed_as_chosen"] = precision(chosen, people.confirmed)
     measured["generators"] = _per_generator(
@@ -376,6 +381,38 @@ def _measured(
         **error_rates(answers, truth),
         "reliability": curve,
         "ece": gap,
+    }
+
+
+def _left_out(
+    rules: Rules,
+    name: str,
+    signals: Signals,
+    people: People,
+    folds: Folds,
+    rng: torch.Generator,
+) -> dict[str, Any]:
+    """How often the judge, fitted to one rater, says what the other one says, beside how often the
+    two say the same; the difference with an interval over images.
+
+    A smoothed predictor can agree with single people more often than they with each other without
+    being right: this shows parity, not truth.
+    """
+    theirs = [_truths(people.half(number))[0][name] == 1 for number in (1, 2)]
+    agrees = []
+    for number, other in ((1, 2), (2, 1)):
+        truths, strict = _truths(people.half(number))
+        pooled, _ = _pooled(rules[name], signals, truths[name], strict[name], folds)
+        agrees.append((pooled >= 0.5) == theirs[other - 1])
+    judge = torch.stack(agrees).double().mean(0)
+    pair = (theirs[0] == theirs[1]).double()
+    drawn = torch.randint(len(pair), (REPEATS, len(pair)), generator=rng)
+    gaps = (judge - pair)[drawn].mean(1)
+    low, high = gaps.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return {
+        "judge": float(judge.mean()),
+        "two_raters": float(pair.mean()),
+        "difference": {"value": float((judge - pair).mean()), "low": low, "high": high},
     }
 
 

@@ -17,7 +17,7 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.features import FeaturePanel
-from hardcase.judges.panel import Panel, Signals
+from hardcase.judges.panel import WEAK, Panel, Signals
 from hardcase.judges.rules import DecisionRule
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, from_bytes, steady
@@ -61,9 +61,7 @@ mnist5k. That is a comparison with compression, not a study of people.
 AT_ONCE = 2**28
 """Numbers of images that are on the judge's device at once."""
 NOBODY = slice(0, 0)
-UNCALIBRATED = (
-    "uncalibrated: no person has rated images of this data; thresholds were chosen on rated digits"
-)
+NOT_RATED = "no person has rated images of this data; thresholds were chosen on "
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class PanelJudge:
         label_kept: The rule for "still shows what its seed showed".
         valid: The rule for "looks like the data".
         calibration: What people's ratings made of it; None if nobody was asked.
-        uncalibrated: What to say of it as long as nobody was asked.
+        chosen_on: What its thresholds were chosen on, as long as nobody was asked.
         elsewhere: How its thresholds did on rated images of other data; None if that is not known.
     """
 
@@ -124,7 +122,7 @@ class PanelJudge:
     label_kept: DecisionRule
     valid: DecisionRule
     calibration: Mapping[str, Any] | None
-    uncalibrated: str = UNCALIBRATED
+    chosen_on: str = "rated digits"
     elsewhere: Mapping[str, Any] | None = field(default_factory=lambda: MEASURED_ELSEWHERE)
 
     @property
@@ -173,12 +171,15 @@ class PanelJudge:
     @property
     def standing(self) -> str:
         """One sentence on how far its answers can be trusted."""
+        share = self.card["accuracy"]
+        read = f"reads {share:.1%} of {self.card['measured_images']} real images rightly"
+        weak = f"; weak judge: it {read}" if share < WEAK else ""
         if self.calibration is None:
-            return self.uncalibrated
+            return f"uncalibrated, {read}: {NOT_RATED}{self.chosen_on}{weak and '; weak judge'}"
         kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
         return (
             f"calibrated on {self.calibration['images']} images rated by people: AUROC"
-            f" {_value(kept)} for label kept, {_value(valid)} for valid"
+            f" {_value(kept)} for label kept, {_value(valid)} for valid{weak}"
         )
 
 

@@ -157,7 +157,6 @@ def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> P
     Until people are asked, its thresholds are those of made pictures.
     """
     rules = {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
-    read = f"reads {100 * card['accuracy']:.1f} % of {card['measured_images']} real images rightly"
     judge = PanelJudge(
         panel,
         card,
@@ -165,8 +164,7 @@ def photo_judge(panel: FeaturePanel, card: Mapping[str, Any], folder: Path) -> P
         rules["label_kept"],
         rules["valid"],
         None,
-        uncalibrated=f"uncalibrated, {read}: no person has rated images of this data; thresholds "
-        "were chosen on pictures made from held-out training images",
+        chosen_on="pictures made from held-out training images",
         elsewhere=None,
     )
     return with_kept_calibration(judge)

@@ -192,13 +192,13 @@ class Latent:
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
-    def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return tiled(_decoder(self.vae, z), z)
 
-    def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
         return z
 
-    def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
         return flat(z - origin.z).abs().sum(1)
 
 
@@ -241,13 +241,13 @@ class Labelled:
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         return tiled(lambda images, labels: self.vae.encode(images, labels)[0], x, y), {}
 
-    def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+    def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return tiled(self.vae.decode, z, origin.y)
 
-    def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
         return z
 
-    def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
         return flat(z - origin.z).abs().sum(1)
 
 

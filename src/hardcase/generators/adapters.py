@@ -1,0 +1,256 @@
+"""Generators that others have made, behind the interface of ours: codes of images, images of codes.
+
+What a generator may offer, and who asks for it:
+
+* ``encode(x)`` or ``encode(x, y)`` to a code of any shape (or to a tuple that begins with it), and
+  ``decode(z)`` or ``decode(z, y)`` to images in [0, 1]: SINVAD, ARGUS, crossings;
+* ``sample(y, rng)`` to codes and images of given classes, ``latent`` and ``layers`` (its places):
+  feature perturbation, see `hardcase.generators.staged`;
+* only ``forward(z, y)`` with ``latent``, as GANs have it: codes of images are found by descent.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hardcase.errors import Problem
+from hardcase.randomness import stream
+from hardcase.usercode import guarded
+
+STEPS = 200
+"""Steps of the descent to an image's code."""
+STARTS = 16
+"""Codes among which the descent of each image begins at the best."""
+
+
+class Coder(nn.Module):
+    """A module with ``encode`` and ``decode`` of its own, as an autoencoder of ours.
+
+    Args:
+        net: The module; images in [0, 1] go in and come out.
+        shape: Channels, height and width of the images.
+        classes: Number of classes, which it is told where its ``decode`` takes two arguments.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> class Negative(torch.nn.Module):
+        ...     def encode(self, x):
+        ...         return 1 - x
+        ...     def decode(self, z):
+        ...         return 1 - z
+        >>> coder = hc.generators.Coder(Negative(), shape=(1, 2, 2), classes=3)
+        >>> float(coder(torch.full((1, 1, 2, 2), 0.25)).mean())
+        0.25
+    """
+
+    def __init__(self, net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        self.net = net
+        self.shape = shape
+        self.labels = classes if _takes(_method(net, "decode"), 2) else 0
+
+    def encode(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The code of each image, and (as VAEs give) the logarithm of a variance, which is 0."""
+        method = _method(self.net, "encode")
+        with guarded(f"generator {type(self.net).__name__}"):
+            code = _code(method(x, y) if _takes(method, 2) else method(x))
+        return code, torch.zeros_like(code)
+
+    def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
+        """The image that each code stands for."""
+        method = _method(self.net, "decode")
+        with guarded(f"generator {type(self.net).__name__}"):
+            made = method(z, y) if self.labels else method(z)
+        image = getattr(made, "sample", made)
+        if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
+            seen = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            raise Problem(
+                f"the generator decoded {len(z)} codes to {seen}; images of the data are"
+                f" {(len(z), *self.shape)}."
+            )
+        return image.clamp(0, 1)
+
+    def forward(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
+    ) -> Float[Tensor, "m c h w"]:
+        """The reconstruction."""
+        return self.decode(self.encode(x, y)[0], y)
+
+
+class Inverted(nn.Module):
+    """A generator without an encoder, with codes found by descent from the best of a few starts.
+
+    Args:
+        net: A module ``z, y -> images in [0, 1]`` with an attribute `latent`.
+        shape: Channels, height and width of the images.
+        classes: Number of classes.
+        steps: Steps of the descent.
+
+    Example:
+        >>> import hardcase as hc
+        >>> net = hc.generators.Gan(1, 28, 2, latent=4, widths=(8, 8, 8, 8)).eval()
+        >>> hc.generators.Inverted(net, shape=net.shape, classes=2).labels
+        2
+    """
+
+    def __init__(
+        self, net: nn.Module, *, shape: tuple[int, int, int], classes: int, steps: int = STEPS
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.shape = shape
+        self.labels = classes
+        self.latent = int(net.latent)  # type: ignore[arg-type]  # the family's own attribute
+        self.steps = steps
+
+    def encode(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]
+    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
+        """The code whose image is nearest to each image, and zeros."""
+        starts = torch.randn(STARTS, self.latent, generator=stream(0, "inversion")).to(x.device)
+        with torch.no_grad():
+            gaps = torch.stack([self._gap(start.expand(len(x), -1), x, y) for start in starts], 1)
+        with torch.enable_grad():
+            z = starts[gaps.argmin(1)].clone().requires_grad_()
+            descent = torch.optim.Adam([z], lr=0.05)
+            for _ in range(self.steps):
+                (z.grad,) = torch.autograd.grad(self._gap(z, x, y).sum(), z)
+                descent.step()
+        code = z.detach()
+        return code, torch.zeros_like(code)
+
+    def decode(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
+        """The image that each code stands for."""
+        with guarded(f"generator {type(self.net).__name__}"):
+            image: Tensor = self.net(z, y)
+        return image.clamp(0, 1)
+
+    def forward(
+        self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]
+    ) -> Float[Tensor, "m c h w"]:
+        """The reconstruction."""
+        return self.decode(self.encode(x, y)[0], y)
+
+    def _gap(self, z: Tensor, x: Tensor, y: Tensor) -> Float[Tensor, " m"]:
+        return (self.decode(z, y) - x).square().flatten(1).mean(1)
+
+
+def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder | Inverted:
+    """`net` with codes of images: by its own encoder, else by descent.
+
+    Args:
+        net: A generator of somebody else's.
+        shape: Channels, height and width of the images.
+        classes: Number of classes of the data.
+
+    Raises:
+        Problem: If it offers neither.
+
+    Example:
+        >>> import hardcase as hc
+        >>> net = hc.generators.Gan(1, 28, 2, latent=4, widths=(8, 8, 8, 8)).eval()
+        >>> type(hc.generators.coder(net, shape=net.shape, classes=2)).__name__
+        'Inverted'
+    """
+    if callable(getattr(net, "encode", None)) and callable(getattr(net, "decode", None)):
+        return Coder(net, shape=shape, classes=classes)
+    if isinstance(getattr(net, "latent", None), int):
+        return Inverted(net, shape=shape, classes=classes)
+    raise Problem(
+        f"the generator {type(net).__name__} gives images no code.",
+        "It needs encode(x) and decode(z), or forward(z, y) and an attribute latent (the length of"
+        " z).",
+    )
+
+
+def from_diffusers(folder: Path) -> nn.Module:
+    """An autoencoder that the library diffusers has stored: AutoencoderKL or VQModel.
+
+    Args:
+        folder: A folder with its ``config.json``; nothing is downloaded.
+
+    Raises:
+        Problem: If the library or the folder is missing, or it holds another kind of model.
+    """
+    try:
+        diffusers = import_module("diffusers")
+    except ImportError as error:
+        raise Problem("diffusers is not installed.", fix="pip install diffusers") from error
+    try:
+        name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["_class_name"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(f"{folder} holds no model of diffusers: {error}.") from error
+    if name not in ("AutoencoderKL", "VQModel"):
+        raise Problem(
+            f"{folder} holds a {name}; only AutoencoderKL and VQModel give images a code here."
+        )
+    net = getattr(diffusers, name).from_pretrained(str(folder), local_files_only=True)
+    return Signed(net.eval())
+
+
+class Signed(nn.Module):
+    """An autoencoder of images in [-1, 1], as one of images in [0, 1].
+
+    Args:
+        net: With ``encode`` and ``decode`` as the autoencoders of diffusers have them.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> class Same(torch.nn.Module):
+        ...     def encode(self, x):
+        ...         return x
+        ...     def decode(self, z):
+        ...         return z
+        >>> float(hc.generators.Signed(Same()).encode(torch.ones(1, 1, 2, 2)).mean())
+        1.0
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def encode(self, x: Float[Tensor, "m c h w"]) -> Tensor:
+        return _code(_method(self.net, "encode")(2 * x - 1))
+
+    def decode(self, z: Tensor) -> Tensor:
+        made = _method(self.net, "decode")(z)
+        image: Tensor = getattr(made, "sample", made)
+        return (image + 1) / 2
+
+
+def _method(net: nn.Module, name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(net, name)
+    return found
+
+
+def _takes(method: Callable[..., Any], count: int) -> bool:
+    """Whether so many arguments without a default, or named `y`, can be given by place."""
+    known = list(inspect.signature(method).parameters.values())[:count]
+    needed = [one for one in known if one.default is inspect.Parameter.empty or one.name == "y"]
+    return len(needed) == count and all(one.kind is not one.KEYWORD_ONLY for one in needed)
+
+
+def _code(given: Any) -> Tensor:
+    """The code in whatever an encoder gives: a tensor, a tuple that begins with one, or what
+    diffusers gives.
+    """
+    if hasattr(given, "latent_dist"):
+        given = given.latent_dist.mode()
+    given = getattr(given, "latents", given)
+    first = given[0] if isinstance(given, tuple | list) and given else given
+    if not isinstance(first, Tensor):
+        raise Problem(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
+    return first
