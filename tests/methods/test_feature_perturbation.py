@@ -195,7 +195,7 @@ def test_a_generator_that_cannot_is_refused(capsys):
         "run",
     ]
     assert main([*words, "--generator", "vqvae"]) == 2
-    assert "gan, vae, FILE.py:FACTORY" in capsys.readouterr().err
+    assert "gan, vae, diffusion, FILE.py:FACTORY" in capsys.readouterr().err
     assert main([*words, "--generator", "vae:linear"]) == 2
     assert "not told the class" in capsys.readouterr().err
 
