@@ -138,6 +138,18 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="ours",
     ),
     PaperStudy(
+        name="natural-cifar10",
+        summary="other appearances of CIFAR-10's images that a ResNet-18 misreads: which networks that took no part keep the label",
+        paper="ours",
+        needs="cifar10 and a GPU",
+    ),
+    PaperStudy(
+        name="natural-imagenet",
+        summary="other appearances of photographs that EfficientNet-Lite0 misreads: does a ResNet-50 keep the label",
+        paper="ours",
+        needs="photographs of ImageNet's classes; fetched networks",
+    ),
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

@@ -50,6 +50,7 @@ from hardcase.types import (
 from hardcase_studies.blind_sheet import blind_sheet
 from hardcase_studies.lab import Lab
 from hardcase_studies.witness_world import (
+    JUDGES,
     SeedOutcomes,
     WitnessWorld,
     confirmed,
@@ -60,6 +61,7 @@ from hardcase_studies.witness_world import (
     percent,
     points,
     rate,
+    rows_at_once,
     scored,
     searched,
     together,
@@ -96,7 +98,7 @@ SEARCHES = {
         StudiedSearch("natural", lambda here, shape: natural(shape), 0.3),
         StudiedSearch(
             "sinvad",
-            lambda here, shape: sinvad(here.codes, subject=here.subject, witnesses=here.witnesses),
+            lambda here, shape: sinvad(here.latent, subject=here.subject, witnesses=here.witnesses),
             0.5,
         ),
         StudiedSearch("natural-blackbox", lambda here, shape: natural_blackbox(shape), 0.0),
@@ -178,13 +180,15 @@ def _measured(
             (
                 own,
                 searched(each, method, seeds, subject=subject),
-                _filtered(each, one, method, seeds),
-                _wrong(each, one, method, seeds, stream(bench.seed, "wrong", number)),
+                filtered(each, method, seeds, subject=subject, jitter=one.jitter),
+                wrong_label(
+                    each, method, seeds, stream(bench.seed, "wrong", number), subject=subject
+                ),
             )
         )
-        around.append(_around(each, method, own, draws, bench.seed))
-    found, alone, filtered, wrong = zip(*parts)
-    return Controlled(one, found, alone, filtered, wrong, around)
+        around.append(around_findings(each, method, own, draws, bench.seed))
+    found, alone, offered, wrong = zip(*parts)
+    return Controlled(one, found, alone, offered, wrong, around)
 
 
 # a. The same search without witnesses; its candidates are offered to them afterwards.
@@ -220,23 +224,28 @@ class Jittered:
         return self.search.step(state, look, rng)
 
 
-def _filtered(
-    here: WitnessWorld, one: StudiedSearch, method: Method, seeds: Images
+def filtered(
+    here: WitnessWorld,
+    method: Method,
+    seeds: Images,
+    *,
+    subject: Model | None = None,
+    jitter: float = 0.3,
 ) -> SeedOutcomes:
     """Restarts within the budget of the method until a candidate is witnessed; the nearest such one is kept."""
-    subject = one.subject(here)
+    subject = subject or here.subject
     rows = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
     left = limits(method.budget, len(rows))
     passes = torch.zeros(len(rows))
     lost = torch.zeros(len(rows), dtype=torch.bool)
     found = list[Findings]()
     for number in range(ROUNDS):
-        size = one.jitter if number else 0.0
+        size = jitter if number else 0.0
         campaign = Filtering(
             subject=subject,
             method=replace(method, search=Jittered(method.search, size)),
             witnesses=here.witnesses,
-            batch=8192 if subject.device.type == "cuda" else 256,
+            batch=rows_at_once(seeds, subject),
             seed=number,
         )
         shard = run_shard(campaign, seeds.take(rows), left)
@@ -260,19 +269,24 @@ def _filtered(
 # b. The same search told a wrong label.
 
 
-def _wrong(
-    here: WitnessWorld, one: StudiedSearch, method: Method, seeds: Images, rng: torch.Generator
+def wrong_label(
+    here: WitnessWorld,
+    method: Method,
+    seeds: Images,
+    rng: torch.Generator,
+    *,
+    subject: Model | None = None,
 ) -> SeedOutcomes:
     """Witnesses must say a random other label y′, the subject must not; `confirmed` is then what the judge confirms as y′."""
     other = torch.randint(1, len(seeds.classes), (len(seeds),), generator=rng)
     told = replace(seeds, y=(seeds.y + other) % len(seeds.classes))
-    subject = one.subject(here)
+    subject = subject or here.subject
     right = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
     campaign = Campaign(
         subject=subject,
         method=replace(method, space=_uncoded(method.space)),
         witnesses=here.witnesses,
-        batch=8192 if subject.device.type == "cuda" else 256,
+        batch=rows_at_once(seeds, subject),
     )
     shard = run_shard(campaign, told.take(right), limits(method.budget, len(right)))
     claimed = shard.findings.take(shard.findings.witnessed.nonzero().squeeze(1))
@@ -293,7 +307,7 @@ def _uncoded(space: Space) -> Space:
 # c. Random codes of the same size, and the neighbourhood of findings.
 
 
-def _around(
+def around_findings(
     here: WitnessWorld, method: Method, part: SeedOutcomes, draws: int, seed: int
 ) -> dict[str, Float[Tensor, " n"]]:
     """Shares of images that fail: at random codes as far from the seed, near the finding's code, after JPEG and a shift."""
@@ -310,7 +324,7 @@ def _around(
 
     def failing(model: Model, z: Tensor) -> Tensor:
         wrong = []
-        for cut in chunks(len(z), 2048):
+        for cut in chunks(len(z), rows_at_once(part.seeds, here.subject)):
             own = origin.take(rows[cut])
             with torch.no_grad():
                 x = to_grid(method.space.decode(method.space.project(z[cut], own), own))
@@ -426,7 +440,7 @@ def _rivals(
             ),
             "latent with an auxiliary classifier (after Song et al. 2018)": (
                 sinvad(
-                    each.codes,
+                    each.latent,
                     subject=each.subject,
                     witnesses=each.witnesses[:1],
                     gradients=steps,
@@ -450,7 +464,7 @@ _RATES = (
     "found",
     "confirmed",
     "untaught",
-    "two of three",
+    "two of three scorers keep the label",
     "all three",
     "median L2",
     "passes a seed",
@@ -459,7 +473,7 @@ _RATES = (
 
 def _rates(parts: Sequence[SeedOutcomes]) -> list[Cell]:
     """The cells of `_RATES`."""
-    shares = ("failing", "confirmed", "untaught", "two of three", "all three")
+    shares = ("failing", "confirmed", "untaught", "most", "all")
     return [
         *(percent(rate(together(parts, name))) for name in shares),
         median(together(parts, "l2")),
@@ -484,7 +498,7 @@ def _hidden(here: Sequence[WitnessWorld], rows: Sequence[Controlled]) -> Table:
         some = everyone = total = 0
         for each, part in zip(here, row.alone):
             found = part.found
-            sure = confirmed(each.judge(found))
+            sure = confirmed(each.judges["confirmed"](found))
             wrong = torch.stack([errs(one, found.x, found.expected) for one in each.witnesses])
             some += int((sure & wrong.any(0)).sum())
             everyone += int((sure & wrong.all(0)).sum())
@@ -589,9 +603,9 @@ def _neighbourhood(rows: Sequence[Controlled]) -> Table:
 def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
     """What the judges make of the unaltered seeds: no search can be confirmed more often than about that."""
     shares = []
-    for name in ("judge", "untaught"):
+    for name in JUDGES:
         total = [
-            float(confirmed(getattr(each, name)(_as_findings(seeds))).double().mean())
+            float(confirmed(each.judges[name](_as_findings(seeds))).double().mean())
             for each in here
         ]
         shares.append(f"{sum(total) / len(total):.1%}")

@@ -24,7 +24,6 @@ from hardcase.generators.build import trained_generator
 from hardcase.inference import crossed, newcombe_paired
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.teach import Schooling
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_witnesses
@@ -37,8 +36,10 @@ from hardcase.suite.tables import Bench
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 
-UNTAUGHT = Schooling(untaught=("bending",))
-"""The judge of warps: never told that bending keeps a label, nor that it loses one."""
+JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
+"""What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""
+AT_ONCE = 2**24
+"""Numbers in one batch of images."""
 APART = 100
 """Between the random seeds of two trainings."""
 SCORERS = ("bent", "bent", "not bent")
@@ -52,18 +53,22 @@ class WitnessWorld:
     Args:
         subject: The network under test.
         witnesses: Take part in the search.
-        judge: The usual judge of the data.
-        untaught: A judge whose lessons leave bending out.
-        scorers: Three networks that no search asks, from images that no witness learned from.
-        codes: The codes of a VAE.
+        scorers: Networks that no search asks, for digits from images that no witness learned from.
+        judges: For digits the usual judge (``confirmed``) and one whose lessons leave bending out (``untaught``).
+        codes: The codes of a VAE, where one is searched.
     """
 
-    subject: Subject
-    witnesses: tuple[Subject, ...]
-    judge: PanelJudge
-    untaught: PanelJudge
-    scorers: tuple[Subject, ...]
-    codes: Space
+    subject: Model
+    witnesses: tuple[Model, ...]
+    scorers: tuple[Model, ...]
+    judges: Mapping[str, PanelJudge] = field(default_factory=dict)
+    codes: Space | None = None
+
+    @property
+    def latent(self) -> Space:
+        """The codes of the VAE of this world, which must have one."""
+        assert self.codes is not None
+        return self.codes
 
 
 def world(bench: Bench, number: int) -> WitnessWorld:
@@ -96,15 +101,17 @@ def world(bench: Bench, number: int) -> WitnessWorld:
     return WitnessWorld(
         subject,
         default_witnesses(train, test, seeds=seeds, epochs=epochs, device=bench.device),
-        teach.trained(train, test, seed=number, schooling=schooling, device=bench.device),
-        teach.trained(
-            train,
-            test,
-            seed=number,
-            schooling=replace(schooling, untaught=UNTAUGHT.untaught),
-            device=bench.device,
-        ),
         scorers,
+        {
+            name: teach.trained(
+                train,
+                test,
+                seed=number,
+                schooling=replace(schooling, untaught=untaught),
+                device=bench.device,
+            )
+            for name, untaught in JUDGES.items()
+        },
         _codes(bench, train, test, subject),
     )
 
@@ -156,6 +163,12 @@ def half(images: Images, which: str) -> Images:
     return images.take((fingerprints(images.x) % 2 == rest).nonzero().squeeze(1))
 
 
+def rows_at_once(images: Images, model: Model) -> int:
+    """Images that a network is given in one call."""
+    most = 8192 if model.device.type == "cuda" else 256
+    return max(16, min(most, AT_ONCE // images.x[0].numel()))
+
+
 # One outcome per seed.
 
 
@@ -193,7 +206,7 @@ def searched(
         method=method,
         witnesses=tuple(witnesses),
         peers=tuple(peers),
-        batch=8192 if one.device.type == "cuda" else 256,
+        batch=rows_at_once(seeds, one),
         margin=margin,
     )
     shard = 2048 if one.device.type == "cuda" else 64
@@ -216,17 +229,17 @@ def scored(
     """One outcome per seed: the nearest witnessed finding, else the nearest, and what is said of it."""
     found = on_cpu(_one_each(found))
     columns = {"passes": _spread(attempted, passes, len(seeds))}
-    said = {"confirmed": here.judge(found), "untaught": here.untaught(found)}
-    right = sum((~errs(one, found.x, found.expected)).long() for one in here.scorers)
-    assert isinstance(right, Tensor)
+    said = {name: judge(found) for name, judge in here.judges.items()}
+    keeps = torch.stack([~errs(one, found.x, found.expected) for one in here.scorers])
+    right = keeps.sum(0)
     change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
     values: dict[str, Tensor] = {
         "failing": torch.ones(len(found)),
         "witnessed": found.witnessed,
         **{name: confirmed(verdicts) for name, verdicts in said.items()},
-        "lost": torch.tensor([answer is False for answer in said["confirmed"].label_kept]),
-        "two of three": right >= 2,
-        "all three": right == 3,
+        "most": 2 * right > len(here.scorers),
+        "all": right == len(here.scorers),
+        **{f"scorer {i}": kept for i, kept in enumerate(keeps, 1)},
     }
     for name, value in values.items():
         columns[name] = _spread(attempted, torch.zeros(len(attempted)), len(seeds))
@@ -250,7 +263,7 @@ def errs(model: Model, x: Tensor, expected: Int[Tensor, " t"]) -> Bool[Tensor, "
     with torch.no_grad():
         said = [
             model(from_bytes(x[cut].to(model.device))).logits.argmax(1).cpu()
-            for cut in chunks(len(x), 2048)
+            for cut in chunks(len(x), AT_ONCE // max(x[0].numel(), 1) + 1)
         ]
     return torch.cat(said) != expected
 

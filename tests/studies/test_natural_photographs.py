@@ -1,0 +1,35 @@
+"""Natural failures of photographs, small: rows stand with their controls; levels count what the scorer keeps."""
+
+import torch
+
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase_studies import natural_photographs
+from hardcase_studies.natural_photographs import PhotographRow, _levels, cifar10
+from hardcase_studies.witness_world import WitnessWorld
+
+
+def test_the_study_of_small_photographs_prints_a_row_with_its_controls(bench):
+    made = cifar10(bench(seeds=4, draws=1, half="all", epochs=20))
+    (table,) = made.tables
+    (row,) = table.rows
+    assert len(row) == len(table.columns)
+    assert row[0] == "natural"
+    assert "scorer 3, not bent" in table.columns
+    assert any("witness 1" in note for note in table.notes)
+
+
+def test_levels_are_of_all_seeds_that_the_subject_gets_right(bench, monkeypatch):
+    monkeypatch.setattr(natural_photographs, "TOP", 2)
+    seeds = toy_images(6)
+    subject = toy_subject()
+    world = WitnessWorld(subject, (), (subject,))
+    method = natural_photographs.natural((1, 8, 8), space="warp*light")
+    row = PhotographRow(bench(draws=1), world, toy_images(6), method)
+    assert row.found.columns["failing"].isfinite().sum() == len(seeds)
+    table = _levels(bench(), subject, [row])
+    assert [line[1] for line in table.rows] == ["top-1", "outside top-2", "other WordNet parent"]
+    found = int(row.found.columns["failing"].sum())
+    assert table.rows[0][2].startswith(f"{found / len(seeds):.1%}")
+    assert table.rows[0][3].startswith("0.0%")
+    assert table.rows[2][2:] == [None, None]
+    assert bool((torch.tensor(len(row.found.found)) == found).all())
