@@ -9,7 +9,7 @@ from hardcase_studies.witness_world import WitnessWorld
 
 
 def test_the_study_of_small_photographs_prints_a_row_with_its_controls(bench):
-    made = cifar10(bench(seeds=4, draws=1, half="all", epochs=20))
+    made = cifar10(bench(seeds=4, draws=1, half="all", epochs=80))
     (table,) = made.tables
     (row,) = table.rows
     assert len(row) == len(table.columns)

@@ -46,7 +46,7 @@ def test_a_world_shares_no_network_and_no_search_learns_from_a_filter(small):
     one = world(small, 0)
     networks = [*one.witnesses, *one.scorers, one.subject]
     assert len({net.hash for net in networks}) == len(networks)
-    assert one.judge.card["weights"] != one.untaught.card["weights"]
+    assert one.judges["confirmed"].card["weights"] != one.judges["untaught"].card["weights"]
     method = witness_controls.natural((1, 12, 12))
     filtering = Filtering(subject=one.subject, method=method, witnesses=one.witnesses)
     assert filtering.objective is method.objective

@@ -102,3 +102,32 @@ def test_nothing_to_shrink_is_a_problem(tmp_path):
             write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small"
         )
     assert not (tmp_path / "small").exists()
+
+
+def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(tmp_path):
+    import hardcase as hc
+    from hardcase.spaces.appearance import appearance
+    from hardcase.testing.toys import toy_images, toy_subject
+
+    run = hc.run(
+        toy_subject(),
+        toy_images(6),
+        method="natural",
+        options={"space": "camera*light", "retreat": 0},
+        witnesses=(),
+        out=tmp_path / "run",
+        judge=False,
+    )
+    assert len(run.findings)
+    space = appearance("camera*light", shape=tuple(run.record["image"]))
+    small = shrink(run, toy_subject(), tmp_path / "small", space=space)
+    before, after = (torch.tensor(one.findings["code"].to_pylist()) for one in (run, small))
+    left = (space.severity(after) > 0).sum(1)
+    assert bool((left <= (space.severity(before) > 0).sum(1)).all())
+    assert bool((left >= 1).all())
+    assert bool((space.severity(after).norm(dim=1) <= space.severity(before).norm(dim=1)).all())
+    needed = small.record["shrink"]["needed"]
+    assert sum(needed.values()) == int(left.sum())
+    assert all(small.changes())
+    logits = toy_subject()(from_bytes(read_images(small.findings["image"]))).logits
+    assert bool((logits.argmax(1) != torch.tensor(small.findings["expected"].to_pylist())).all())

@@ -503,7 +503,20 @@ def shrink(
             "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
             "median L2 to the seed": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
             "queries": said["queries"],
+            **_needed(small),
             "files": shown(small.folder),
             "next": f"hardcase judge {shown(small.folder)}",
         }
         tell(facts(lines))
+
+
+def _needed(small: Run) -> dict[str, str]:
+    """What the moved findings still need, and the first of them in words."""
+    needed = small.record["shrink"].get("needed")
+    if not needed:
+        return {}
+    most = sorted(needed.items(), key=lambda pair: -pair[1])
+    return {
+        "needed by": ", ".join(f"{name} {count}" for name, count in most if count),
+        "the first": small.changes()[0] or "unchanged",
+    }

@@ -170,11 +170,12 @@ class Run:
         """
         record = self.record.get("space")
         codes = self.findings["code"].to_pylist()
-        if not record or not all(codes):
+        if not record or not any(codes):
             return [None] * len(codes)
         from hardcase.spaces.appearance import Appearance
 
-        return list(Appearance.from_record(record).words(torch.tensor(codes)))
+        space = Appearance.from_record(record)
+        return [space.words(torch.tensor([code]))[0] if code else None for code in codes]
 
     def undecided(self) -> int | None:
         """Failing seeds of which the judge can neither confirm nor refuse a failure;

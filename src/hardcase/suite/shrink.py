@@ -20,6 +20,7 @@ from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, read_images, to_parquet
+from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import count
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
 from hardcase.types import Findings, Images, Model, Seeds, Space
@@ -56,8 +57,11 @@ def shrink(
     then in pixels.
 
     Failing is not monotone along the way; what is kept at every halving is an image that does fail.
-    `space` is used for tests that store their code, where the code still gives the stored image;
-    `seeds` are the images that the run began with, if more is known of them than their pixels.
+    `space` is used for tests that store their code, where the code still gives the stored image. In
+    a space of appearance, kinds of change that are not needed are taken away first, one after the
+    other from the mildest on, and the way ends in the space: what is left can be said in words
+    (`Run.changes`). `seeds` are the images that the run began with, if more is known of them than
+    their pixels.
 
     Args:
         run: The run whose findings are moved back.
@@ -95,19 +99,22 @@ def shrink(
         )
     rows = failing.nonzero().squeeze(1)
     spent = len(x)
+    code = None
     if space is not None and space.keeps_code:
         origin = _origin(tests, space, seeds, subject.device)
-        x, used = _in_space(tests, x, rows, space, origin, ask, steps, batch)
+        x, code, used = _in_space(tests, x, rows, space, origin, ask, steps, batch)
         spent += used
-    seed = from_bytes(tests.seed_x)
-    moved, used = _bisect(
-        lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])),
-        x,
-        rows,
-        ask,
-        steps,
-    )
-    return _stored(run, tests, moved, ask, out, spent=spent + used, failing=int(failing.sum()))
+    if code is None:
+        seed = from_bytes(tests.seed_x)
+        x, _, used = _bisect(
+            lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])),
+            x,
+            rows,
+            ask,
+            steps,
+        )
+        spent += used
+    return _stored(run, tests, x, code, ask, out, spent=spent, failing=int(failing.sum()))
 
 
 Ask = Callable[
@@ -131,9 +138,9 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
 
 def _bisect(
     way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int
-) -> tuple[Tensor, int]:
+) -> tuple[Tensor, Float[Tensor, " r"], int]:
     """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving
-    finds.
+    finds, and at which share of its way each lies.
     """
     low = torch.zeros(len(rows))
     high = torch.ones(len(rows))
@@ -147,7 +154,7 @@ def _bisect(
         high = torch.where(fails, middle, high)
     moved = x.clone()
     moved[rows] = best
-    return moved, steps * len(rows)
+    return moved, high, steps * len(rows)
 
 
 def _origin(
@@ -175,14 +182,14 @@ def _in_space(
     ask: Ask,
     steps: int,
     batch: int,
-) -> tuple[Tensor, int]:
+) -> tuple[Tensor, Tensor | None, int]:
     """Back along the straight line between the codes, for tests whose code still gives their
-    image.
+    image; and the codes, where all do and the space has words for them.
     """
     codes = tests.table["code"].to_pylist()
     coded = rows[torch.tensor([bool(codes[i]) for i in rows.tolist()], dtype=torch.bool)]
     if not len(coded):
-        return x, 0
+        return x, None, 0
     end = origin.z.clone()
     end[coded] = torch.tensor([codes[i] for i in coded.tolist()], device=end.device).reshape(
         end[coded].shape
@@ -198,7 +205,36 @@ def _in_space(
 
     with torch.no_grad():
         same = (to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]).flatten(1).all(1)
-        return _bisect(way, x, coded[same], ask, steps) if bool(same.any()) else (x, 0)
+        own = coded[same]
+        if not len(own):
+            return x, None, 0
+        tried = 0
+        said = False
+        if isinstance(space, Appearance) and len(own) == len(x):
+            tried = _take_away(space, way, end, own, ask)
+            said = True
+        x = x.index_copy(0, own, way(torch.ones(len(own)), own))
+        moved, share, used = _bisect(way, x, own, ask, steps)
+    end[own] = origin.z[own] + per_row(share.to(end.device), end) * (end[own] - origin.z[own])
+    return moved, end.flatten(1).cpu() if said else None, tried + used
+
+
+def _take_away(
+    space: Appearance, way: Way, end: Float[Tensor, "t d"], own: Int[Tensor, " r"], ask: Ask
+) -> int:
+    """Groups of coordinates without which a finding still fails, set to 0 in `end`; returns the
+    queries it took.
+    """
+    place = own.to(end.device)
+    order = space.severity(end[place]).argsort(1)  # r g, the mildest first
+    whole = torch.ones(len(own))
+    for turn in range(order.shape[1]):
+        before = end[place]
+        mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, turn, None], True)
+        end[place] = space.removed(before, mask)
+        fails, _, _ = ask(way(whole, own), own)
+        end[place] = torch.where(per_row(fails.to(end.device), before), end[place], before)
+    return order.shape[1] * len(own)
 
 
 def _tests(run: Run) -> FailingFindings:
@@ -216,7 +252,15 @@ def _tests(run: Run) -> FailingFindings:
 
 
 def _stored(
-    run: Run, tests: FailingFindings, x: Tensor, ask: Ask, out: Path, *, spent: int, failing: int
+    run: Run,
+    tests: FailingFindings,
+    x: Tensor,
+    code: Tensor | None,
+    ask: Ask,
+    out: Path,
+    *,
+    spent: int,
+    failing: int,
 ) -> Run:
     """The moved findings as a run of its own: the same seeds, a part of its own,
     nothing judged yet.
@@ -226,7 +270,11 @@ def _stored(
     before = tests.table["l2"].to_numpy()
     method = f"{run.record['method']}+shrink"
     table = findings_table(
-        _findings(tests, x, predicted, confidence), tests.seed_x, ids, method=method, oracle="label"
+        _findings(tests, x, code, predicted, confidence),
+        tests.seed_x,
+        ids,
+        method=method,
+        oracle="label",
     )
     after = table["l2"].to_numpy()
     seeds = run.seeds.drop_columns(["image"]).to_pylist()
@@ -238,6 +286,7 @@ def _stored(
         "queries": spent + len(x),
         "l2_before": float(torch.tensor(before).median()),
         "l2_after": float(torch.tensor(after).median()),
+        "needed": None if code is None else _needed(run, code),
     }
     record: Mapping[str, Any] = {
         **run.record,
@@ -258,7 +307,16 @@ def _stored(
     return Run(out)
 
 
-def _findings(tests: FailingFindings, x: Tensor, predicted: Tensor, confidence: Tensor) -> Findings:
+def _needed(run: Run, code: Float[Tensor, "t d"]) -> dict[str, int]:
+    """How many findings still need each kind of change."""
+    space = Appearance.from_record(run.record["space"])
+    left = (space.severity(code) > 0).sum(0).tolist()
+    return {group.name: count for group, count in zip(space.groups, left, strict=True)}
+
+
+def _findings(
+    tests: FailingFindings, x: Tensor, code: Tensor | None, predicted: Tensor, confidence: Tensor
+) -> Findings:
     total = len(x)
     image = to_bytes(x)
     change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
@@ -276,7 +334,7 @@ def _findings(tests: FailingFindings, x: Tensor, predicted: Tensor, confidence: 
         score=column["score"],
         distance=change.square().sum(1).sqrt(),
         queries=column["queries"],
-        code=torch.zeros(total, 0),
+        code=torch.zeros(total, 0) if code is None else code,
         witnessed=torch.zeros(total, dtype=torch.bool),
         witness_margin=torch.zeros(total),
     )

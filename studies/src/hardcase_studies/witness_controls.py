@@ -113,9 +113,14 @@ SEARCHES = {
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set half=development|test|all seeds=N trainings=T searches=…``; ``--full`` is five trainings and all seeds."""
+    """``--set half=development|test|all seeds=N trainings=T searches=…``; ``--full`` is five trainings and all seeds.
+
+    ``--set prepare=true`` only trains what is missing and says how good it is.
+    """
     here = worlds(bench)
     lab = Lab(bench)
+    if bench.options.get("prepare"):
+        return Outcome("witness-controls", [_prepared(here, lab.test)])
     which = str(bench.options.get("half", "test"))
     pool = half(lab.test, which)
     seeds = pool.sample(count=min(len(pool), bench.size("seeds", 100, len(pool))), seed=bench.seed)
@@ -629,6 +634,18 @@ def _as_findings(seeds: Images) -> Findings:
         distance=none,
         queries=torch.zeros(count, dtype=torch.int64),
         code=torch.zeros(count, 0),
+    )
+
+
+def _prepared(here: Sequence[WitnessWorld], test: Images) -> Table:
+    rows: list[list[Cell]] = []
+    for number, each in enumerate(here, 1):
+        judged = [f"{judge.card['accuracy']:.1%}" for judge in each.judges.values()]
+        shares = [f"{_accuracy(one, test):.1%}" for one in _networks(each)]
+        rows.append([number, *shares, *judged])
+    names = [one.name for one in _networks(here[0])]
+    return Table(
+        "Test images right", ["training", *names, *(f"judge, {name}" for name in JUDGES)], rows
     )
 
 
