@@ -7,6 +7,7 @@ scorer and Lite2 apart, since it is a sibling. The denominator is every photogra
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,6 @@ from hardcase.suite.tables import Bench, Cell, Outcome, Table
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.types import Images, Method, Model
 from hardcase_studies.lab import Lab
-from hardcase_studies.people import read_table
 from hardcase_studies.witness_controls import around_findings, filtered, wrong_label
 from hardcase_studies.witness_world import (
     SeedOutcomes,
@@ -251,8 +251,8 @@ def _parents(bench: Bench) -> Tensor | None:
     file = bench.options.get("parents")
     if file is None:
         return None
-    rows = read_table(Path(str(file)), ("synset", "parent"), "the table of parents")
-    known = {row["synset"]: row["parent"] for row in rows}
+    with Path(str(file)).open(newline="", encoding="utf-8") as lines:
+        known = {row["synset"]: row["parent"] for row in csv.DictReader(lines)}
     names = [known.get(one.synset, one.synset) for one in imagenet_classes(offline=True)]
     order = {name: i for i, name in enumerate(sorted(set(names)))}
     return torch.tensor([order[name] for name in names])
