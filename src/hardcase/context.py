@@ -45,6 +45,7 @@ from hardcase.registry import Part, resolve, rows
 from hardcase.regression import regressing
 from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
+from hardcase.runs.workers import gpus
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
@@ -682,6 +683,7 @@ class Context:
             shard=self._shard(),
             rounds=config.campaign.round or (1 if campaign.method.guides else 8),
             workers=config.workers,
+            devices=self._devices(),
             cluster=config.cluster,
             metrics=Path(config.metrics) if config.metrics else None,
             allow_low_accuracy=config.allow_low_accuracy,
@@ -689,6 +691,14 @@ class Context:
             about=self._about,
             ingredients=self._ingredients(),
         )
+
+    def _devices(self) -> tuple[str, ...]:
+        """The GPUs over which worker processes are spread: all, unless one of them was named."""
+        place = self.subject.device
+        named = ":" in self.config.device
+        if named or place.type != "cuda" or place.index not in (None, 0):
+            return ()
+        return gpus(torch.cuda.device_count())
 
     def _shard(self) -> int:
         """Seeds that are searched at once.

@@ -1,12 +1,15 @@
 """File, flags and settings become one configuration, in that order of precedence."""
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from hardcase.cache import free
+from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import resolve
 from hardcase.config import folder_for
+from hardcase.context import usable_device
 from hardcase.errors import Problem
 
 BASE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
@@ -95,3 +98,25 @@ def test_a_used_folder_is_refused_and_an_empty_one_taken():
     assert folder_for(config, Path("empty")) == Path("empty")
     with pytest.raises(Problem, match="not empty"):
         folder_for(config, Path("used"))
+
+
+COMPUTING = (
+    *("demo", "doctor", "run", "resume", "judge", "coverage", "replay", "shrink", "escape"),
+    *("retrain", "faults", "reproduce", "layers", "train classifier", "train vae", "train vqvae"),
+    *("train gan", "train judge", "train witness"),
+)
+"""Verbs that ask or train networks. `compare` and `report` read what is stored."""
+
+
+@pytest.mark.parametrize("verb", COMPUTING)
+def test_every_verb_that_computes_can_be_told_where(verb):
+    known = {row.name: row for row in VERBS}
+    assert "device" in signature(_function(known[verb])).parameters
+
+
+def test_auto_is_the_default_and_a_device_that_is_not_here_is_named():
+    assert resolve(BASE).device == "auto"
+    assert usable_device("auto") in ("cpu", "cuda")
+    assert usable_device("cpu") == "cpu"
+    with pytest.raises(Problem, match="device 'cuda:99' cannot be used"):
+        usable_device("cuda:99")

@@ -12,6 +12,7 @@ import torch
 
 from hardcase.context import Context
 from hardcase.errors import Problem
+from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
 from hardcase.runs.start import start
@@ -63,6 +64,14 @@ def test_bits_depend_on_the_shape_of_a_call_as_on_a_device():
         assert largest_tile([(lambda x: toy_subject().net(x), x)]) == 64
     assert torch.equal(asked(x, 16), usual)
     assert steady(HERE)
+
+
+def test_a_model_is_not_called_fickle_because_its_last_bits_depend_on_the_batch():
+    with PlayedDevice():
+        health = check(toy_subject(), toy_images(300))
+    assert health.accuracy == 1
+    assert not health.bitwise
+    assert check(toy_subject(), toy_images(300)).bitwise
 
 
 def test_shards_batches_and_memory_change_no_finding(tmp_path):

@@ -15,6 +15,7 @@ import world
 from hardcase.errors import INTERNAL, Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
+from hardcase.runs.workers import gpus
 
 
 class Listening(world.Notes):
@@ -43,6 +44,23 @@ def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whol
     assert len(told.pulses) >= 2, "nothing was heard of the workers between two shards"
     assert max(told.pulses) <= 8 * 6, "pulses are about the shards under way"
     assert [progress.done for progress in told.shards] == list(range(7))
+
+
+def test_workers_are_spread_over_the_gpus_and_give_the_same_bytes(tmp_path, whole, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    source = partial(world.placed, tmp_path)
+    start(world.plan(source, workers=2, devices=("4", "7")), tmp_path / "run")
+    assert world.left(tmp_path / "run") == whole
+    seen = {path.name for path in tmp_path.glob("gpu-*")}
+    assert seen == {"gpu-none", "gpu-4", "gpu-7"}, "the owner, and each worker on its own"
+
+
+def test_gpus_are_named_as_the_environment_has_them(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus(3) == ("0", "1", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 2")
+    assert gpus(2) == ("5", "2")
+    assert gpus(0) == ()
 
 
 def test_a_killed_workers_shard_is_run_again(tmp_path, whole):

@@ -99,6 +99,19 @@ class Dangerous(Counting):
         return super().__call__(x, taps)
 
 
+class Placed(Counting):
+    """A model that leaves a file for every GPU that a process was given."""
+
+    def __init__(self, folder):
+        super().__init__(toy_subject())
+        self.folder = folder
+
+    def __call__(self, x, taps=None):
+        (self.folder / f"gpu-{os.environ.get('CUDA_VISIBLE_DEVICES', 'none')}").touch()
+        time.sleep(0.05)
+        return super().__call__(x, taps)
+
+
 class Failing(Counting):
     """A model that raises in any process but `owner`."""
 
@@ -133,6 +146,10 @@ class UnsendableError(Exception):
 
 def dangerous(*how):
     return campaign(Dangerous(*how))
+
+
+def placed(folder):
+    return campaign(Placed(folder))
 
 
 def failing(owner):

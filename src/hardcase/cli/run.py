@@ -215,7 +215,7 @@ def _beyond_nulls(
     return record(against_nulls(run, retrained=retrained, say=flags.say), retrained)
 
 
-@o.takes(*o.FOREIGN, *o.WATCHED)
+@o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse
@@ -234,7 +234,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
-    wanted = parse(values)
+    wanted = parse({**values, "device": flags.device} if flags.device else values)
     if not flags.accept_changes:
         same_source(record, wanted)
     require(wanted.model_dump(), folder, trusted=flags.trust_run)

@@ -215,6 +215,7 @@ class Plan:
         shard: Seeds that are searched at once.
         rounds: Shards that start from the same state of the guides.
         workers: Processes that search side by side.
+        devices: GPUs over which they are spread; all on the subject's device if empty.
         cluster: A Ray cluster that searches instead.
         metrics: A file for a monitoring system.
         allow_low_accuracy: Go on with a subject that is hardly better than chance.
@@ -231,6 +232,7 @@ class Plan:
     shard: int = 32
     rounds: int = 8
     workers: int = 1
+    devices: tuple[str, ...] = ()
     cluster: str | None = None
     metrics: Path | None = None
     allow_low_accuracy: bool = False
@@ -319,6 +321,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
                         campaign=campaign,
                         rounds=plan.rounds,
                         workers=plan.workers,
+                        devices=plan.devices,
                         cluster=plan.cluster,
                         findings=budget.findings,
                         deadline=None if limit is None else monotonic() + limit - book.before,
@@ -372,6 +375,8 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
         logits = answers(campaign.subject, plan.images, campaign.batch)
+    if not steady(campaign.subject.device):
+        watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     for note in health.notes:
         watcher.say(note)
     rows = seed_rows(plan.images, logits, campaign.target)

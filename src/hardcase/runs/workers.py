@@ -24,6 +24,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import takewhile
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
@@ -356,6 +357,8 @@ def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
 # Worker processes of this machine.
 
 Handle = Future[ShardOutcome]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that says which GPUs a process sees, and in which order."""
 ATOMIC = 4000
 """Bytes that a pipe takes whole or not at all; more is not sent,
 so that a worker's death cannot leave half a message.
@@ -363,14 +366,15 @@ so that a worker's death cannot leave half a message.
 
 
 class Processes:
-    """So many processes, each with its own campaign built from `source`.
+    """So many processes, each with its own campaign built from `source`, spread over `devices`.
 
     When one dies, all are started anew.
     """
 
-    def __init__(self, source: Source, workers: int) -> None:
+    def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         self.source = _pickled(source)
         self.workers = workers
+        self.devices = tuple(devices)
         self.slots = workers + 1
         self.folder = tempfile.TemporaryDirectory(prefix="hardcase-")
         self.guides: Path | None = None
@@ -428,7 +432,10 @@ class Processes:
     def _start(self) -> None:
         context = get_context("spawn")
         self.news: SimpleQueue[Any] = context.SimpleQueue()
-        set_up = (self.source, self.workers, self.news)
+        places: SimpleQueue[str] = context.SimpleQueue()
+        for number in range(self.workers):
+            places.put(self.devices[number % len(self.devices)] if self.devices else "")
+        set_up = (self.source, self.workers, self.news, places)
         self.pool = ProcessPoolExecutor(self.workers, context, _set_up, set_up)
         self.latest.clear()
 
@@ -465,11 +472,24 @@ _unbuilt: Problem | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
-def _set_up(source: bytes, workers: int, news: SimpleQueue[Any]) -> None:
-    """In a new worker process: the same arithmetic as everywhere, a fair share of the cores,
-    the campaign built once.
+def gpus(count: int) -> tuple[str, ...]:
+    """The names of the first GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` has
+    them.
+    """
+    named = [word.strip() for word in os.environ.get(VISIBLE, "").split(",") if word.strip()]
+    return tuple(named or map(str, range(count)))[:count]
+
+
+def _set_up(
+    source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]
+) -> None:
+    """In a new worker process: a GPU of its own where there are several, the same arithmetic as
+    everywhere, a fair share of the cores, the campaign built once.
     """
     global _campaign, _news, _unbuilt
+    place = places.get()
+    if place:
+        os.environ[VISIBLE] = place  # before anything is on a GPU here
     # signals reach every process; the one that owns the folder decides
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -575,6 +595,7 @@ def execute(
     campaign: Campaign,
     rounds: int = 8,
     workers: int = 1,
+    devices: Sequence[str] = (),
     cluster: str | None = None,
     findings: int | None = None,
     deadline: float | None = None,
@@ -585,8 +606,8 @@ def execute(
     """Run the tasks (the one at place `i` is number `i`) that the store does not have yet, round by
     round, and store each shard when it is finished.
 
-    `campaign` is what `source` builds; worker processes build their own from `source`, a cluster is
-    sent `campaign`.
+    `campaign` is what `source` builds; worker processes build their own from `source`, each on one
+    of `devices` if any are named, a cluster is sent `campaign`.
 
     All shards of a round start from the same guides; their deltas are merged in shard order when it
     ends. `findings` stops at the end of a round, `deadline` (monotonic seconds) after the current
@@ -604,7 +625,8 @@ def execute(
         for n, entry in store.ledger.read().items()
         if n in done
     )
-    with _runner(source, campaign, workers, cluster, pulse, stopped) as run:
+    processes = partial(Processes, source, workers, devices) if workers > 1 else None
+    with _runner(campaign, processes, cluster, pulse, stopped) as run:
         for part in chunks(len(todo), size):
             numbers = range(part.start, part.stop)
             missing = [number for number in numbers if number not in done]
@@ -640,9 +662,8 @@ def _merge(guide: Guide, deltas: Sequence[State]) -> None:
 
 
 def _runner(
-    source: Source,
     campaign: Campaign,
-    workers: int,
+    processes: Callable[[], Processes] | None,
     cluster: str | None,
     pulse: Pulse,
     stopped: Stopped,
@@ -651,8 +672,8 @@ def _runner(
         from hardcase.runs.ray import Cluster
 
         return _with(lambda: Cluster(cluster, campaign), stopped, pulse)
-    if workers > 1:
-        return _with(lambda: Processes(source, workers), stopped, pulse)
+    if processes is not None:
+        return _with(processes, stopped, pulse)
     return _here(campaign, pulse, stopped)
 
 
