@@ -42,6 +42,10 @@ DEVICE = os.environ.get("HARDCASE_DEVICE", "cuda")
 SMALL = DEVICE == "cpu"
 RESULT = None if SMALL else "bench-gpu"
 BATCHES = (64,) if SMALL else (256, 512, 1024, 2048, 4096)
+NOTE = (
+    "One run of each figure, the last of two or three repetitions in one process; a bare loop at"
+    ' its best batch is no tight bound, so a ratio above 1 reads "no overhead seen".'
+)
 
 Measure = Callable[[], Iterator[Figure]]
 _log = logging.getLogger(__name__)
@@ -332,4 +336,6 @@ def hardware() -> dict[str, Any]:
     return {
         "device": f"one {torch.cuda.get_device_name()}",
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
+        "command": COMMAND,
+        "notes": [NOTE],
     }

@@ -26,11 +26,25 @@ def stored(path: Path) -> dict[str, Any]:
     return record
 
 
+def reached(row: dict[str, Any]) -> str:
+    """Whether a figure lies where its goal (``goal at least 0.8``, ``goal at most 8``) wants it."""
+    found = re.fullmatch(r"goal (?:at (least|most) )?([\d.e+]+)", str(row["against"]))
+    if found is None:
+        return "no goal"
+    below = found[1] == "most"
+    met = row["value"] <= float(found[2]) if below else row["value"] >= float(found[2])
+    return "reached" if met else "not reached"
+
+
 def table(record: dict[str, Any]) -> str:
-    """The rows as a table, the notes below it."""
+    """The rows as a table, the notes below it; figures that all have goals say whether each was reached."""
     columns = record["columns"]
+    rows = record["rows"]
+    if rows and all(str(row.get("against", "")).startswith("goal ") for row in rows):
+        columns = [*(name for name in columns if name != "command"), "outcome"]
+        rows = [{**row, "outcome": reached(row)} for row in rows]
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    for row in record["rows"]:
+    for row in rows:
         cells = (_cell(row[column]).replace("|", "\\|") for column in columns)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"

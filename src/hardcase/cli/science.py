@@ -314,7 +314,7 @@ def retrain(
         folder,
         how,
         others=against or [],
-        place=flags.device or "cpu",
+        place=flags.place,
         say=flags.say,
     )
     page = outcome.write(flags.out or folder / "retrain")

@@ -480,9 +480,7 @@ def gpus(count: int) -> tuple[str, ...]:
     return tuple(named or map(str, range(count)))[:count]
 
 
-def _set_up(
-    source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]
-) -> None:
+def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
     """In a new worker process: a GPU of its own where there are several, the same arithmetic as
     everywhere, a fair share of the cores, the campaign built once.
     """
