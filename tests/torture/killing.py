@@ -1,7 +1,7 @@
 """Kills a small campaign at many moments and shows that going on gives what an undisturbed run gives.
 
-``python killing.py steps ALL | full ALL | random COUNT | fresh COUNT`` prints one JSON object. Without ALL (0) the first
-of each kind of step is taken.
+``python killing.py steps ALL | full ALL | random COUNT | fresh COUNT | judging ALL | report ALL | training COUNT`` prints one
+JSON object. Without ALL (0) the first of each kind of step is taken.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -25,13 +26,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 import world
 
 from hardcase import cache
+from hardcase.runs.results import Run
+from hardcase.testing.device import VARIABLE, play_for_good
 
 
-def events(folder):
-    """The named steps of an undisturbed run, in order."""
+def events(work):
+    """The named steps of undisturbed work, in order."""
     seen = []
     cache.step = lambda name, path: seen.append(f"{name} {path.name.split('-')[0].lstrip('.')}")
-    world.go(folder)
+    work()
     return seen
 
 
@@ -54,24 +57,99 @@ def breaking(index, disaster):
     return step
 
 
-def at_every_step(home, every, disaster=die, ends=-signal.SIGKILL):
-    names = _in_fork(lambda: events(home / "listed"))
-    expected = world.left(home / "listed")
+def at_every_step(
+    home, every, disaster=die, ends=-signal.SIGKILL, work=world.go, kept=world.left, made=None
+):
+    """Let `disaster` happen at each step of `work` on a folder, do it again, and compare what is `kept`.
+
+    `made` puts into the folder what the work begins with.
+    """
+
+    def new(name):
+        if made is not None:
+            made(home / name)
+        return home / name
+
+    listed = new("listed")
+    names = _in_fork(lambda: events(lambda: work(listed)))
+    expected = kept(listed)
     chosen = [i for i, name in enumerate(names) if every or names.index(name) == i]
     wrong = []
     for index in chosen:
-        folder = home / f"step-{index}"
+        folder = new(f"step-{index}")
 
         def doomed(index=index, folder=folder):
             cache.step = breaking(index, disaster)
-            world.go(folder)
+            work(folder)
 
         code = world.alone(doomed)
-        again = world.alone(lambda folder=folder: world.go(folder))
-        if code != ends or again != 0 or world.left(folder) != expected:
-            wrong.append(f"{index} {names[index]}: {code}, {again}")
+        again = world.alone(lambda folder=folder: work(folder))
+        left = [path.name for path in folder.rglob(".*-*") if cache.is_temporary(path)]
+        if code != ends or again != 0 or kept(folder) != expected or left:
+            wrong.append(f"{index} {names[index]}: {code}, {again} {left}")
         shutil.rmtree(folder)
     return {"kills": len(chosen), "steps": sorted(set(names)), "wrong": wrong}
+
+
+def while_judging(home, every):
+    """Verdicts are there whole and of one judge, or judging again makes them so."""
+    from hardcase.runs.verdicts import judge_run
+
+    world.go(home / "finished")
+
+    def judged(folder):
+        judge_run(Run(folder), world.trusting)
+
+    def kept(folder):
+        assert Run(folder).verification.state == "verified"
+        files = sorted((folder / "verdicts").iterdir())
+        return [(path.name, path.read_bytes()) for path in files], world.left(folder)
+
+    made = partial(shutil.copytree, home / "finished")
+    return at_every_step(home, every, work=judged, kept=kept, made=made)
+
+
+def while_reporting(home, every):
+    world.go(home / "finished")
+    Run(home / "finished").report(home / "warm report")
+
+    def kept(folder):
+        report = json.loads((folder / "report/report.json").read_text())
+        return json.dumps(report).replace(folder.name, "RUN"), world.left(folder)
+
+    made = partial(shutil.copytree, home / "finished")
+    return at_every_step(home, every, work=lambda f: Run(f).report(), kept=kept, made=made)
+
+
+def while_training(home, count, seed=2):
+    """A generator whose training is killed and begun again is the one that was never disturbed."""
+    from hardcase.generators.build import trained_generator
+    from hardcase.tensors import digest_tensors
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tiny import bars
+
+    def trained(folder):
+        os.environ["HARDCASE_CACHE"] = str(folder)
+        net, _ = trained_generator("vae", bars(96), bars(24, seed=1), epochs=12, batch=16)
+        (folder / "digest").write_text(digest_tensors(dict(net.state_dict())))
+
+    rng, wrong, moments = random.Random(seed), [], Counter()
+    begun = time.monotonic()
+    assert world.alone(lambda: trained(home / "undisturbed")) == 0
+    lasts, expected = time.monotonic() - begun, (home / "undisturbed/digest").read_text()
+    for index in range(count):
+        folder = home / f"training-{index}"
+        number = world.child(lambda folder=folder: trained(folder))
+        time.sleep(rng.uniform(0, lasts))
+        os.kill(number, signal.SIGKILL)
+        os.waitpid(number, 0)
+        moments["stored" if any(folder.rglob("*.safetensors")) else "nothing stored"] += 1
+        again = world.alone(lambda folder=folder: trained(folder))
+        if again != 0 or (folder / "digest").read_text() != expected:
+            wrong.append(f"{index}: {again}")
+        shutil.rmtree(folder)
+    return {"kills": count, "moments": moments, "wrong": wrong}
 
 
 def with_a_full_disk(home, every):
@@ -149,11 +227,16 @@ if __name__ == "__main__":
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="hardcase-torture-", dir=memory) as place:
         home, (what, *rest) = Path(place), sys.argv[1:]
+        if os.environ.get(VARIABLE):
+            play_for_good()
         world.go(home / "warm")  # everything is imported and has run once: forks are quick then
         modes = {
             "steps": at_every_step,
             "full": with_a_full_disk,
             "random": at_random,
             "fresh": in_new_processes,
+            "judging": while_judging,
+            "report": while_reporting,
+            "training": while_training,
         }
         print(json.dumps(modes[what](home, *map(int, rest))))

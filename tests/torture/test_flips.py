@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hardcase as hc
+from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.judges.judge import Verdicts
 from hardcase.runs.results import Run
@@ -16,10 +17,11 @@ from hardcase.runs.verdicts import judge
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
 
-FLIPS = 300 if os.environ.get("HARDCASE_TORTURE") == "long" else 25
+LONG = os.environ.get("HARDCASE_TORTURE") == "long"
+FLIPS = 200 if LONG else 25
 FILES = (
     "run.json", "config.toml", "seeds.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
-    "verdicts/part-00000.parquet", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
+    "verdicts/part-00000.parquet", "verdicts/judge.json", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
 )  # fmt: skip
 
 
@@ -81,6 +83,48 @@ def test_a_flipped_bit_is_not_believed(tmp_path, whole, name):
         path.write_bytes(other)
         if believed(folder) and not same(name, data, bytes(other)):
             silent.append(place)
+    assert silent == []
+
+
+READERS = {
+    "report": ("report", "RUN", "--out", "page"),
+    "compare": ("compare", "RUN", "OTHER", "--out", "compare.html"),
+    "gate": ("gate", "RUN", "--max-confirmed-rate", "1", "--min-usable", "1"),
+    "export": ("export", "RUN", "--to", "npz", "--out", "tests.npz"),
+    "evidence": ("evidence", "RUN", "--profile", "ai-act", "--out", "shown"),
+    "status": ("status", "RUN"),
+    "cite": ("cite", "RUN"),
+}
+ONLY = {"status": ("run.json", "status.json"), "cite": ("run.json",)}
+"""Readers that read no more than this."""
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_says_so(tmp_path, whole, reader, capfd, monkeypatch):
+    """A flipped bit in any file that a verb reads is told of, or refused, by that verb."""
+    monkeypatch.chdir(tmp_path)
+    silent = []
+    files = ONLY.get(reader, FILES)
+    for turn in range(4 * len(files) if LONG else 2):
+        name = files[(turn * 5 + len(reader)) % len(files)]
+        folder = tmp_path / f"run-{turn}"
+        shutil.copytree(whole, folder)
+        path = folder / name
+        data = path.read_bytes()
+        place = random.Random(f"{reader} {turn}").randrange(8 * len(data))
+        other = bytearray(data)
+        other[place // 8] ^= 1 << place % 8
+        path.write_bytes(other)
+        for old in ("page", "shown"):
+            shutil.rmtree(old, ignore_errors=True)
+        Path("tests.npz").unlink(missing_ok=True)
+        words = {"RUN": str(folder), "OTHER": str(whole)}
+        code = main([words.get(word, word) for word in READERS[reader]])
+        said = "".join(capfd.readouterr())
+        assert code != 3, said
+        told = code == 2 or "note:" in said or "damaged" in said
+        if not told and not same(name, data, bytes(other)):
+            silent.append((name, place))
     assert silent == []
 
 

@@ -50,7 +50,7 @@ MORE = {
     "export": ("--out", "away"),
     "evidence": ("--out", "away", "--profile", "ai-act"),
     "retrain": ("--repeats", "2", "--epochs", "1"),
-    "curve": ("--corruptions", "gaussian_noise"),
+    "curve": ("--corruptions", "brightness", "--space", "none", "--count", "2"),
     "rank": ("--model", "model.py:make", "--data", "npz:toy.npz", "--by", "near-failures"),
     "study new": (
         "--out",

@@ -12,10 +12,14 @@ LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 HERE = Path(__file__).parent
 
 
-def torture(*words):
+PLAYED = "tile=16 drift=1e-5"
+"""A device whose last bits depend on the shape of a call, as a GPU's do."""
+
+
+def torture(*words, **more):
     command = [sys.executable, str(HERE / "killing.py"), *map(str, words)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **more}
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -67,3 +71,24 @@ def test_kills_of_processes_of_their_own(count):
     told = torture("fresh", count)
     assert not told["wrong"]
     assert told["kills"] == count
+
+
+def test_kills_on_a_device_whose_bits_depend_on_the_batch():
+    told = torture("random", 300 if LONG else 12, HARDCASE_PLAYED_DEVICE=PLAYED)
+    assert not told["wrong"]
+    assert told["kills"] >= (380 if LONG else 12)
+    told = torture("steps", int(LONG), HARDCASE_PLAYED_DEVICE=PLAYED) if LONG else {"wrong": []}
+    assert not told["wrong"]
+
+
+@pytest.mark.parametrize("work", ["judging", "report"])
+def test_a_kill_at_every_step_of_what_comes_after_the_search(work):
+    told = torture(work, int(LONG))
+    assert not told["wrong"]
+    assert told["kills"] >= 5
+
+
+def test_kills_while_a_generator_is_trained():
+    told = torture("training", 30 if LONG else 3)
+    assert not told["wrong"]
+    assert told["kills"] == (30 if LONG else 3)

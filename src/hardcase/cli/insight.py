@@ -250,10 +250,10 @@ def _failures(near: Path | None) -> Any:
 
 
 def _write(out: Path | None, found: dict[str, Any]) -> None:
+    """As JSON with a checksum, by which a report believes it."""
     if out is None:
         return
-    import json
-
     from hardcase.cache import write_atomically
+    from hardcase.runs.ledger import sealed
 
-    write_atomically(out, json.dumps(found, indent=1).encode())
+    write_atomically(out, sealed(found))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, duration, facts, guard_folder, note, shown, tell
-from hardcase.errors import INTERRUPTED, Problem
+from hardcase.errors import INTERNAL, INTERRUPTED, Problem
 
 if TYPE_CHECKING:
     from hardcase.cli.progress import Front
@@ -263,7 +265,7 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
     from hardcase.cli.progress import front
     from hardcase.context import Context
 
-    with front(flags.progress, quiet=flags.quiet) as screen:
+    with front(flags.progress, quiet=flags.quiet) as screen, _told_of_exits(folder):
         try:
             yield Context(config, progress=screen.train), screen
         except KeyboardInterrupt:
@@ -277,6 +279,28 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
                 fix=_both(problem.fix, f"hardcase resume {shown(folder)}"),
                 code=problem.code,
             ) from problem
+
+
+@contextmanager
+def _told_of_exits(folder: Path) -> Iterator[None]:
+    """A model that ends the process (`os._exit`) cannot be kept from it, but it is said."""
+    owner = os.getpid()
+    leave = os._exit
+
+    def told(code: int) -> NoReturn:
+        if os.getpid() != owner:  # a child ends as it likes
+            leave(code)
+        note(f"error: the model, or a library of it, has ended the process (os._exit({code})).")
+        note(f"  Shards that were finished are stored.\n  try: hardcase resume {shown(folder)}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        leave(INTERNAL)
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _drawn(run: Run, context: Context) -> None:

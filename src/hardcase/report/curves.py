@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from hardcase.insight import CURVES
 from hardcase.report.words import number, percent, plural
 from hardcase.runs.directory import read_plain
+from hardcase.runs.ledger import unsealed
 from hardcase.runs.results import Run
 
 LONGEST = 5_000_000
@@ -24,14 +24,24 @@ def severities(run: Run) -> dict[str, Any] | None:
         run: A stored run.
     """
     try:
-        said = json.loads(read_plain(run.folder / CURVES, most=LONGEST))
+        said, sound = unsealed(read_plain(run.folder / CURVES, most=LONGEST))
+        if not sound:
+            return None
         rows = [_row(row) for row in (*said["corruptions"], *said["coordinates"])]
         usable = int(said["usable"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
         relative = None if error is None else error["relative_to"]
         model = str(said["model"])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+    except (
+        OSError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None  # none were drawn, or the file says nothing that can be drawn
     rows.sort(key=lambda row: (-row["mean"], row["name"]))
     return {

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from hardcase.cache import sweep
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
@@ -601,6 +602,7 @@ def _write(
         pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
+        sweep(run.folder, run.folder / "verdicts")
         whose = {"identity": by.to_json(), "run": run_digest(run.record)}
         files = {"part-00000.parquet": to_parquet(said), JUDGE: sealed(whose)}
         for name, data in files.items():
