@@ -81,7 +81,8 @@ def campaign(name: str, generations: int = 60) -> Campaign:
     return Campaign(subject=subject, method=sinvad_code(space=space, generations=generations))
 
 
-def _plan(name: str, seeds: int, **how: Any) -> start.Plan:
+def plan_of(name: str, seeds: int, **how: Any) -> start.Plan:
+    """A run of that method on digits."""
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     generations = how.pop("generations", 60)
     return start.Plan(source=partial(campaign, name, generations), images=images, **how)
@@ -92,7 +93,7 @@ def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
     ways: dict[str, dict[str, Any]] = {"workers-2-speedup": {"workers": 2}}
     if importlib.util.find_spec("ray"):
         ways["ray-2-speedup"] = {"cluster": "local:2"}
-    make = partial(_plan, "sinvad@code", seeds, generations=generations)
+    make = partial(plan_of, "sinvad@code", seeds, generations=generations)
     make()
     alone = min(_timed(make()) for _ in range(2))
     for name, how in ways.items():
@@ -158,30 +159,33 @@ def _large_run(home: Path, seeds: int, each: int) -> Path:
     run = [sys.executable, "-m", "hardcase", "run", *words, "--out", "run", "--quiet"]
     subprocess.run(run, cwd=home, capture_output=True, check=True)
     store = Store(home / "run")
-    found, spent = _drawn_shard(32, each)
+    found, spent = drawn_shard(32, each)
     packed, summary = Packed(to_parquet(found), to_parquet(spent), b""), summarise(found, spent)
     for number in range(-(-seeds // 32) - 1):
         store.put(number, packed, summary)
     return home / "run"
 
 
-def _drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
+def drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
+    """A shard of noise: its findings and what became of its seeds."""
     rng, count = stream(0, "findings"), seeds * each
     whole, real = torch.arange(count), torch.rand(count, generator=rng)
     x = torch.randint(0, 256, (count, 1, 28, 28), generator=rng, dtype=torch.uint8)
     none = whole.new_zeros(count, 0)
     found = Findings(
-        whole // each,
-        x,
-        whole * 0,
-        whole % 10,
-        (whole + 1) % 10,
-        none,
-        real,
-        real,
-        real,
-        whole,
-        real.new_zeros(count, 0),
+        seed=whole // each,
+        x=x,
+        kind=whole * 0,
+        expected=whole % 10,
+        predicted=(whole + 1) % 10,
+        peer_predicted=none,
+        confidence=real,
+        score=real,
+        distance=real,
+        queries=whole,
+        code=real.new_zeros(count, 0),
+        witnessed=torch.zeros(count, dtype=torch.bool),
+        witness_margin=torch.zeros(count),
     )
     names = [f"seed/{i:05d}" for i in range(seeds)]
     zeros = [each] * seeds
@@ -190,14 +194,15 @@ def _drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
         "status": ["done"] * seeds,
         **dict.fromkeys(("looked", "failing", "queries"), zeros),
     }
-    spent = spent_table({**columns, "gradients": zeros, "peer_queries": [0] * seeds})
+    others = dict.fromkeys(("peer_queries", "witness_queries", "witness_gradients"), [0] * seeds)
+    spent = spent_table({**columns, "gradients": zeros, **others})
     ids = [names[i] for i in (whole // each).tolist()]
     return findings_table(found, x, ids, method="pgd", oracle="label"), spent
 
 
 def _storing(name: str, seeds: int) -> Iterator[Figure]:
     """The share of packing and writing in a campaign, and what a finding costs; the middle one of five runs."""
-    plan = _plan(name, seeds)
+    plan = plan_of(name, seeds)
     plan.source()
     results = sorted(
         (_stored(plan) for _ in range(5)), key=lambda result: sum(result[0].values()) / result[1]

@@ -37,6 +37,32 @@ def test_links_lead_somewhere(page):
     assert not [link for link in wrong if not MADE & set(Path(link).parts)]
 
 
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/promises.md"])
+def test_every_promise_names_a_test_that_exists(page):
+    """A row is a promise; it links files of tests, and names between backquotes are tests in those files."""
+    path = ROOT / page
+    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if not row.startswith(("| promise", "|---"))]
+    assert len(promises) >= 15
+    before = ""
+    for row in promises:
+        shown = row.rpartition(" | ")[2]
+        files = re.findall(r"\]\(([^)]*tests/[^)]*)\)", shown) or (
+            before if "the same" in row else []
+        )
+        assert files, f"no test is named: {row}"
+        before = files
+        text = "".join(
+            (path.parent / file).read_text(encoding="utf-8")
+            for file in files
+            if file.endswith(".py")
+        )
+        missing = [
+            name for name in re.findall(r"`(test_\w+)`", shown) if f"def {name}(" not in text
+        ]
+        assert not missing, missing
+
+
 def test_the_measured_table_is_written_between_its_marks(tmp_path, monkeypatch):
     """Written twice it is the same; what was measured is in it, what was not is said."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
