@@ -186,3 +186,62 @@ def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     assert not record["complete"]
     assert 0 < done < 12
     assert json.loads((tmp_path / "run/status.json").read_text())["phase"] == "stopped"
+
+
+ENDING = """
+import os
+from hardcase.testing.toys import Quarters
+class Ending(Quarters):
+    calls = 0
+    def forward(self, x):
+        Ending.calls += 1
+        if Ending.calls > 25 and os.path.exists("deadly"):
+            os._exit(7)
+        return super().forward(x)
+def make(): return Ending()
+"""
+
+
+def test_a_model_that_ends_the_process_is_told_of(tmp_path):
+    import numpy as np
+
+    from hardcase.testing.toys import toy_images
+
+    images = toy_images(40)
+    np.savez(tmp_path / "toy.npz", images=images.x.numpy(), labels=images.y.numpy())
+    (tmp_path / "model.py").write_text(ENDING)
+    (tmp_path / "deadly").touch()
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 16 --set campaign.shard=2"
+    done = subprocess.run(
+        [sys.executable, "-m", "hardcase", *words.split(), "--out", "run", "--progress", "none"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")},
+    )
+    assert done.returncode == INTERNAL
+    assert "has ended the process (os._exit(7))" in done.stderr
+    assert "try: hardcase resume run" in done.stderr
+    assert Store.open(tmp_path / "run").done()
+
+
+class Weighing(world.Notes):
+    """Notes how much memory the process holds when a shard is finished."""
+
+    def __init__(self):
+        super().__init__()
+        self.pages = []
+
+    def shard(self, progress):
+        self.pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
+
+
+@pytest.mark.skipif(os.environ.get("HARDCASE_TORTURE") != "long", reason="part of make torture")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_stays_flat_over_ten_thousand_guided_seeds(tmp_path):
+    told = Weighing()
+    start(world.plan(seeds=10_000, shard=50), tmp_path / "run", told)
+    assert len(told.pages) >= 200
+    early = max(told.pages[20:60])
+    late = max(told.pages[-40:])
+    assert late < 1.1 * early, (early, late)

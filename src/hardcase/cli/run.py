@@ -287,10 +287,10 @@ def _told_of_exits(folder: Path) -> Iterator[None]:
     owner = os.getpid()
     leave = os._exit
 
-    def told(code: int) -> NoReturn:
+    def told(status: int) -> NoReturn:
         if os.getpid() != owner:  # a child ends as it likes
-            leave(code)
-        note(f"error: the model, or a library of it, has ended the process (os._exit({code})).")
+            leave(status)
+        note(f"error: the model, or a library of it, has ended the process (os._exit({status})).")
         note(f"  Shards that were finished are stored.\n  try: hardcase resume {shown(folder)}")
         sys.stdout.flush()
         sys.stderr.flush()
