@@ -16,13 +16,12 @@ from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.guides.archive import CellGrid
-from hardcase.judges.judge import PanelJudge
 from hardcase.judges.teach import for_data
 from hardcase.maps import cells_of, grid_of
 from hardcase.models.health import answers
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Bench, Outcome, Table, finite_mean
-from hardcase.types import Budget, Findings, Images, Look, Model, Seeds, State
+from hardcase.types import Budget, Findings, Images, Judge, Look, Model, Seeds, State
 from hardcase_studies.lab import Lab
 
 MOST = 20
@@ -60,12 +59,13 @@ def run(bench: Bench) -> Outcome:
     grid = grid_of(text, lab.test)
     judge = for_data(bench.data, device=bench.device)
     witnesses = _context(lab, lab.test, "natural", bench.seed, queries).witnesses
-    cells: dict[str, list[float]] = {arm: [] for arm in ARMS}
-    asked: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    arms = {arm: ARMS[arm] for arm in bench.names("arms", tuple(ARMS))}
+    cells: dict[str, list[float]] = {arm: [] for arm in arms}
+    asked: dict[str, list[float]] = {arm: [] for arm in arms}
     for number in range(repeats):
         seed = bench.seed + number
         images = _usable(lab, witnesses, count, seed)
-        for arm, (method, mapped) in ARMS.items():
+        for arm, (method, mapped) in arms.items():
             bench.say(f"{arm}, {number + 1} of {repeats}")
             spent, found = 0, set[int]()
             for again in range(MOST):
@@ -143,7 +143,7 @@ def _usable(lab: Lab, witnesses: tuple[Model, ...], count: int, seed: int) -> Im
     return drawn.take(torch.stack(right).all(0).nonzero().squeeze(1)[:count])
 
 
-def _confirmed(judge: PanelJudge, grid: CellGrid, findings: Findings) -> set[int]:
+def _confirmed(judge: Judge, grid: CellGrid, findings: Findings) -> set[int]:
     """The cells in which the judge confirms a finding."""
     kept = on_cpu(findings)
     if not len(kept):
