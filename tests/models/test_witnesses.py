@@ -1,7 +1,5 @@
 """Default witnesses: which images they learn from, what is recorded of their independence."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -27,7 +25,11 @@ from tiny import bars
 @pytest.fixture
 def quick(monkeypatch, tmp_path):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    short = partial(witnesses.trained_classifier, epochs=30)
+    whole = witnesses.trained_classifier
+
+    def short(*given, **options):
+        return whole(*given, **{**options, "epochs": 30})
+
     monkeypatch.setattr(witnesses, "trained_classifier", short)
 
 
@@ -131,8 +133,18 @@ def test_independence_has_four_parts_and_says_what_is_shared():
     judged = apart(record, fingerprints(train.x), train.hash, "warp(points=5)*light")
     assert judged["training images"]["shared"] == known["images"]
     assert judged["lessons"]["taught this space"] == ["warp", "light"]
-    assert f"{known['images']:,}" in said(judged)[0]
-    assert "warp and light" in said(judged)[1]
+    lines = said(judged)
+    assert [line.split(":")[0] for line in lines] == [
+        "networks",
+        "lineage",
+        "training images",
+        "lessons of witnesses",
+    ]
+    assert f"{known['images']:,}" in lines[2]
+    assert "warp and light" in lines[3]
+    other = apart(record, fingerprints(train.x), train.hash, None, ["keras-resnet50"])
+    assert "judge keras-resnet50" in said(other)[1]
+    assert "by construction" not in said(other)[3]
     odd = fingerprints(train.x)
     odd = odd[odd % 2 != 0]
     assert apart(record, odd, train.hash, None)["training images"]["shared"] == 0

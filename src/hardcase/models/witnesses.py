@@ -30,6 +30,7 @@ LESSONS_OF_WITNESSES = {
 """What the default witnesses are taught to keep the label of, by the name of the augmentation."""
 PART = "even content hash"
 """Which training images default witnesses learn from."""
+OWN = "trained here, from scratch, and used nowhere else"
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
 BENDING = ("warp", "camera")
@@ -184,7 +185,11 @@ def witness_record(
 
 
 def apart(
-    record: Mapping[str, Any] | None, learned: Tensor, data: str, space: str | None
+    record: Mapping[str, Any] | None,
+    learned: Tensor,
+    data: str,
+    space: str | None,
+    lineages: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """How far a judge's panel is independent of a run's witnesses; None without any.
 
@@ -193,6 +198,7 @@ def apart(
         learned: Fingerprints of the images that the panel learned from.
         data: The hash of the training split that they are of.
         space: The text of the space of appearance that was searched, if it was one.
+        lineages: Of the networks whose features the judge reads; none if all of it is trained here.
     """
     if not record:
         return None
@@ -204,9 +210,13 @@ def apart(
         shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
     return {
         "networks": "none shared",
-        "lineage": "the judge's networks are trained here, from scratch, and used nowhere else",
+        "lineage": {**dict(known.get("lineage") or {}), "judge": list(lineages) or [OWN]},
         "training images": shared,
-        "lessons": {"judge": list(LESSONS), "taught this space": _taught(space)},
+        "lessons": {
+            "witnesses": known.get("lessons", "not known"),
+            "judge": list(LESSONS),
+            "taught this space": _taught(space),
+        },
     }
 
 
@@ -217,24 +227,37 @@ def _taught(space: str | None) -> list[str]:
 
 
 def said(independence: Mapping[str, Any] | None) -> list[str]:
-    """The same in lines for people: what is shared comes first."""
+    """The same in lines for people, one for each of the four parts."""
     if not independence:
         return []
-    lines = []
+    lineage = independence["lineage"]
+    if isinstance(lineage, str):  # as older runs say it
+        lineage = {"judge": lineage}
+    names = {role: _names(value) for role, value in lineage.items()}
+    own = lineage.get("subject") in (lineage.get("witnesses") or ())
     images = independence["training images"]
+    shared = "whether witnesses and judge share any is not known"
     if isinstance(images, Mapping):
-        lines.append(
-            f"witnesses and judge share no network; of the {images['witnesses']:,} images that the "
-            f"witnesses learned from, the judge learned from {images['shared']:,} too"
+        shared = (
+            f"of the {images['witnesses']:,} that the witnesses learned from, "
+            f"the judge learned from {images['shared']:,} too"
         )
-    else:
-        lines.append(
-            "witnesses and judge share no network; whether they share training images is not known"
-        )
-    taught = independence["lessons"]["taught this space"]
-    if taught:
-        lines.append(
-            f"the judge was taught that changes of {' and '.join(taught)} keep the label: "
-            "its answer is partly so by construction"
-        )
-    return lines
+    lessons = independence["lessons"]
+    taught = " and ".join(lessons["taught this space"])
+    partly = (
+        f"; the judge was taught that changes of {taught} keep the label: "
+        "its answer is partly so by construction"
+    )
+    return [
+        "networks: witnesses and judge share none",
+        "lineage: "
+        + ", ".join(f"{role} {text}" for role, text in names.items())
+        + ("; a witness is of the subject's own" if own else ""),
+        f"training images: {shared}",
+        f"lessons of witnesses: {lessons.get('witnesses', 'not known')}"
+        + (partly if taught else ""),
+    ]
+
+
+def _names(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else " and ".join(dict.fromkeys(value))

@@ -504,7 +504,8 @@ def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
     if not witnesses:
         return None
     space = (run.record.get("space") or {}).get("text")
-    return apart(witnesses, judge.panel.learned.cpu(), judge.card["data"], space)
+    lineages = tuple(map(str, judge.card.get("lineages", ())))
+    return apart(witnesses, judge.panel.learned.cpu(), judge.card["data"], space, lineages)
 
 
 def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
