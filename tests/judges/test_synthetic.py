@@ -16,6 +16,7 @@ from hardcase.judges.synthetic import (
     mirror,
     retouch,
     ruin,
+    ruins_of,
     towards,
     with_shades_of,
 )
@@ -131,6 +132,16 @@ def test_clouds_are_smooth_and_backgrounds_are_the_commonest_shade():
     image[0, 0, :2] = 1.0
     assert background(image).item() == pytest.approx(0.4)
     assert content(image).item() == pytest.approx(12 * 0.6)
+
+
+def test_nothing_of_a_family_that_is_left_out_is_examined():
+    images = bars(48, size=12)
+    codes = Density(channels=1, size=12)
+    exam = examination(images, codes, rng(), untaught=("bending", "retouching"))
+    assert torch.equal(exam.x[:48], from_bytes(images.x))
+    bent = examination(images, codes, rng(), untaught=("retouching",))
+    assert not torch.equal(bent.x[:48], from_bytes(images.x))
+    assert ruins_of(["bending"]) == {"crumpled"}
 
 
 def test_an_examination_knows_its_answers():

@@ -31,6 +31,18 @@ def test_targets_are_shares_and_nothing_is_only_said_of_ruins(shares):
     assert not made.requires_grad
 
 
+def test_a_lesson_may_leave_out_a_family_of_changes():
+    images = bars(64)
+    x, y = from_bytes(images.x), images.y
+    shares = Shares(blended=0.0, ruined=0.0)
+    codes = Density(channels=1, size=12)
+    everything = ("bending", "retouching")
+    made, _ = lesson(x, y, 3, codes, rng(), shares, everything)
+    assert torch.equal(made, x)
+    made, _ = lesson(x, y, 3, codes, rng(), shares, ("bending",))
+    assert not torch.equal(made, x)
+
+
 @pytest.mark.parametrize("size", [4, 12, 13])
 @pytest.mark.parametrize("view", VIEWS)
 def test_members_take_any_size_and_see_through_their_view(size, view):
