@@ -5,6 +5,7 @@ and the page is made from nothing else.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import shlex
 from collections import Counter
@@ -74,10 +75,11 @@ def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
 
 def read_history(path: Path) -> list[dict[str, float]]:
     """The rows of history.csv; a line that is cut off or is not a number is left out."""
-    if not path.is_file():
+    try:
+        text = read_plain(path).decode(errors="replace")
+        rows = [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+    except (OSError, csv.Error):
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [_numbers(row) for row in csv.DictReader(file)]
     return [row for row in rows if row is not None]
 
 
@@ -85,7 +87,7 @@ def _numbers(row: dict[str, str | None]) -> dict[str, float] | None:
     wanted = ("seconds", "queries", "findings", "failing_seeds")
     try:
         values = {name: float(row[name] or "nan") for name in wanted}
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         return None
     whole = {name: int(values[name]) for name in wanted[1:] if math.isfinite(values[name])}
     return (
