@@ -24,7 +24,8 @@ from hardcase.judges.photographs import encoder_of, feature_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.fetching import fetched_classifiers
+from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched
+from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import apart
@@ -36,7 +37,7 @@ from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
 from hardcase.runs.verify import JUDGE
-from hardcase.tensors import fingerprints, from_bytes
+from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Images, Judge, Verdicts, is_photographic
 from hardcase.usercode import guarded
@@ -54,10 +55,14 @@ _COLUMNS = {
     "representative": pa.bool_(),
     "closest": pa.bool_(),
     **dict.fromkeys(
-        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast"), pa.float32()
+        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast", "lpips"),
+        pa.float32(),
     ),
 }
 
+LPIPS = "lpips-alexnet"
+SMALLEST = 32
+"""The network that says how far apart two pictures look, and the least side it can see."""
 KNOWN = 0.01
 """Share of seeds that a judge may have learned from; data sets do hold some images twice."""
 
@@ -178,6 +183,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
         "label_kept": list(verdicts.label_kept),
         "silent": (quiet & confirmed).tolist(),
         **_placed(found, len(table)),
+        **_perceptual(run, findings),
     }
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
@@ -321,6 +327,20 @@ def is_ready(
         return teach.folder(first, second, seed=seed).is_dir()
     except Problem:
         return False
+
+
+@torch.no_grad()
+def _perceptual(run: Run, findings: Findings) -> dict[str, list[float]]:
+    """LPIPS of each finding to its seed, for colour where the network of LPIPS was fetched."""
+    if findings.x.shape[1] != 3 or min(findings.x.shape[2:]) < SMALLEST or not is_fetched(LPIPS):
+        return {}
+    net, _ = load_fetched(LPIPS)
+    seeds = read_images(run.seeds["image"])
+    parts = [
+        net(from_bytes(findings.x[rows]), from_bytes(seeds[findings.seed[rows]]))
+        for rows in chunks(len(findings), 16)
+    ]
+    return {"lpips": torch.cat(parts).tolist() if parts else []}
 
 
 def findings_of(run: Run) -> Findings:
