@@ -43,7 +43,7 @@ def test_every_row_stands_with_its_controls(small):
 
 
 def test_a_world_shares_no_network_and_no_search_learns_from_a_filter(small):
-    one = world(small, 0)
+    one = world(small, 0, codes=False)
     networks = [*one.witnesses, *one.scorers, one.subject]
     assert len({net.hash for net in networks}) == len(networks)
     assert one.judges["confirmed"].card["weights"] != one.judges["untaught"].card["weights"]

@@ -71,7 +71,7 @@ class WitnessWorld:
         return self.codes
 
 
-def world(bench: Bench, number: int) -> WitnessWorld:
+def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     """The networks of training `number`, trained if they are not in the cache; training 0 is what ``hardcase run`` uses."""
     train, test = (load(bench.data, split=split) for split in ("train", "test"))
     here = partial(trained_classifier, images_test=test, device=bench.device)
@@ -112,7 +112,7 @@ def world(bench: Bench, number: int) -> WitnessWorld:
             )
             for name, untaught in JUDGES.items()
         },
-        _codes(bench, train, test, subject),
+        _codes(bench, train, test, subject) if codes else None,
     )
 
 
@@ -148,7 +148,7 @@ def worlds(bench: Bench) -> list[WitnessWorld]:
 
 def _trained(bench: Bench, number: int) -> None:
     torch.set_num_threads(2)
-    world(bench, number)
+    world(bench, number, codes=number == 0)  # all worlds share one VAE
 
 
 def _silent(text: str) -> None:
