@@ -15,8 +15,12 @@ def run(capsys, *words):
 
 def test_from_runs_to_a_report(runs, tmp_path, capsys):
     study = tmp_path / "study"
-    code, out, _ = run(capsys, "new", runs / "sinvad", "--design", "label", "--out", study)
+    (tmp_path / "report").mkdir()
+    folders = (runs / "sinvad", tmp_path / "report")
+    code, out, _ = run(capsys, "new", *folders, "--design", "label", "--out", study)
     assert code == 0
+    assert f"left out, as it is no run: {tmp_path / 'report'}" in out
+    assert run(capsys, "new", tmp_path / "report", "--out", tmp_path / "other")[0] == 2
     assert "12 raters give ± " in out
     assert "sinvad/confirmed: " in out
     assert run(capsys, "analyse", study)[0] == 2

@@ -34,6 +34,13 @@ class Page:
                 return path if path.startswith("http") else self.home + path
 
         self.browser.open(Address(), **size)
+        self.wait(f"location.origin === '{self.home}' && document.readyState === 'complete'")
+
+    def leave(self):
+        """Nothing of this study's pages is under way any more."""
+        self.browser.call("Page.navigate", url="about:blank")
+        self.wait("location.href === 'about:blank' && document.readyState === 'complete'")
+        self.server.kill()
 
     def wait(self, condition, seconds=60):
         for _ in range(int(seconds * 20)):
@@ -103,7 +110,7 @@ def page(make, browser):
 
     yield opened
     for one in pages:
-        one.server.kill()
+        one.leave()
 
 
 def test_a_person_finishes_33_items_with_the_keyboard_alone(page):
@@ -198,7 +205,9 @@ def test_two_tabs_and_the_back_button(page):
     other = Browser()
     try:
         there = Page.__new__(Page)
-        there.study, there.browser, there.home = here.study, other, here.home
+        there.study = here.study
+        there.browser = other
+        there.home = here.home
         there.open(address)
         there.reach(1)
         there.choose("5")

@@ -50,8 +50,11 @@ def new_command(
     """Make a study of what runs found: blinded, balanced, with checks."""
     from hardcase.study.designs import new
 
+    found = [folder for folder in runs if (folder / "run.json").exists()]
+    for folder in (one for one in runs if found and one not in found):  # runs/demo/* has a report
+        typer.echo(f"left out, as it is no run: {folder}")
     study = new(
-        runs,
+        found or runs,
         design,
         out,
         raters=raters,
