@@ -41,7 +41,7 @@ def test_one_rater_labels_nothing_twice(make):
     with pytest.raises(Problem, match="no person has answered"):
         rated(study.folder)
     as_people(study, raters=1)
-    with pytest.raises(TooFewRated, match="by one person, none by two"):
+    with pytest.raises(TooFewRated, match="by one person who is not flagged, none by two"):
         rated(study.folder)
 
 

@@ -73,7 +73,8 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         )
     if not rows:
         raise TooFewRated(
-            f"{len(votes)} images of {study.folder} have a label by one person, none by two.",
+            f"{len(votes)} images of {study.folder} have a label by one person who is not flagged, "
+            "none by two.",
             fix="more raters, or a study of --design label",
         )
     images, expected, predicted, generator, seed, finding, first, second = zip(*rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -126,7 +127,7 @@ def analyse_command(
         typer.echo(found["warning"])
     typer.echo(lead(Study.open(folder), found))
     agreed = found["all"].get("agreement")
-    if agreed and agreed["alpha"]:
+    if agreed and agreed["alpha"] and math.isfinite(agreed["alpha"]["value"]):
         typer.echo(f"Krippendorff's α ({agreed['level']}): {agreed['alpha']['value']:.3f}")
     typer.echo(
         f"{found['flagged']} of {len(found['raters'])} raters flagged; "
@@ -136,6 +137,11 @@ def analyse_command(
         typer.echo(
             f"{place}: {entry['rated']} rated, {entry['confirmed']} confirmed, "
             f"{entry['undecided']} undecided"
+        )
+    if not entered and not found["simulated"] and found["design"] in ("label", "same"):
+        typer.echo(
+            "nothing was entered into the runs: they are elsewhere, or no image has two answers by "
+            "raters who are not flagged"
         )
     typer.echo(f"report: {folder / 'analysis' / 'index.html'}")
     if found["design"] in ("label", "same") and not found["simulated"]:

@@ -37,8 +37,10 @@ def _who(found: dict[str, Any]) -> str:
 def lead(study: Study, found: dict[str, Any]) -> str:
     """The result in one or two sentences."""
     everyone = found["all"]
-    who = "simulated raters" if found["simulated"] else "people"
-    start = f"{everyone['raters']} {who} gave {everyone['answers']} answers"
+    count = everyone["raters"]
+    who = "person" if count == 1 else "people"
+    kind = "simulated raters (no people)" if found["simulated"] else who
+    start = f"{count} {kind} gave {everyone['answers']} answers"
     if found["confirmed"]:
         told = []
         for name, rate in found["confirmed"].items():
