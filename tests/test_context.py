@@ -11,6 +11,7 @@ from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.runs.verdicts import features_of, for_run
+from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -112,3 +113,22 @@ def test_the_doctor_shows_which_output_means_which_class():
     context._stored["test"] = images
     last = len(images.classes) - 1
     assert context.class_map.outputs == tuple(range(last, -1, -1))
+
+
+def test_shards_follow_the_device_and_the_method():
+    def shard(method):
+        return Context.of(toy_subject(), toy_images(4), method, train=toy_images(40)).plan.shard
+
+    assert {method: shard(method) for method in ("pgd", "fgsm", "adapt")} == {
+        "pgd": 32,
+        "fgsm": 256,
+        "adapt": 4096,
+    }
+    with PlayedDevice():
+        assert shard("pgd") == 4096
+        assert shard("adapt") == 4096, "with guides the same everywhere"
+
+
+def test_worker_processes_are_spread_unless_a_device_was_named():
+    plan = Context.of(toy_subject(), toy_images(4), "pgd", workers=2).plan
+    assert plan.devices == (), "nothing to spread over"

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 TellTraining = Callable[[TrainingProgress], None] | None
 GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
+ONE_SHOT = 4
+"""Queries or gradients per seed up to which a shard is over so soon that its files cost more."""
 GUIDED = (1024, 4096)
 """The fewest and the most seeds of a shard for methods with guides, by the size of the images: they
 learn from each other while they are searched.
@@ -711,9 +713,12 @@ class Context:
         size = max(self._some.x[:1].numel(), 1)
         if self.campaign.method.guides:
             return max(GUIDED[0], min(GUIDED[1], 2**24 // size))
+        most = 4096
         if steady(self.subject.device):
-            return 32
-        return max(32, min(4096, 2**26 // size))
+            asked = self.campaign.method.budget
+            once = min(asked.queries or ONE_SHOT + 1, asked.gradients or ONE_SHOT + 1) <= ONE_SHOT
+            most = 256 if once else 32
+        return max(32, min(most, 2**26 // size))
 
     def _resolved(self) -> Config:
         """The configuration with what was chosen for it, so that it re-runs the same way."""
