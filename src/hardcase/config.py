@@ -32,6 +32,7 @@ class SubjectConfig(_Section):
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     outputs: Literal["auto", "logits", "probabilities"] = "auto"
+    channels: Literal["rgb", "bgr"] = "rgb"
     batch: int = Field(32, ge=1)
     concurrency: int = Field(4, ge=1)
     rate: float | None = Field(None, gt=0)

@@ -428,6 +428,7 @@ class Context:
             mean=config.subject.mean if own else (0.0,),
             std=config.subject.std if own else (1.0,),
             outputs=config.subject.outputs,
+            channels=config.subject.channels,
             trust_pickle=config.trust_pickle,
             progress=self.progress,
             offline=config.offline,

@@ -177,6 +177,22 @@ FEATURES = (
 )
 
 
+OF_FIGURES = ("background", "figure", "stroke", "slant", "x", "y", "scale")
+"""Features of a figure on a plain ground; a photograph in colour has none."""
+
+
+def fitting(channels: int) -> list[int]:
+    """The positions of the features that mean something in images of so many channels.
+
+    Example:
+        >>> [FEATURES[i].name for i in fitting(3)]
+        ['brightness', 'contrast', 'hue', 'saturation', 'detail']
+    """
+    return [
+        i for i, feature in enumerate(FEATURES) if channels == 1 or feature.name not in OF_FIGURES
+    ]
+
+
 NOTICEABLE = {
     "brightness": 10 / 255,
     "contrast": 10 / 255,

@@ -178,3 +178,49 @@ def test_a_network_of_another_scale():
     found = diagnose(Coarse().eval(), photographs())
     assert found.mistakes[0].name == "size"
     assert "?resize=" in found.mistakes[0].fix
+
+
+def test_rows_and_columns_exchanged():
+    images = bars(60)
+    net = Bars()
+    assert not names(net, images)
+    turned = replace(images, x=images.x.transpose(2, 3).contiguous())
+    assert names(net, turned) == ["transposed"]
+
+
+class Bars(nn.Module):
+    """Reads which column is bright, never which row."""
+
+    def __init__(self):
+        super().__init__()
+        images = bars(300, seed=3)
+        mean = torch.stack([images.x[images.y == k].float().mean(0) for k in range(3)]) / 255
+        self.register_buffer("mean", mean.flatten(1) - mean.flatten(1).mean(0))
+
+    def forward(self, x):
+        return 10 * x.flatten(1) @ self.mean.T - 5 * self.mean.square().sum(1)
+
+
+def test_channels_last():
+    class Last(nn.Module):
+        def forward(self, x):
+            if x.shape[-1] != 3:
+                raise RuntimeError("expected N x H x W x C")
+            return x.mean((1, 2)) @ torch.eye(3, 6)
+
+    found = diagnose(Last().eval(), photographs())
+    assert found.mistakes[0].name == "channels last"
+
+
+def test_outputs_that_are_constant_or_softmaxed_twice():
+    class Constant(nn.Module):
+        def forward(self, x):
+            return torch.arange(6.0).expand(len(x), 6)
+
+    assert names(Constant())[0] == "constant"
+
+    class Twice(Picky):
+        def forward(self, x):
+            return super().forward(x).softmax(1)
+
+    assert names(Twice(end="softmax"))[0] == "double softmax"

@@ -159,3 +159,13 @@ def test_what_can_never_be_accepted_is_given_up():
     child, _, good = mutator(x, mutator.start(x), torch.arange(8), Rng.numbered(0, "mutants", 8))
     assert not good.any()
     assert torch.equal(child, x)
+
+
+def test_colour_pictures_are_mirrored_at_their_border():
+    white = torch.ones(2, 3, 8, 8)
+    seeds = torch.arange(2)
+    rng = Rng.numbered(0, "test", 2)
+    levels = {"translate": 3.0, "rotate": 40.0, "scale": 0.7, "shear": 0.5}
+    for name, value in levels.items():
+        moved = getattr(fuzzing, name)(white, torch.full((2,), value), seeds, rng)
+        assert float(moved.min()) > 0.99, name

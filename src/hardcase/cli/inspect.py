@@ -270,6 +270,7 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         rows = str(found).splitlines()
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
+    yield from _mistakes(model, context.seeds)
     health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
     yield DoctorLine(
         "accuracy",
@@ -289,6 +290,22 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
     for text in health.notes:
         yield DoctorLine("model", "warning", text)
     yield _smoke(config, progress)
+
+
+def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
+    """The usual mistakes that a few images give away, each with the flag that mends it."""
+    from hardcase.models.mistakes import diagnose
+    from hardcase.models.subject import Subject
+
+    if not isinstance(model, Subject):
+        return
+    mean = tuple(model.mean.flatten().tolist())
+    std = tuple(model.std.flatten().tolist())
+    for found in diagnose(model.net, images, mean=mean, std=std).mistakes:
+        if found.name == "softmax" and model.outputs == "probabilities":
+            continue  # taken care of
+        better = "" if found.accuracy is None else f" ({100 * found.accuracy:.0f} % right then)"
+        yield DoctorLine(found.name, "warning", f"{found.what}{better}", found.fix)
 
 
 def _kind(model: Model) -> str:

@@ -84,7 +84,7 @@ def natural(
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
-        details={"space": _record(made)},
+        details={"space": _record(made), "options": {"gradients": gradients}},
     )
 
 

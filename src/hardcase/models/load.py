@@ -80,6 +80,7 @@ class Loading:
         mean: Mean per channel, in units of [0, 1].
         std: Standard deviation per channel.
         outputs: ``logits``, ``probabilities`` or ``auto``.
+        channels: ``rgb``, or ``bgr`` for a network that wants blue first.
         trust_pickle: Unpickle weights, which may run any code.
         seed: Everything random follows from it.
         progress: Told how the training goes.
@@ -100,6 +101,7 @@ class Loading:
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     outputs: str = "auto"
+    channels: str = "rgb"
     trust_pickle: bool = False
     seed: int = 0
     progress: Callable[[TrainingProgress], None] | None = None
@@ -311,6 +313,7 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
             name=spec,
             outputs=outputs,
             device=how.device,
+            channels=how.channels,
         )
 
     made = _black_box(make, how)

@@ -5,6 +5,7 @@ each tried on a few labelled images and told with its remedy.
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -168,6 +169,14 @@ def _failing(asked: _Asked, x: Tensor, failure: str) -> Iterator[Mistake]:
                 f"--data '…?resize={size}&crop=center'",
             )
             return
+    last = asked.tried(x.permute(0, 2, 3, 1))[0]
+    if last is not None and last.ndim == 2:
+        yield Mistake(
+            "channels last",
+            "the network takes images as N x H x W x C, these are N x C x H x W",
+            "x.permute(0, 2, 3, 1) first in the model's forward",
+        )
+        return
     if re.search(r"same device|cuda|mps", failure, re.IGNORECASE):
         yield Mistake(
             "device",
@@ -204,7 +213,20 @@ def _outputs(logits: Tensor, classes: int) -> Iterator[Mistake]:
         yield Mistake(
             "nan", "the network answers NaN or infinity", "look at the weights and at mean and std"
         )
+    elif len(logits) > 1 and float(logits.std(0).max()) < 1e-6:
+        yield Mistake(
+            "constant",
+            "the network says the same of every image: its weights may be missing",
+            "weights.safetensors@file.py:factory",
+        )
     elif bool((logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-3):
+        twice = math.e / (logits.shape[1] - 1 + math.e)  # the most that a second softmax leaves
+        if float(logits.max()) <= twice + 1e-6:
+            yield Mistake(
+                "double softmax",
+                "the outputs are as flat as a softmax of a softmax",
+                "one softmax fewer, then --set subject.outputs=probabilities",
+            )
         yield Mistake(
             "softmax", "the outputs are probabilities", "--set subject.outputs=probabilities"
         )
@@ -272,10 +294,15 @@ def _hypotheses(asked: _Asked, x: Tensor) -> Iterator[tuple[Mistake, Tensor]]:
         asked(1 - x),
     )
     if x.shape[1] == 3:
-        swap = Mistake(
-            "BGR", "red and blue are exchanged", "x.flip(1) first in the model's forward"
-        )
+        swap = Mistake("BGR", "red and blue are exchanged", "--set subject.channels=bgr")
         yield swap, asked(x.flip(1))
+    if x.shape[2] == x.shape[3]:
+        turn = Mistake(
+            "transposed",
+            "rows and columns are exchanged",
+            "x.transpose(2, 3) first in the model's forward, or images saved upright",
+        )
+        yield turn, asked(x.transpose(2, 3))
     for name, (mean, std) in USUAL.items():
         if max(len(mean), len(std)) not in (1, x.shape[1]):
             continue

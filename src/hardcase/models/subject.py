@@ -38,6 +38,8 @@ class Subject(nn.Module):
         name: Name in run folders and reports.
         outputs: ``logits``, ``probabilities`` or ``auto``.
         device: Where it runs; by default where its weights are.
+        channels: ``rgb``, or ``bgr`` for a network that wants blue first; `mean` and `std` are in
+            the order of the network.
 
     Example:
         >>> import torch
@@ -64,6 +66,7 @@ class Subject(nn.Module):
         name: str = "model",
         outputs: str = "logits",
         device: torch.device | str | None = None,
+        channels: str = "rgb",
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
@@ -77,13 +80,15 @@ class Subject(nn.Module):
         self.net = _frozen(net, name)
         self.name = name
         self.outputs = outputs
+        self.channels = channels
         self.class_names = tuple(classes)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device if device is not None else _device_of(net))
         self.train(False)
         self._writes_over = False  # whether a layer was seen to write over the output of another
-        self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs])
+        order = [] if channels == "rgb" else [channels]
+        self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.net.parameters())
@@ -105,6 +110,7 @@ class Subject(nn.Module):
     def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         """The answer to the rows of one call, padded to whole tiles."""
         batch = pad_rows(x, tile_rows(x.device))
+        batch = batch if self.channels == "rgb" else batch.flip(1)
         images = (batch - self.mean) / self.std
         before = interrupts()
         with self._tapped(taps) as seen:

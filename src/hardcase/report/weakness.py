@@ -18,7 +18,7 @@ from hardcase.randomness import stream
 from hardcase.report.words import Sheet, percent, rate
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
-from hardcase.semantics import FEATURES, measured, moved, noticeable
+from hardcase.semantics import FEATURES, fitting, measured, moved, noticeable
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 
@@ -52,7 +52,7 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
             "carried": carried,
         }
     change, spread = _changes(run, rows)
-    shown = [i for i in range(len(FEATURES)) if float(spread[i]) > 0]
+    shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
     relative = change[:, shown] / noticeable()[shown]
     pairs = _by_pair(sheet, rows, relative, shown)
     return {

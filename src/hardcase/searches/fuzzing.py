@@ -56,7 +56,7 @@ def mutate(
 
 
 def translate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """Down and to the right by the same number of pixels, black filling in."""
+    """Down and to the right by the same number of pixels."""
     height, width = x.shape[2:]
     return _warp(
         x,
@@ -166,12 +166,13 @@ NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
 def _warp(x: Picture, theta: Sequence[Tensor], mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix for each row, in coordinates from -1 to 1;
-    outside is black.
+    """The picture seen through a 2x3 matrix for each row, in coordinates from -1 to 1; outside a
+    grey picture is black, outside one in colour its mirror image.
     """
     matrix = torch.stack(list(theta), 1).reshape(-1, 2, 3).to(x.dtype)
     grid = functional.affine_grid(matrix, list(x.shape), align_corners=False)
-    return functional.grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False)
+    outside = "reflection" if x.shape[1] == 3 else "zeros"
+    return functional.grid_sample(x, grid, mode=mode, padding_mode=outside, align_corners=False)
 
 
 def _filtered(x: Picture, kernel: Float[Tensor, "k k"]) -> Picture:
