@@ -232,7 +232,7 @@ def open_run(
         note("no browser could be opened; open the page above by hand")
 
 
-class Kept(NamedTuple):
+class CacheEntry(NamedTuple):
     """Something in the cache: what it is, its name, and the bytes it takes."""
 
     kind: str
@@ -240,10 +240,10 @@ class Kept(NamedTuple):
     size: int
 
 
-def kept(home: Path) -> list[Kept]:
+def kept(home: Path) -> list[CacheEntry]:
     """All that the cache holds, the largest first."""
     entries = [
-        Kept(kind.name, path.name, _size(path))
+        CacheEntry(kind.name, path.name, _size(path))
         for kind in sorted(home.iterdir() if home.is_dir() else ())
         if kind.is_dir()
         for path in kind.iterdir()
@@ -286,7 +286,7 @@ def cache(
     tell(f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}")
 
 
-def _clear(home: Path, chosen: list[Kept], yes: bool) -> None:
+def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:
     if not chosen:
         raise Problem(
             "nothing in the cache has that name.", fix="hardcase cache lists what is kept"

@@ -31,12 +31,17 @@ USUAL: Mapping[str, tuple[Values, Values]] = {
     "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "to -1..1": ((0.5,), (0.5,)),
     "images in 0..255": ((0.0,), (1 / 255,)),
-    "Caffe (0..255 minus the mean)": ((123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255,)),
+    "Caffe (0..255 minus the mean)": (
+        (123.68 / 255, 116.779 / 255, 103.939 / 255),
+        (1 / 255, 1 / 255, 1 / 255),
+    ),
     "CLIP": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
     "CIFAR-10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "MNIST": ((0.1307,), (0.3081,)),
 }
 """Mean and standard deviation per channel, for images in [0, 1]."""
+SCALED = ("images in 0..255", "Caffe (0..255 minus the mean)")
+"""Those whose inputs are a hundred times larger than others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +112,23 @@ def settled(net: nn.Module, images: Images) -> Normalisation | None:
         plain, _ = _asked(net, x, some.y, USUAL[none], GLANCE)
         if _mean(plain) >= FINE:
             return None
-        first = guess(net, x[:GLANCE], some.y[:GLANCE])
-        best = sorted(first.tried, key=lambda name: first.tried[name], reverse=True)[:3]
-        usual = {name: USUAL[name] for name in USUAL if name in (none, first.name, *best)}
-        found = guess(net, x, some.y, usual=usual)
+        found = _best(net, x, some.y, [name for name in USUAL if name not in SCALED])
+        if found.accuracy < FINE:  # larger inputs are surer of everything: only if they are right
+            larger = _best(net, x, some.y, [none, *SCALED])
+            found = larger if larger.accuracy > found.accuracy + GAIN else found
     except Exception:  # a network that fails is told of in full by the check of its health
         return None
     better = found.accuracy - _mean(plain)
     return found if better > GAIN and not (found.is_none or found.swapped) else None
+
+
+def _best(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) -> Normalisation:
+    """The best of some of the usual ones: all on a few images, the leading ones on all of them."""
+    known = {name: USUAL[name] for name in names}
+    first = guess(net, x[:GLANCE], y[:GLANCE], usual=known)
+    leading = sorted(first.tried, key=lambda name: first.tried[name], reverse=True)[:3]
+    last = {name: pair for name, pair in known.items() if name in (first.name, *leading)}
+    return guess(net, x, y, usual=last)
 
 
 @torch.no_grad()
