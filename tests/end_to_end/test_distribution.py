@@ -4,6 +4,7 @@ The second half installs torch anew: ``make dist`` runs it, for any Python with 
 """
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -121,3 +122,22 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     say(tool, "export", "first", "--to", "csv", "--out", "found.csv")
     assert (tmp_path / "found.csv").read_text().count("\n") > 10
     say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=2)
+
+
+def test_the_commands_of_the_readme_work(tmp_path):
+    """As they stand there, one after the other, with a small model and photographs."""
+    if not os.environ.get("HARDCASE_DIST"):
+        pytest.skip("trains three small witnesses; make dist")
+    (tmp_path / "net.py").write_text(NET)
+    subprocess.run([sys.executable, "-c", PHOTOS], cwd=tmp_path, check=True)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^hardcase ((?!demo).*?)(?:\s+#.*)?$", text, re.M)
+    assert len(lines) == 4
+    given = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache"), "BROWSER": "true"}
+    for line in lines:
+        done = subprocess.run(
+            [sys.executable, "-m", "hardcase", *line.split()],
+            cwd=tmp_path, env=given, capture_output=True, text=True,
+        )  # fmt: skip
+        allowed = {0, 1, 4} if line.startswith("gate") else {0}
+        assert done.returncode in allowed, f"{line}\n{done.stdout}\n{done.stderr}"

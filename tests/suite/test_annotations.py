@@ -98,3 +98,13 @@ def test_the_command_writes_each(tmp_path, capsys):
         words = ["export", str(run.folder), "--to", form, "--out", str(tmp_path / form)]
         assert main(words) == 0
         assert str(tmp_path / form) in capsys.readouterr().out
+
+
+def test_a_run_without_findings_is_all_well(tmp_path):
+    run = made(tmp_path / "run")
+    (run.folder / "findings/part-00000.parquet").unlink()
+    empty = Run(run.folder)
+    suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "0", "0")
+    log = json.loads(export(empty, "sarif", tmp_path / "b.sarif").read_text())
+    assert log["runs"][0]["results"] == []

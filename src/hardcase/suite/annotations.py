@@ -161,3 +161,5 @@ TEXTS: dict[str, tuple[str, Callable[[Run, Rows], str]]] = {
     "junit": (".xml", _junit),
 }
 """Forms of text: how their files end, and what writes them."""
+CHECKS = ("sarif", "junit")
+"""Forms that say something of a run without findings too: that nothing is wrong."""

@@ -22,7 +22,7 @@ from hardcase.environment import VERSION
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-from hardcase.suite.annotations import TEXTS, table_text
+from hardcase.suite.annotations import CHECKS, TEXTS, table_text
 from hardcase.tensors import encode_all
 from hardcase.types import ClassNames
 
@@ -92,7 +92,7 @@ def export(run: Run, to: str, out: Path) -> Path:
     }
     if to not in forms:
         raise choice("form of export", to, list(forms))
-    if not len(run):
+    if not len(run) and to not in CHECKS:
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
     labels = run.findings.column("expected").to_pylist()
     if not all(0 <= label < len(run.classes) for label in labels):
