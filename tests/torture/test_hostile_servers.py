@@ -103,8 +103,7 @@ def test_no_behaviour_of_a_server_hangs_lies_or_shows_a_secret():
     assert not {case: said for case, said, _ in told if "WRONG" in said}
     assert not {case: shown(said) for case, said, _ in told if shown(said)}
     silent = [case for case, said, _ in told if not said]
-    harmless = {"length shorter than sent", "two lengths", "NaN", "infinity", "two answers at once"}
-    assert {name for _, name in silent} <= harmless | {"a batch of 60,000", "JSON in UTF-16", "words", "503 for less than nothing", "token as name"}, silent  # fmt: skip
+    assert {name for _, name in silent} <= {"NaN", "infinity", "two answers at once"}, silent
 
 
 def test_an_answer_that_was_not_asked_for_is_not_taken_for_the_next_one():
