@@ -26,6 +26,7 @@ MEASURED = ("<!-- measured: written by make docs -->", "<!-- end of measured -->
 SCALE = (
     "workers-2-speedup", "ray-2-speedup", "resume-start-million", "seconds-per-seed-sinvad", "seconds-per-seed-pgd",
     "store-share-sinvad", "store-share-pgd", "store-per-finding", "store-bytes-per-finding", "store-bytes-noise",
+    "belief-share-sinvad", "belief-share-pgd", "verified-view",
 )  # fmt: skip
 
 
@@ -37,7 +38,8 @@ def measured(text: str, results: Path) -> str:
     lines = [first, "| figure | value | compared with |", "|---|---|---|"]
     for name in SCALE:
         row = known.get(name)
-        value = f"{row['value']:.3g} {row['unit']}" if row else "not measured yet: `python -m benchmarks scale`"
+        own = "belief" if name.startswith(("belief", "verified")) else "scale"
+        value = f"{row['value']:.3g} {row['unit']}" if row else f"not measured yet: `python -m benchmarks {own}`"
         lines.append(f"| `{name}` | {value} | {row['against'] if row else ''} |")
     return before + "\n".join([*lines, *calculated({name: row["value"] for name, row in known.items()}), last]) + after
 
