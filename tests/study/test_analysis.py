@@ -145,7 +145,9 @@ def test_pilots_are_left_out_and_nobody_is_an_error(make):
 def test_a_simulated_crowd_is_never_people(make):
     study = make()
     simulate(study)
-    with pytest.raises(Problem, match="no person has answered .*; a judge is calibrated on people"):
+    with pytest.raises(
+        Problem, match=r"no person has answered .*; a judge is calibrated on people"
+    ):
         rated(study.folder)
     assert record(study.folder) == {}
     store = Answers(study.folder)
