@@ -1,5 +1,8 @@
 """Natural failures of photographs, small: rows stand with their controls; levels count what the scorer keeps."""
 
+import os
+
+import pytest
 import torch
 
 from hardcase.testing.toys import toy_images, toy_subject
@@ -7,7 +10,13 @@ from hardcase_studies import natural_photographs
 from hardcase_studies.natural_photographs import PhotographRow, _levels, cifar10
 from hardcase_studies.witness_world import WitnessWorld
 
+long = pytest.mark.skipif(
+    os.environ.get("HARDCASE_TORTURE") != "long",
+    reason="trains ten networks; make torture runs it",
+)
 
+
+@long
 def test_the_study_of_small_photographs_prints_a_row_with_its_controls(bench):
     made = cifar10(bench(seeds=4, draws=1, half="all", epochs=80))
     (table,) = made.tables

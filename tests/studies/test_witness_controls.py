@@ -1,6 +1,7 @@
 """The controls of witnesses, small: every control is run, every row has them, and a filter is no search."""
 
 import csv
+import os
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,11 @@ from hardcase_studies.witness_controls import Filtering, run
 from hardcase_studies.witness_world import gain, half, rate, world
 from tiny import bars
 
+long = pytest.mark.skipif(
+    os.environ.get("HARDCASE_TORTURE") != "long",
+    reason="trains ten networks; make torture runs it",
+)
+
 
 @pytest.fixture
 def small(bench):
@@ -26,6 +32,7 @@ def small(bench):
     return bench(schooling=short, seeds=8, draws=1, half="all", epochs=20)
 
 
+@long
 def test_every_row_stands_with_its_controls(small):
     made = run(replace(small, options={**small.options, "searches": ["sinvad"]}))
     headline, matched, around, rivals, again, hidden = made.tables
