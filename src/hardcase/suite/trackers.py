@@ -182,11 +182,11 @@ class _Wandb:
     """Offline unless ``WANDB_MODE`` says otherwise: nothing leaves the machine unasked."""
 
     def __init__(self, run: Run, uri: str | None, experiment: str) -> None:
-        library: Any = import_module("wandb")
+        self.library: Any = import_module("wandb")
         mode = os.environ.get("WANDB_MODE", "offline")
         folder = Path(uri or ".")
         folder.mkdir(parents=True, exist_ok=True)
-        self.entry = library.init(
+        self.entry = self.library.init(
             project=experiment, name=run.folder.name, dir=str(folder), mode=mode
         )
 
@@ -212,6 +212,7 @@ class _Wandb:
     def close(self) -> str:
         where = self.entry.url or str(Path(self.entry.dir).parent)
         self.entry.finish()
+        self.library.teardown()  # waits until everything is in the file
         return str(where)
 
 
