@@ -14,6 +14,7 @@ from typing import Any, Literal
 from hardcase.cache import write_atomically
 from hardcase.environment import one_line
 from hardcase.evidence.profiles import Topic
+from hardcase.runs.directory import LARGE, read_plain
 from hardcase.runs.results import Run
 from hardcase.statistics import interval
 from hardcase.tensors import remade
@@ -291,8 +292,11 @@ def cell(value: Any) -> str:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Of a file of a run or of the evidence; one that is vast or no plain file has none."""
+    try:
+        return hashlib.sha256(read_plain(path, most=LARGE)).hexdigest()
+    except OSError as error:
+        return f"none: {error.strerror or error}"
 
 
 def _safe(text: str) -> str:
