@@ -60,7 +60,10 @@ def wrong_record(record: Any) -> str:
     for key, kind in _ITEMS.items():
         if not all(_is(item, (kind,)) for item in record.get(key, ())):
             return f"{key} holds something else than it should"
-    return ""
+    shape = record.get("image", [1, 1, 1])
+    if len(shape) != 3 or min(shape) < 1:
+        return f"image is {str(shape)[:40]}"
+    return "" if record.get("classes", [""]) else "it names no class"
 
 
 def sound_beginning(said: Any) -> bool:
