@@ -17,7 +17,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from hardcase.campaign.record import Campaign, overlay, parse_keep
+from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import Config, MethodConfig, parse, quotient, wrong_value
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
@@ -292,7 +292,8 @@ class Context:
         """The images that the search starts from: a class-balanced sample, or fresh ones."""
         config = self.config
         if self.part is not None and self.part.facts.get("seeds") == "generator":
-            return self._generated_seeds()
+            with self.campaign.arithmetic():
+                return self._generated_seeds()
         images = self._labelled(config.split)
         return whole(images.sample(count=min(self.count, len(images)), seed=config.seed))
 
@@ -510,7 +511,8 @@ class Context:
         """
         if isinstance(self.space, Labelled):
             return None
-        return partners(self.space, self.train, device=self.subject.device)
+        with computing(self.subject.device.type, self.tile, self.config.precision):
+            return partners(self.space, self.train, device=self.subject.device)
 
     @cached_property
     def profile(self) -> Profiles:
@@ -645,7 +647,8 @@ class Context:
         ]
         if steady(device):
             return small_tile(networks) if networks else None
-        networks += _decoder(self.method.space, example)
+        takes_space = self.part is not None and "space" in self.part.given
+        networks += _decoder(self.space if takes_space else self.method.space, example)
         with arithmetic(self.config.precision, device.type):
             try:
                 return settle(networks, device)

@@ -124,3 +124,41 @@ def test_the_tile_is_gone_with_the_device():
         assert tile_rows(HERE) == 64
         assert not steady(HERE)
     assert tile_rows(HERE) == 16
+
+
+OWN = """
+import torch
+from torch import nn
+class Stretched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.to_code = nn.Conv2d(1, 1, 1)
+        self.to_image = nn.Conv2d(1, 1, 1)
+        with torch.no_grad():
+            for layer, weight, bias in ((self.to_code, 6, -3), (self.to_image, 1 / 6, 0.5)):
+                layer.weight.fill_(weight)
+                layer.bias.fill_(bias)
+    def encode(self, x):
+        return self.to_code(x), None
+    def decode(self, z):
+        return self.to_image(z)
+"""
+
+
+def test_codes_of_partners_do_not_depend_on_the_tile_that_was_in_use_before(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    images = toy_images(24)
+
+    def codes(before):
+        with PlayedDevice(mixing=64, tile=before):
+            ready = Context.of(
+                toy_subject(),
+                images.first(4),
+                "sinvad",
+                train=images,
+                generator=f"{tmp_path / 'own.py'}:Stretched",
+            )
+            return ready.partners.codes[:].clone()
+
+    assert torch.equal(codes(None), codes(16))
+    assert torch.equal(codes(None), codes(256))

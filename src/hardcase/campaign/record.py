@@ -192,6 +192,24 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
     return torch.minimum(limit, share)
 
 
+@contextmanager
+def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
+    """One tile of rows and one arithmetic for every call of a network on this kind of device.
+
+    Whatever findings depend on is computed like this: searches, codes of partners, seeds that a
+    generator makes.
+    """
+    before = tile_in_use(kind)
+    if tile is not None:
+        use_tile(kind, tile)
+    try:
+        with arithmetic(precision, kind):
+            yield
+    finally:
+        if kind == "cpu":  # networks of other images keep their own calls
+            use_tile(kind, before)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
     """A method applied to a subject: frozen and picklable, what worker processes are given.
@@ -240,16 +258,8 @@ class Campaign:
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
         """The tile and the arithmetic of this campaign, for whoever asks its networks."""
-        kind = self.subject.device.type
-        before = tile_in_use(kind)
-        if self.tile is not None:
-            use_tile(kind, self.tile)
-        try:
-            with arithmetic(self.precision, kind):
-                yield
-        finally:
-            if kind == "cpu":  # networks of other images keep their own calls
-                use_tile(kind, before)
+        with computing(self.subject.device.type, self.tile, self.precision):
+            yield
 
     @property
     def objective(self) -> Objective:
