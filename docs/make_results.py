@@ -36,10 +36,17 @@ def reached(row: dict[str, Any]) -> str:
     return "reached" if met else "not reached"
 
 
+CELLS = ["table", "row", "column", "value"]
+"""Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
+
+
 def table(record: dict[str, Any]) -> str:
-    """The rows as a table, the notes below it; figures that all have goals say whether each was reached."""
+    """The rows as a table, the notes below it; figures that all have goals say whether each was reached, and tables that were kept
+    cell by cell stand as they were."""
     columns = record["columns"]
     rows = record["rows"]
+    if columns == CELLS:
+        return _tables(record)
     if rows and all(str(row.get("against", "")).startswith("goal ") for row in rows):
         columns = [*(name for name in columns if name != "command"), "outcome"]
         rows = [{**row, "outcome": reached(row)} for row in rows]
@@ -47,6 +54,19 @@ def table(record: dict[str, Any]) -> str:
     for row in rows:
         cells = (_cell(row[column]).replace("|", "\\|") for column in columns)
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"
+
+
+def _tables(record: dict[str, Any]) -> str:
+    """Every table of a result that keeps cells, each under its title."""
+    lines = []
+    for title in dict.fromkeys(row["table"] for row in record["rows"]):
+        own = [row for row in record["rows"] if row["table"] == title]
+        columns = list(dict.fromkeys(row["column"] for row in own))
+        cells = {(row["row"], row["column"]): str(row["value"]).replace("|", "\\|") for row in own}
+        lines += ["", f"*{title}*", "", f"| | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
+        for name in dict.fromkeys(row["row"] for row in own):
+            lines.append(f"| {name} | {' | '.join(cells.get((name, column), '') for column in columns)} |")
     return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"
 
 
