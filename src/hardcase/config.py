@@ -252,7 +252,11 @@ def _known_model(spec: str) -> None:
 
 def _present(path: str) -> None:
     if not named_path(path).is_file():
-        raise Problem(f"there is no file {path}.", f"Looked from {Path.cwd()}.")
+        raise Problem(
+            f"there is no file {path}.",
+            f"Looked from {Path.cwd()}.",
+            fix="another path, or zoo:NAME; hardcase list models",
+        )
 
 
 def folder_for(config: Config, given: str | Path | None) -> Path:

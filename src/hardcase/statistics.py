@@ -134,7 +134,8 @@ def interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
     weight = z * z / total
     centre = (share + weight / 2) / (1 + weight)
     half = z * math.sqrt(share * (1 - share) / total + weight / (4 * total)) / (1 + weight)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low = 0.0 if hits == 0 else max(0.0, centre - half)
+    return low, 1.0 if hits == total else min(1.0, centre + half)
 
 
 @dataclass(frozen=True, slots=True)

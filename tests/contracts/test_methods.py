@@ -45,5 +45,5 @@ def test_rows_tell_needs_and_budget_of_the_methods_as_they_are_built():
         "argus-adaptive": "721 queries per seed",
     }
     assert rows["maxplore"]["budget"] == "417 queries and 400 gradients per seed"
-    assert rows["pgd"]["options"]["epsilon"]["default"] == 0.3
+    assert rows["pgd"]["options"]["gradients"]["default"] == 40
     assert rows["argus@paper"]["options"]["mix"]["default"] == 0.2

@@ -49,6 +49,11 @@ OWN = {
     "fetch model": "fetches networks of its own list",
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
+    "train diffusion": "samples are as wide as their data; trained for a GPU",
+    "licences": "lists packages",
+    "init": "writes a configuration, which `run` then takes",
+    "open": "shows a page",
+    "cache": "lists what is kept",
     "train witness": "witnesses are as wide as their data",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",
 }

@@ -44,7 +44,7 @@ def run(place, step, **inputs):
     given = {
         **os.environ,
         **GIVEN,
-        "ARGUMENTS": "--method pgd --seeds 24 --device cpu",
+        "ARGUMENTS": "--method pgd --seeds 24 --device cpu --set method.epsilon=0.3",
         "PATH": f"{place / 'tools'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "HARDCASE_CACHE": str(place / "cache"),

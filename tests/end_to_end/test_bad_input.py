@@ -78,7 +78,7 @@ def test_a_factory_that_makes_no_model(world, factory, pieces):
 
 def test_missing_and_corrupt_weights(world):
     refused(
-        world.run(*ONE, model="none.safetensors@model.py:make"), "no weights file none.safetensors"
+        world.run(*ONE, model="none.safetensors@model.py:make"), "there is no file none.safetensors"
     )
     Path("bad.safetensors").write_bytes(b"not weights at all")
     refused(

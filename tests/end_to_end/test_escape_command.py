@@ -30,6 +30,7 @@ def test_escape_answers_in_words_and_in_numbers(world):
         generator,
         "--seeds",
         12,
+        "--allow-low-accuracy",
     )
     done = world(*words, "--out", "out")
     assert done.code == 0, done.err

@@ -63,9 +63,9 @@ def test_the_report_shows_the_seed_its_partner_and_the_result(tmp_path, monkeypa
     net, seeds, mix = ToyQuantiser(), toy_images(6, seed=6), 0.7
     codes = collect(toy_images(20, seed=2), net.encode, device=torch.device("cpu"))
     run = api.run(
-        subject=toy_subject(),
+        toy_subject(),
+        seeds,
         method=argus(space=Grid(net), partners=codes, mix=mix),
-        seeds=seeds,
         out=tmp_path / "run",
     )
     found = ways(run, {row["id"] for row in run.findings.to_pylist()})

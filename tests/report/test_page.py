@@ -312,7 +312,8 @@ def test_a_run_that_reached_no_seed_is_reported(base):
 def test_a_bare_record_is_enough(base):
     run = drawn_run(base / "bare", seeds=20)
     kept = {
-        name: run.record[name] for name in ("schema", "classes", "method", "model", "data", "split")
+        name: run.record[name]
+        for name in ("schema", "classes", "image", "method", "model", "data", "split")
     }
     run.store.write_record(kept)
     page, _, _ = written([Run(run.folder)], base / "bare" / "report")

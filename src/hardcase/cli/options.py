@@ -190,7 +190,11 @@ class Flags:
     ] = None
     allow_low_accuracy: Annotated[
         bool,
-        _option("Accept a model near chance level.", "--allow-low-accuracy", panel=_CAMPAIGN),
+        _option(
+            "Accept a model near chance level, or a generator that loses labels.",
+            "--allow-low-accuracy",
+            panel=_CAMPAIGN,
+        ),
     ] = False
     trust_pickle: Annotated[
         bool,

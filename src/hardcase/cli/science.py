@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @o.takes(
     *("config", "model", "data", "seeds", "split", "seed", "generator", "settings"),
-    *("trust_pickle", "device", "offline", "out", *o.SAYS),
+    *("allow_low_accuracy", "trust_pickle", "device", "offline", "out", *o.SAYS),
 )
 def escape(
     flags: o.Flags,

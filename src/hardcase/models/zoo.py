@@ -176,16 +176,20 @@ def trained_classifier(
         )
         return {"seed": seed, **asdict(history)}
 
-    net, card = cards.cached(
-        KIND,
-        name,
-        config,
-        data=images_train.hash,
-        build=_from_config,
-        train=train,
-        measure=lambda net: _measure(net.to(device), images_test, device),
-        measured_on=images_test.hash,
-    )
+    try:
+        net, card = cards.cached(
+            KIND,
+            name,
+            config,
+            data=images_train.hash,
+            build=_from_config,
+            train=train,
+            measure=lambda net: _measure(net.to(device), images_test, device),
+            measured_on=images_test.hash,
+        )
+    except Problem:  # nothing worth going on from
+        forget(kept)
+        raise
     forget(kept)
     return net.to(device), card
 
