@@ -63,14 +63,14 @@ NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 def test_a_curve_is_told_and_written(home):
     said = call(
-        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "40", "--out", "curve.json"
+        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "12", "--out", "curve.json"
     )
     assert said.exit_code == 0, said.output
     assert "gaussian_noise" in said.stdout
     written = json.loads(Path("curve.json").read_text())
-    assert written["images"] == 40
+    assert written["images"] == 12
     assert len(written["corruptions"]) == 2
-    asked = call(curve, *NAMED, "--corruptions", "fog", "--count", "40", "--format", "json", "-q")
+    asked = call(curve, *NAMED, "--corruptions", "fog", "--count", "12", "--format", "json", "-q")
     assert json.loads(asked.stdout)["corruptions"][0] == written["corruptions"][1]
 
 

@@ -66,7 +66,10 @@ def test_criterion(capsys):
 
 def test_space():
     check_space(file_member(Path("own_space.py"), "Mirrored")())
-    found = run("--method", "natural", "--set", "method.space=own_space.py:Mirrored")
+    found = run(
+        *("--method", "natural", "--set", "method.space=own_space.py:Mirrored"),
+        *("--witness", "none"),
+    )
     assert found.record["complete"]
     assert len(found)
 

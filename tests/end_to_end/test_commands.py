@@ -1,6 +1,7 @@
 """The verbs one after the other, as a person would use them."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -309,8 +310,13 @@ def test_doctor_names_the_problem_and_the_remedy(world):
 
 
 def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
-    from hardcase.cli import run
+    from judged import QUICK
 
+    from hardcase.cli import run
+    from hardcase.judges import teach
+
+    for name in ("trained", "folder"):
+        monkeypatch.setattr(teach, name, partial(getattr(teach, name), schooling=QUICK))
     monkeypatch.setattr(run, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
     monkeypatch.setattr(
         run, "METHODS", ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})

@@ -58,9 +58,9 @@ def test_a_disk_that_is_full_from_any_step_on():
 
 
 def test_kills_at_random_moments():
-    told = torture("random", 1000 if LONG else 150)
+    told = torture("random", 1000 if LONG else 100)
     assert not told["wrong"]
-    assert told["kills"] >= (1300 if LONG else 190)
+    assert told["kills"] >= (1300 if LONG else 120)
     assert sum(word.endswith("shards") for word in told["moments"]) >= 3, (
         "every run was killed at the same moment"
     )
@@ -81,7 +81,7 @@ def test_kills_on_a_device_whose_bits_depend_on_the_batch():
     assert not told["wrong"]
 
 
-@pytest.mark.parametrize("work", ["judging", "report"])
+@pytest.mark.parametrize("work", ["judging", "report"] if LONG else ["report"])
 def test_a_kill_at_every_step_of_what_comes_after_the_search(work):
     told = torture(work, int(LONG))
     assert not told["wrong"]
@@ -89,6 +89,6 @@ def test_a_kill_at_every_step_of_what_comes_after_the_search(work):
 
 
 def test_kills_while_a_generator_is_trained():
-    told = torture("training", 30 if LONG else 3)
+    told = torture("training", 30 if LONG else 1)
     assert not told["wrong"]
-    assert told["kills"] == (30 if LONG else 3)
+    assert told["kills"] == (30 if LONG else 1)
