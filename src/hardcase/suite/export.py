@@ -56,7 +56,7 @@ configs:
 ---
 # Inputs on which {model} fails
 
-{count} findings of [hardcase](https://pypi.org/project/hardcase/) {version}, made by `{method}`
+{count} findings of hardcase {version}, made by `{method}`
 from {seeds} seeds of `{data}`. `label` is the class of the seed a finding was made from,
 `predicted` what the model answered, `confidence` how sure it was, `l2` and `linf` how far the
 image lies from its seed in [0, 1].
