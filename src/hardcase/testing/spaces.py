@@ -31,7 +31,7 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     seeds = Seeds(z, x, y, torch.arange(len(y)), context)
     back = space.decode(space.project(z, seeds), seeds)
     assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"
-    worst = float((back - x).abs().amax())
+    worst = float((back - x).detach().abs().amax())
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
     assert bool((space.distance(z, seeds).abs() < 1e-6).all()), (
         "a seed is not at distance 0 of itself"
