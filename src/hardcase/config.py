@@ -182,8 +182,8 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     closed = model.startswith(("onnx:", "http:", "https:")) or offers not in (None, "gradients")
     if closed or told:
         what = "labels only" if told else "answers, not gradients"
-        return "natural-blackbox", f"method natural-blackbox: {model} gives {what}"
-    return "natural", f"method natural: {model} gives gradients"
+        return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"
+    return "natural", f"method natural: {model} is asked for gradients"
 
 
 def check_names(config: Config) -> None:

@@ -80,7 +80,7 @@ def test_the_choice_is_told_and_keeps_options():
     )
     assert config.method.name == "natural"
     assert config.method.options() == {"gradients": 7}
-    assert told == ["method natural: zoo:lenet5 gives gradients"]
+    assert told == ["method natural: zoo:lenet5 is asked for gradients"]
     with pytest.raises(Problem, match="method is not given"):
         resolve({"model": "zoo:lenet5", "data": "mnist5k"})
 
@@ -124,7 +124,7 @@ def test_a_run_without_a_method_says_what_it_chose(world, capsys):
     )
     said = capsys.readouterr()
     assert code == 0
-    assert "method natural: model.py:make gives gradients" in said.err
+    assert "method natural: model.py:make is asked for gradients" in said.err
     run = Run(next(Path("runs").iterdir()))
     assert run.record["method"] == "natural"
     assert run.record["space"]["text"] == "warp"
