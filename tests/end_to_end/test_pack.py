@@ -59,6 +59,8 @@ def test_nothing_is_unpacked_outside(tmp_path, files):
 
 
 def test_of_networks_that_differ_in_training_alone_the_longest_trained_goes(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mnist-d-0.npz").write_bytes(b"")
     for name, epochs, seed in (("short", 6, 0), ("long", 8, 0), ("other", 6, 1), ("brief", 2, 2)):
         folder = tmp_path / "networks" / name
         folder.mkdir(parents=True)
@@ -67,4 +69,5 @@ def test_of_networks_that_differ_in_training_alone_the_longest_trained_goes(tmp_
         card["configuration"]["recipe"] = {"epochs": epochs}
         (folder / "card.json").write_text(json.dumps(card))
     taken = {name.split("/")[2] for name in cached(tmp_path)}
-    assert taken == {"long", "other"}
+    assert taken == {"long", "other", "mnist-d-0.npz"}
+    assert not cached(tmp_path, ["cifar10"])
