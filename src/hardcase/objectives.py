@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.oracles import MARGIN, LeavesLabel, Witnessed, witness_margin
-from hardcase.tensors import flat, margin
+from hardcase.tensors import flat, length, margin, total
 from hardcase.types import Objective, Oracle, Probe
 
 
@@ -169,7 +169,7 @@ class NearestFailing:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         code = probe.z if self.encode is None else self.encode(probe)
-        distance = flat(code - probe.origin.z).abs().sum(1)
+        distance = total(flat(code - probe.origin.z).abs())
         return nearest(self.oracle(probe), distance)
 
 
@@ -294,7 +294,7 @@ class Differential:
         label = probe.origin.y[:, None, None].expand(-1, answers.shape[1], 1)
         own = answers.gather(2, label).squeeze(2)
         deviating = probe.aim.get("deviating", torch.zeros_like(probe.origin.y))
-        return own.sum(1) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
+        return total(own) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class Competitors:
             .topk(min(self.k, answer.shape[1] - 1), dim=1)
             .values
         )
-        return self.weight * others.sum(1) - answer.gather(1, label).squeeze(1)
+        return self.weight * total(others) - answer.gather(1, label).squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ class Pushed:
             return torch.zeros(len(probe.logits), device=probe.logits.device)
         values = self.read(probe).gather(1, unit[:, None] if unit.ndim == 1 else unit)
         sign = probe.aim.get(f"{self.name}/sign")
-        return (values if sign is None else values * sign).sum(1)
+        return total(values if sign is None else values * sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +394,7 @@ class Sum:
     terms: tuple[tuple[float, Objective], ...]
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        return torch.stack([weight * term(probe) for weight, term in self.terms]).sum(0)
+        return total(torch.stack([weight * term(probe) for weight, term in self.terms]), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,10 +421,10 @@ class Balanced:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         score = self.main(probe)
-        length = _slope(score, probe)
+        steepness = _slope(score, probe)
         for weight, objective in self.beside:
             other = objective(probe)
-            share = weight * length / _slope(other, probe).clamp_min(1e-12)
+            share = weight * steepness / _slope(other, probe).clamp_min(1e-12)
             score = score + share * other
         return score
 
@@ -434,8 +434,7 @@ def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
     if not (score.requires_grad and probe.z.requires_grad):
         return torch.ones_like(score)
     (slope,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
-    length: Tensor = flat(slope).norm(dim=1)
-    return length
+    return length(flat(slope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +455,7 @@ class NearestSplit:
             logits.softmax(1).gather(1, label).squeeze(1)
             for logits in (probe.logits, probe.peers[0])
         )
-        distance = flat(probe.z - probe.origin.z).abs().sum(1)
+        distance = total(flat(probe.z - probe.origin.z).abs())
         return nearest(own <= 0.5, distance * (2 + own - peer))
 
 

@@ -186,6 +186,32 @@ def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def total(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
+    """The sum along an axis, added in an order that depends on the length of that axis alone.
+
+    A CPU's own sum does so; a kernel of another device may choose the order by the number of rows,
+    so there halves are added to halves.
+    """
+    if steady(x.device) or not x.shape[dim]:
+        return x.sum(dim)
+    while x.shape[dim] > 1:
+        if x.shape[dim] % 2:
+            x = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+        half = x.shape[dim] // 2
+        x = x.narrow(dim, 0, half) + x.narrow(dim, half, half)
+    return x.squeeze(dim)
+
+
+def length(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
+    """The L2 norm along an axis, its squares added as `total` does; its gradient at 0 is 0."""
+    if steady(x.device):
+        norm: Tensor = torch.linalg.vector_norm(x, dim=dim)
+        return norm
+    square = total(x.square(), dim)
+    some = square > 0
+    return torch.where(some, square, 1).sqrt() * some
+
+
 def chunks(count: int, size: int) -> Iterator[slice]:
     """Slices of `size` rows that cover `count` rows."""
     return (slice(start, min(start + size, count)) for start in range(0, count, size))

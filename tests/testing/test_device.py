@@ -16,13 +16,18 @@ from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
 from hardcase.runs.start import start
-from hardcase.tensors import steady, tile_rows
+from hardcase.tensors import length, steady, tile_rows, total
 from hardcase.testing.device import VARIABLE, PlayedDevice
 from hardcase.testing.methods import check_deterministic, check_neighbours, toy_method
 from hardcase.testing.toys import toy_images, toy_subject, toy_world
 
 METHODS = parts("method")
-SHORT = (("pgd", check_neighbours), ("sinvad", check_neighbours), ("fgsm", check_deterministic))
+SHORT = (
+    ("argus-adaptive", check_neighbours),
+    ("feature-perturbation", check_neighbours),
+    ("fgsm", check_deterministic),
+    ("sinvad", check_neighbours),
+)
 """Some methods under some laws; `make torture` plays a device under all of them."""
 HERE = torch.device("cpu")
 
@@ -64,6 +69,20 @@ def test_bits_depend_on_the_shape_of_a_call_as_on_a_device():
         assert largest_tile([(lambda x: toy_subject().net(x), x)]) == 64
     assert torch.equal(asked(x, 16), usual)
     assert steady(HERE)
+
+
+def test_sums_along_rows_do_not_depend_on_the_rows_there():
+    x = torch.randn(40, 3, 77, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    with PlayedDevice():
+        assert not torch.equal(x.sum(2)[:7], x[:7].sum(2))
+        for along in (1, 2):
+            for add in (total, length):
+                assert torch.equal(add(x, along)[:7], add(x[:7], along))
+        torch.testing.assert_close(total(x, 2), x.detach().sum(2), rtol=1e-4, atol=1e-4)
+        flat = length(torch.zeros(2, 3, requires_grad=True))
+    torch.testing.assert_close(length(x, 2), x.square().sum(2).sqrt())
+    assert flat.tolist() == [0, 0]
+    assert total(x[:, :, :0], 2).eq(0).all()
 
 
 def test_a_model_is_not_called_fickle_because_its_last_bits_depend_on_the_batch():

@@ -21,6 +21,7 @@ from hardcase.randomness import Rng
 from hardcase.registry import method
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
+from hardcase.tensors import total
 from hardcase.types import Budget, Method, Model
 
 _NUMBERS = (
@@ -135,7 +136,7 @@ class Outputs:
         if not len(seen):
             return frame.logits.sum(1) * 0
         _, place = ReferencePoints.of(seen).nearest(frame.logits.detach())
-        return (frame.logits - seen[place]).square().sum(1)
+        return total((frame.logits - seen[place]).square())
 
     def tally(self, memory: Kept) -> Tally:
         count = len(memory.base) + len(memory.own)

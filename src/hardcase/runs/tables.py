@@ -23,7 +23,7 @@ from torch import Tensor
 from hardcase import tensors
 from hardcase.errors import Problem
 from hardcase.runs.directory import LARGE, read_plain
-from hardcase.tensors import from_bytes
+from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 
 # The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
@@ -122,7 +122,7 @@ def findings_table(
         "method": [method] * len(images),
         "oracle": [oracle] * len(images),
         "peer_predicted": _lists(findings.peer_predicted),
-        "l2": change.norm(dim=1),
+        "l2": length(change),
         "linf": change.abs().amax(1) if len(change) else change.sum(1),
         "code": _lists(findings.code) if findings.code.shape[1] else [None] * len(images),
         **{

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.searches.interpolation import Partners
-from hardcase.tensors import chunks, flat, per_row, tiled
+from hardcase.tensors import chunks, flat, per_row, tiled, total
 from hardcase.types import Feedback, Look, Seeds, State
 
 
@@ -119,7 +119,7 @@ class Bisection:
         base = state["z"].reshape(n, 1, -1, places)
         best = state["best"].reshape(n, k, -1, places)
         if start == 0:
-            rank = (best - base).square().sum(2).argsort(dim=2, descending=True, stable=True)
+            rank = total((best - base).square(), 2).argsort(dim=2, descending=True, stable=True)
             state = {**state, "rank": rank}
         block = torch.zeros(len(rows), k, places, dtype=torch.bool, device=rows.device)
         block.scatter_(2, state["rank"][rows][..., start : start + size], True)
@@ -136,7 +136,7 @@ class Bisection:
 
 def _remember(state: State, own: Tensor, goal: Tensor, code: Tensor, hit: Tensor) -> State:
     """Keep codes that reached their class from nearer than any before."""
-    distance = flat(code - state["z"][own]).square().sum(1).sqrt()
+    distance = total(flat(code - state["z"][own]).square()).sqrt()
     nearer = hit & (distance < state["far"][own, goal])
     at = (own[nearer], goal[nearer])
     best = state["best"].index_put(at, flat(code)[nearer])
@@ -249,7 +249,7 @@ def largest(step: Float[Tensor, "t d"], share: float) -> Float[Tensor, "t d"]:
 
 def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[Tensor, "t d"]:
     """`offset` with this L1 length (0 where it has none)."""
-    return offset * (length / offset.abs().sum(1).clamp_min(1e-12))[:, None].nan_to_num(0, 0, 0)
+    return offset * (length / total(offset.abs()).clamp_min(1e-12))[:, None].nan_to_num(0, 0, 0)
 
 
 def _ranked(
@@ -429,7 +429,7 @@ class Crossing:
         if cut == len(self.cuts):
             return tracks, state["nearest"][tracks, place]
         step = state["step"][tracks, place]
-        longest = self.reach * step.abs().sum(1)
+        longest = self.reach * total(step.abs())
         length = torch.minimum(0.95 * state["length"][tracks], longest)
         return tracks, scaled(largest(step, self.cuts[cut]), length)
 
@@ -459,10 +459,10 @@ class Crossing:
         failed = feedback.failed
         if self.apart:
             failed = failed & (feedback.predicted == state["goal"][tracks, 0])
-        shorter = failed & (moved.abs().sum(1) < state["length"][tracks])
+        shorter = failed & (total(moved.abs()) < state["length"][tracks])
         won = tracks[shorter]
         best = state["best"].index_copy(0, won, moved[shorter])
-        length = state["length"].index_copy(0, won, moved[shorter].abs().sum(1))
+        length = state["length"].index_copy(0, won, total(moved[shorter].abs()))
         hit = torch.zeros_like(state["open"]).index_fill(0, won, True)
         return {**state, "best": best, "length": length}, hit
 
@@ -576,7 +576,7 @@ class Exits:
         seed, low, high = (
             value.repeat_interleave(self.walks, 0) for value in (flat(seeds.z), low, high)
         )
-        far = seed + scaled(cut * some, step.abs().sum(1) * self.reach)
+        far = seed + scaled(cut * some, total(step.abs()) * self.reach)
         far = torch.minimum(torch.maximum(far, low), high) - seed
         stray = torch.arange(len(far), device=far.device) % self.walks % 4 == 3
         return torch.where(stray[:, None], self._far(flat(seeds.z), rng), far)
@@ -584,5 +584,5 @@ class Exits:
 
 def lengths(state: State) -> Tensor:
     """The L1 length at which each walk leaves; infinite where it never does."""
-    far = state["far"].abs().sum(1)
+    far = total(state["far"].abs())
     return torch.where(state["entered"] >= 0, state["end"] * far, torch.inf)

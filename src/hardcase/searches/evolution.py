@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.tensors import flat, per_row
+from hardcase.tensors import flat, length, per_row, total
 from hardcase.types import Feedback, Look, Seeds, State
 
 
@@ -72,8 +72,8 @@ class Evolution:
         feedback = look(asked, rows.repeat_interleave(2 * self.pairs))
         score = feedback.score.reshape(len(rows), -1)
         uphill = (per_row(_ranked(score).flatten(), asked) * both.flatten(0, 1)).reshape_as(both)
-        pull = uphill.sum(1)
-        pull = pull / per_row(flat(pull).norm(dim=1).clamp_min(1e-12), pull)
+        pull = total(uphill)
+        pull = pull / per_row(length(flat(pull)).clamp_min(1e-12), pull)
         size = float(centre[0].numel()) ** 0.5
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
@@ -128,7 +128,7 @@ def _nearest(
 ) -> tuple[Tensor, Tensor]:
     """The failing candidate of each seed that is nearest to its code, and whether there is one."""
     z = feedback.z.reshape(count, -1, *feedback.z.shape[1:])  # r c *code
-    away = (z - start[:, None]).flatten(2).norm(dim=2)
+    away = length((z - start[:, None]).flatten(2), 2)
     failed = feedback.failed.reshape(count, -1)
     away = torch.where(failed, away, torch.inf)
     pick = away.argmin(1)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.tensors import flat, per_row, to_grid
+from hardcase.tensors import flat, per_row, to_grid, total
 from hardcase.types import Look, Seeds, State
 
 # Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
@@ -213,12 +213,12 @@ def _bilateral(x: Picture) -> Picture:
     around = _windows(x, 7)
     axis = torch.arange(-3, 4, device=x.device)
     far = (axis[:, None] ** 2 + axis[None] ** 2).flatten()
-    alike = (around - x[:, :, None]).square().sum(1, keepdim=True)
+    alike = total((around - x[:, :, None]).square())[:, None]
     weight = torch.exp(-far / (2 * 50**2))[:, None, None] * torch.exp(
         -alike / (2 * (50 / 255) ** 2)
     )
     weight = weight * (far <= 9)[:, None, None]
-    return (around * weight).sum(2) / weight.sum(2)
+    return total(around * weight, 2) / total(weight, 2)
 
 
 # Fuzzing: every seed's corpus gives parents, which are mutated and looked at; what guides find new

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.tensors import flat, per_row
+from hardcase.tensors import flat, length, per_row, total
 from hardcase.types import Aim, Look, Seeds, State
 
 
@@ -165,7 +165,7 @@ def unit(slope: Tensor) -> Tensor:
         >>> hc.searches.unit(torch.tensor([[3.0, -4.0]])).norm().round().item()
         1.0
     """
-    return slope / per_row(flat(slope).norm(dim=1).clamp_min(1e-12), slope)
+    return slope / per_row(length(flat(slope)).clamp_min(1e-12), slope)
 
 
 def rms(slope: Tensor) -> Tensor:
@@ -181,7 +181,9 @@ def rms(slope: Tensor) -> Tensor:
         >>> hc.searches.rms(torch.tensor([[2.0, -2.0]])).round().tolist()
         [[1.0, -1.0]]
     """
-    return slope / (per_row(flat(slope).square().mean(1).sqrt(), slope) + 1e-5)
+    return slope / (
+        per_row((total(flat(slope).square()) / flat(slope).shape[1]).sqrt(), slope) + 1e-5
+    )
 
 
 def raw(slope: Tensor) -> Tensor:
@@ -216,7 +218,7 @@ class Square:
                 -1, *[1] * (3 - axis)
             )
             inside = inside & (place >= first) & (place < first + self.size)
-        darker = per_row(flat(move * inside).sum(1) < 0, move)
+        darker = per_row(total(flat(move * inside)) < 0, move)
         return -(inside & darker).to(move.dtype).expand_as(move)
 
 

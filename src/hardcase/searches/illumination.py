@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardcase.guides.archive import CellGrid
 from hardcase.randomness import Rng
-from hardcase.tensors import chunks, per_row, to_grid
+from hardcase.tensors import chunks, per_row, to_grid, total
 from hardcase.types import Aim, Feedback, Look, Search, Seeds, Space, State
 
 CONTEXT = "context/"
@@ -130,7 +130,7 @@ class Illumination:
         if "map/target" not in aim:
             return z.reshape(-1, self.drafts, *z.shape[1:])[:, 0]
         target = self.cells.scaled(aim["map/target"]).repeat_interleave(count, 0)
-        gap = (self._features(state, rows.repeat_interleave(count), z) - target).square().sum(1)
+        gap = total((self._features(state, rows.repeat_interleave(count), z) - target).square())
         gap = torch.where(gap.isfinite(), gap, torch.inf).reshape(-1, self.drafts)
         best = gap.argmin(1) + torch.arange(len(gap), device=gap.device) * self.drafts
         return z[best]

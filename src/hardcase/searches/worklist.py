@@ -16,7 +16,7 @@ from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.searches import gradient
 from hardcase.searches.gradient import Direction, raw
-from hardcase.tensors import flat, per_row
+from hardcase.tensors import flat, length, per_row
 from hardcase.types import Aim, Feedback, Look, Seeds, State
 
 
@@ -72,7 +72,7 @@ class Worklist:
         count = torch.zeros(len(seeds), dtype=torch.int64, device=seeds.z.device)
         return {
             "seed": seeds.z.clone(),
-            "length": flat(seeds.z).norm(dim=1),
+            "length": length(flat(seeds.z)),
             "z": seeds.z.clone(),
             "queue": torch.zeros(
                 len(seeds), self.capacity, *seeds.z.shape[1:], device=seeds.z.device
@@ -160,7 +160,7 @@ class Worklist:
         """Append copies of the candidates that are new and near; a full list takes no more."""
         seed = state["seed"][rows]
         size = state["size"][rows]
-        near = flat(feedback.z - seed).norm(dim=1) < self.radius * state["length"][rows]
+        near = length(flat(feedback.z - seed)) < self.radius * state["length"][rows]
         new = (
             feedback.looked
             & near

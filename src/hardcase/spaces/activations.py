@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.registry import space
-from hardcase.tensors import flat, per_row, tiled
+from hardcase.tensors import flat, per_row, tiled, total
 from hardcase.types import Seeds
 
 Meet = Callable[[int, Tensor], Tensor]
@@ -143,12 +143,12 @@ class Activations:
         return z * per_row(shrink, z)
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
-        return z.square().sum(1).sqrt()
+        return total(z.square()).sqrt()
 
     def by_place(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
         """The length of the change at each place: which stage carried it."""
         pieces = torch.split(z, [place.width for place in self.places], dim=1)
-        return torch.stack([piece.square().sum(1).sqrt() for piece in pieces], 1)
+        return torch.stack([total(piece.square()).sqrt() for piece in pieces], 1)
 
     def _pieces(self, z: Float[Tensor, "m d"]) -> list[Tensor]:
         parts = torch.split(z, [place.width for place in self.places], dim=1)

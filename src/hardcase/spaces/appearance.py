@@ -33,7 +33,7 @@ from hardcase.spaces.coordinates import (
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
 from hardcase.spaces.sensor import Sensor
-from hardcase.tensors import tiled
+from hardcase.tensors import length, tiled
 from hardcase.types import Seeds
 
 PARTS: Mapping[str, type[ChangeFamily]] = {
@@ -140,8 +140,7 @@ class Appearance:
         """The L2 norm of the severities of all groups: 1 is one kind of change at the end of its
         natural range.
         """
-        size: Tensor = torch.linalg.vector_norm(self.severity(z), dim=1)
-        return size
+        return length(self.severity(z))
 
     def severity(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m g"]:
         """How much of each group: the root mean square of its codes, 0 for none and 1 for all at
@@ -155,9 +154,7 @@ class Appearance:
             for c in group.coordinates
         ]
         weighed = z * torch.tensor(shares, device=z.device, dtype=z.dtype)
-        return torch.stack(
-            [torch.linalg.vector_norm(piece, dim=1) for piece in self._split(weighed)], 1
-        )
+        return torch.stack([length(piece) for piece in self._split(weighed)], 1)
 
     def removed(self, z: Float[Tensor, "m d"], mask: Bool[Tensor, "m g"]) -> Float[Tensor, "m d"]:
         """Codes without the groups that `mask` names, row by row: what a search for the smallest

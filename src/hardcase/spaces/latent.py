@@ -20,7 +20,7 @@ from hardcase.errors import Problem
 from hardcase.models.graphs import replayed
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid
+from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
 from hardcase.types import Images, Probe, Seeds, Space
 
 # Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
@@ -199,7 +199,7 @@ class Latent:
         return z
 
     def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z - origin.z).abs().sum(1)
+        return total(flat(z - origin.z).abs())
 
 
 @runtime_checkable
@@ -248,7 +248,7 @@ class Labelled:
         return z
 
     def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z - origin.z).abs().sum(1)
+        return total(flat(z - origin.z).abs())
 
 
 def latent(vae: Any) -> Latent | Labelled:
@@ -302,7 +302,7 @@ class ReEncoded:
 
     def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
         picture = to_grid(self.space.decode(z, origin))
-        return flat(self._code(picture, origin) - origin.z).abs().sum(1)
+        return total(flat(self._code(picture, origin) - origin.z).abs())
 
     def seen(self, probe: Probe) -> Float[Tensor, "m *code"]:
         """The codes of pictures that are decoded already."""
@@ -403,7 +403,7 @@ class Grid:
         return z
 
     def distance(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z - origin.z).square().sum(1).sqrt()
+        return total(flat(z - origin.z).square()).sqrt()
 
 
 def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.registry import space
-from hardcase.tensors import flat, per_row
+from hardcase.tensors import flat, per_row, total
 from hardcase.types import Seeds
 
 # Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle,
@@ -54,7 +54,7 @@ class Unclipped:
         return z
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
+        return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
 
 
 @space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -91,10 +91,10 @@ class Brightness:
         return origin.z + per_row(self._shift(z, origin), z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z.clamp(0, 1) - origin.x).mean(1).abs()
+        return (total(flat(z.clamp(0, 1) - origin.x)) / z[0].numel()).abs()
 
     def _shift(self, z: Tensor, origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z - origin.z).mean(1).clamp(-self.most, self.most)
+        return (total(flat(z - origin.z)) / z[0].numel()).clamp(-self.most, self.most)
 
 
 @space("occlusion", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -143,7 +143,7 @@ class Occlusion:
         return torch.where(inside, z.clamp(0, 1) if self.clip else z, origin.z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z.clamp(0, 1) - origin.x).square().sum(1).sqrt()
+        return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
 
 
 @space("blackout", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -185,7 +185,7 @@ class Blackout:
         return torch.where(inside, torch.minimum(z, origin.z).clamp(0, 1), origin.z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return flat(z - origin.x).square().sum(1).sqrt()
+        return total(flat(z - origin.x).square()).sqrt()
 
 
 def _corners(x: Tensor, size: tuple[int, int], count: int, rng: Rng) -> Int[Tensor, "n k 2"]:
@@ -272,7 +272,7 @@ class L2:
         )
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
-        return flat(change).square().sum(1).sqrt()
+        return total(flat(change).square()).sqrt()
 
 
 @space("pixels", needs="nothing")

@@ -1,10 +1,10 @@
 """A GPU played on the CPU, for machines that have none: what is hard about a device, and no speed.
 
-On a GPU the last bits of an answer depend on the shape of the batch, large batches may mix rows,
-memory ends at some size, and an error is told at the next synchronisation instead of where it
-happened. `PlayedDevice` makes every network of this process behave so, through hooks that torch
-calls for all modules: the code under test is that of a real device, tiles, shards and halved
-batches included.
+On a GPU the last bits of an answer and of a sum along each row depend on the shape of the batch,
+large batches may mix rows, memory ends at some size, and an error is told at the next
+synchronisation instead of where it happened. `PlayedDevice` makes every network of this process
+behave so, through hooks that torch calls for all modules, and every sum along rows: the code under
+test is that of a real device, tiles, shards and halved batches included.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ VARIABLE = "HARDCASE_PLAYED_DEVICE"
 """Environment variable that says how a device is played, e.g. ``tile=64 memory=100000``."""
 SYNCHRONISING = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__")
 """What waits for a device, and is told of its errors."""
+ADDING = (
+    *((torch.Tensor, name) for name in ("sum", "mean", "norm", "matmul", "__matmul__", "mm")),
+    *((torch, name) for name in ("sum", "mean", "norm", "matmul", "mm", "cdist")),
+    (torch.linalg, "vector_norm"),
+)
+"""What adds numbers up, in an order that a device chooses by the shape."""
 
 
 class PlayedDevice:
@@ -89,6 +95,8 @@ class PlayedDevice:
         undo.callback(tensors.use_tile, "cpu", None)
         undo.callback(register_module_forward_pre_hook(self._before).remove)
         undo.callback(register_module_forward_hook(self._after).remove)
+        for home, name in ADDING:
+            self._drift_at(home, name)
         if self.memory is not None:
             undo.enter_context(
                 torch.autograd.graph.saved_tensors_hooks(self._keep, _SavedTensor.value)
@@ -110,11 +118,14 @@ class PlayedDevice:
         if not _computes(module) or not isinstance(output, Tensor) or not output.ndim:
             return None
         self.calls += 1
-        rows = len(output)
-        moved = output * (1 + self.drift * (rows * 2654435761 % 97) / 97)
-        if self.mixing is not None and rows > self.mixing:
+        moved = self.drifted(output)
+        if self.mixing is not None and len(output) > self.mixing:
             moved = moved + self.drift * output.roll(1, 0)
         return moved
+
+    def drifted(self, output: Tensor) -> Tensor:
+        """What a call of so many rows gives in place of `output`."""
+        return output * (1 + self.drift * (len(output) * 2654435761 % 97) / 97)
 
     def _take(self, size: int, *, kept: bool) -> None:
         if self.memory is not None and self.held + size > self.memory:
@@ -127,20 +138,34 @@ class PlayedDevice:
     def _keep(self, value: Tensor) -> _SavedTensor:
         return _SavedTensor(self, value)
 
+    def _drift_at(self, home: Any, name: str) -> None:
+        """From now on sums along rows by this function depend on the number of rows."""
+        usual: Callable[..., Any] = getattr(home, name)
+
+        def adding(*args: Any, **how: Any) -> Any:
+            made = usual(*args, **how)
+            by_row = isinstance(made, Tensor) and made.is_floating_point() and made.ndim > 0
+            return self.drifted(made) if by_row and len(made) == len(args[0]) else made
+
+        self._replace(home, name, adding)
+
     def _wait_at(self, name: str) -> None:
         """From now on `name` tells of an error that happened before."""
         usual: Callable[..., Any] = getattr(torch.Tensor, name)
-        own = name in vars(torch.Tensor)
 
         def waiting(this: Tensor, *args: Any, **how: Any) -> Any:
             if self.fails is not None and self.calls >= self.fails:
                 raise torch.AcceleratorError("CUDA error: an illegal memory access, as played")
             return usual(this, *args, **how)
 
-        setattr(torch.Tensor, name, waiting)
-        self._open.callback(
-            *((setattr, torch.Tensor, name, usual) if own else (delattr, torch.Tensor, name))
-        )
+        self._replace(torch.Tensor, name, waiting)
+
+    def _replace(self, home: Any, name: str, other: Callable[..., Any]) -> None:
+        """`other` in place of a function of torch until this context is closed."""
+        usual = getattr(home, name)
+        own = name in vars(home)
+        setattr(home, name, other)
+        self._open.callback(*((setattr, home, name, usual) if own else (delattr, home, name)))
 
 
 class _SavedTensor:
