@@ -24,12 +24,17 @@ VARIABLE = "HARDCASE_PLAYED_DEVICE"
 """Environment variable that says how a device is played, e.g. ``tile=64 memory=100000``."""
 SYNCHRONISING = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__")
 """What waits for a device, and is told of its errors."""
-ADDING = (
-    *((torch.Tensor, name) for name in ("sum", "mean", "norm", "matmul", "__matmul__", "mm")),
-    *((torch, name) for name in ("sum", "mean", "norm", "matmul", "mm", "cdist")),
+SUMS = (
+    *((torch.Tensor, name) for name in ("sum", "mean", "norm")),
+    *((torch, name) for name in ("sum", "mean", "norm")),
     (torch.linalg, "vector_norm"),
 )
-"""What adds numbers up, in an order that a device chooses by the shape."""
+"""What adds along an axis, in an order that a device chooses by the shape."""
+PRODUCTS = (
+    *((torch.Tensor, name) for name in ("matmul", "__matmul__", "mm")),
+    *((torch, name) for name in ("matmul", "mm", "cdist")),
+)
+"""What multiplies matrices, row by row of the first."""
 
 
 class PlayedDevice:
@@ -95,8 +100,10 @@ class PlayedDevice:
         undo.callback(tensors.use_tile, "cpu", None)
         undo.callback(register_module_forward_pre_hook(self._before).remove)
         undo.callback(register_module_forward_hook(self._after).remove)
-        for home, name in ADDING:
-            self._drift_at(home, name)
+        for home, name in SUMS:
+            self._replace(home, name, _reordered(getattr(home, name)))
+        for home, name in PRODUCTS:
+            self._replace(home, name, self._drifting(getattr(home, name)))
         if self.memory is not None:
             undo.enter_context(
                 torch.autograd.graph.saved_tensors_hooks(self._keep, _SavedTensor.value)
@@ -138,16 +145,12 @@ class PlayedDevice:
     def _keep(self, value: Tensor) -> _SavedTensor:
         return _SavedTensor(self, value)
 
-    def _drift_at(self, home: Any, name: str) -> None:
-        """From now on sums along rows by this function depend on the number of rows."""
-        usual: Callable[..., Any] = getattr(home, name)
+    def _drifting(self, usual: Callable[..., Any]) -> Callable[..., Any]:
+        def product(rows: Tensor, *args: Any, **how: Any) -> Any:
+            made = usual(rows, *args, **how)
+            return self.drifted(made) if made.ndim and len(made) == len(rows) else made
 
-        def adding(*args: Any, **how: Any) -> Any:
-            made = usual(*args, **how)
-            by_row = isinstance(made, Tensor) and made.is_floating_point() and made.ndim > 0
-            return self.drifted(made) if by_row and len(made) == len(args[0]) else made
-
-        self._replace(home, name, adding)
+        return product
 
     def _wait_at(self, name: str) -> None:
         """From now on `name` tells of an error that happened before."""
@@ -185,6 +188,18 @@ class _SavedTensor:
     def __del__(self) -> None:
         if self.size:
             self.device.held -= self.size
+
+
+def _reordered(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """A sum that begins elsewhere along the axis, by the number of rows."""
+
+    def adding(x: Tensor, *args: Any, **how: Any) -> Any:
+        dim = how.get("dim", args[0] if args else None)
+        if isinstance(dim, int) and x.is_floating_point() and dim % x.ndim:
+            x = x.roll(len(x) * 7 % 97, dim)
+        return usual(x, *args, **how)
+
+    return adding
 
 
 def _computes(module: nn.Module) -> bool:
