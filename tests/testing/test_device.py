@@ -24,7 +24,6 @@ from hardcase.testing.toys import toy_images, toy_subject, toy_world
 METHODS = parts("method")
 SHORT = (
     ("argus-adaptive", check_neighbours),
-    ("feature-perturbation", check_neighbours),
     ("fgsm", check_deterministic),
     ("sinvad", check_neighbours),
 )
