@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from hardcase import generators
 from hardcase.errors import Problem
+from hardcase.generators import vqvae
 from hardcase.generators.quality import sheet
 from hardcase.generators.vqvae import (
     VqVae,
@@ -76,6 +77,39 @@ def test_the_loss_is_the_papers_without_the_codebook_term_where_codes_follow_the
     expected = functional.mse_loss(net.paint(q), x) + 0.25 * (z - q).square().mean()
     expected = expected + (0.75 * (z - q).square().mean() if learned == "gradient" else 0)
     torch.testing.assert_close(own_loss(net, x, stream(0)), expected)
+
+
+def test_sums_are_squared_norms_of_pixels_and_codes():
+    net = VqVae(1, 12, width=8, code=4, book=16, learned="gradient").eval()
+    x = from_bytes(IMAGES.x[:5])
+    z = net.encode(x).detach()
+    q = net.book.embed(net.book.nearest(z)).detach()
+    norms = [
+        (one - two).flatten(1).norm(dim=1).square().mean()
+        for one, two in ((net.paint(q), x), (z, q))
+    ]
+    summed = own_loss(net, x, stream(0), reduction="sum").detach()
+    assert float(summed) == pytest.approx(float(norms[0].detach() + norms[1]), rel=1e-4), (
+        ".25 and .75 make 1"
+    )
+
+
+def test_both_sides_of_joint_training_see_clamped_images(net, monkeypatch):
+    """A discriminator that saw the range would know its images by it."""
+    seen = []
+
+    class Watched(torch.nn.Linear):
+        def forward(self, x):
+            seen.append((float(x.min()), float(x.max())))
+            return super().forward(x.flatten(1))
+
+    monkeypatch.setattr(vqvae, "image_discriminator", lambda net: Watched(144, 1))
+    other = taught_copy(net)
+    with torch.no_grad():
+        list(other.decoder.parameters())[-1].add_(3.0)  # paints far above 1
+    train_jointly(other, IMAGES, TrainingRecipe(epochs=1, batch=32, lr=1e-3), mix=0.3)
+    assert len(seen) >= 3
+    assert all(0 <= low <= high <= 1 for low, high in seen)
 
 
 def test_it_learns_to_give_images_back_and_is_healthy(net):

@@ -1,5 +1,8 @@
 """The ARGUS tables on the toy world: what each column counts."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -76,6 +79,20 @@ def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
     assert bool((adaptive.alike <= adaptive.seeds.ld).all())
 
 
+def test_nothing_is_set_aside_and_what_would_be_is_known(painter):
+    """An original that the network misreads is counted, and apart from those it reads rightly."""
+    wrong = replace(TEST.first(6), y=torch.cat([1 - TEST.y[:2].clamp_max(1), TEST.y[2:6]]))
+    here = Lab(Bench(out=Path()), splits=(TEST, TEST), subject=SUBJECT)
+    done = argus_measure.interpolated(here, painter, 1e-6, [wrong], count=8)
+    right = SUBJECT(from_bytes(wrong.x)).logits.argmax(1) == wrong.y
+    assert done.lost == 0
+    assert done.originals == len(done.seeds.er) == 6
+    assert done.kept.tolist() == right.tolist()
+    assert done.seeds.er.tolist() == (~right).double().tolist(), (
+        "next to mix 0 nothing else changes"
+    )
+
+
 def test_each_repeat_draws_its_own_originals(tmp_path):
     groups = toy_lab(Bench(out=tmp_path, repeats=2, options={"originals": 6})).originals()
     assert [len(group) for group in groups] == [6, 6]
@@ -84,12 +101,12 @@ def test_each_repeat_draws_its_own_originals(tmp_path):
 
 @pytest.mark.usefixtures("toys")
 def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path):
-    options = {"mixes": [0.7], "joint": [0.2], "rivals": False, "originals": 4}
+    options = {"mixes": [0.2], "ablation": [0.7], "rivals": False, "originals": 4}
     bench = Bench(out=tmp_path, repeats=1, options=options)
     outcome = argus.comparison(bench)
     ours, paper = outcome.tables
     assert [row[1] for row in ours.rows] == [
-        "ARGUS 0.7", "argus-adaptive", "argus-adaptive, nothing taken back", "ARGUS 0.2, trained jointly",
+        "ARGUS 0.2", "ARGUS 0.7, ablation: no discriminators", "argus-adaptive", "argus-adaptive, nothing taken back",
     ]  # fmt: skip
     assert all(len(row) == len(ours.columns) for row in ours.rows)
     assert ours.rows[0][ours.columns.index("ER at mix 0")] == "0.00 %"
@@ -126,7 +143,7 @@ def test_every_method_is_compared_at_the_same_number_of_perturbations(
         )
 
     monkeypatch.setattr(argus, "rival", rival)
-    options = {"mixes": [0.7], "originals": 4, "rival_queries": 7}
+    options = {"mixes": [0.7], "ablation": [], "originals": 4, "rival_queries": 7}
     (ours, _) = argus.comparison(Bench(out=tmp_path, repeats=1, options=options)).tables
     column = ours.columns.index("perturbations an original")
     made = {row[1]: row[column] for row in ours.rows}

@@ -27,7 +27,7 @@ def toy_labs(bench, names, most):
 
 
 def test_published_numbers_are_those_of_the_tables():
-    assert len(PAPER) == 4 * 7
+    assert len(PAPER) == 6 * 7
     assert PAPER["lenet5", "ARGUS 0.3"] == (0.0066, 0.8768, 8.6, 43.75, 100)
     assert PAPER["resnet18", "dlfuzz@adapt"].er == 39.13
     assert ABLATION["no VQ"].cells() == ["0.0243", "0.6594", "6.0", "32.28 %", "100 %"]
@@ -36,11 +36,11 @@ def test_published_numbers_are_those_of_the_tables():
 def test_the_distance_is_zero_at_the_papers_numbers_and_grows_with_each():
     paper = PAPER["lenet5", "ARGUS 0.2"]
     same = {"er": 0.3134, "ld": 5.1, "sr": 1.0, "ssim": 0.9094}
-    assert Setting(mix=0.2, weights=None, **same).distance(paper, 9) == pytest.approx(0)
+    assert Setting(mix=0.2, losses=None, **same).distance(paper, 9) == pytest.approx(0)
     for name, gap in (("er", 0.1), ("ld", 0.9), ("sr", 0.1), ("ssim", 0.1)):
-        moved = Setting(mix=0.2, weights=None, **{**same, name: same[name] - gap})
+        moved = Setting(mix=0.2, losses=None, **{**same, name: same[name] - gap})
         assert moved.distance(paper, 9) == pytest.approx(0.05)
-    assert math.isnan(Setting(mix=0.2, weights=None, problem="collapsed").distance(paper, 9))
+    assert math.isnan(Setting(mix=0.2, losses=None, problem="collapsed").distance(paper, 9))
 
 
 def test_the_nearest_of_each_mix_and_the_nearest_weights_over_all_are_marked():
@@ -49,14 +49,14 @@ def test_the_nearest_of_each_mix_and_the_nearest_weights_over_all_are_marked():
         {"er": 0.0, "ld": 0.0, "sr": 0.0, "ssim": 0.9},
     )
     done = [
-        Setting(mix=0.1, weights=None, **bad), Setting(mix=0.2, weights=None, **bad),
-        Setting(mix=0.1, weights=(0.1, 1.0), **good), Setting(mix=0.2, weights=(0.1, 1.0), **good),
-        Setting(mix=0.1, weights=(1.0, 1.0), problem="the VQ-VAE has collapsed"),
+        Setting(mix=0.1, losses=None, **bad), Setting(mix=0.2, losses=None, **bad),
+        Setting(mix=0.1, losses=("sum", 0.1, 1.0), **good), Setting(mix=0.2, losses=("sum", 0.1, 1.0), **good),
+        Setting(mix=0.1, losses=("sum", 1.0, 1.0), problem="the VQ-VAE has collapsed"),
     ]  # fmt: skip
     every, pairs, paper = tables("lenet5", done, 9, ["a note"])
     assert [row[-1] for row in every.rows] == ["", "", "*", "*", "the VQ-VAE has collapsed"]
     assert all(len(row) == len(COLUMNS) for row in every.rows)
-    assert [row[:2] for row in pairs.rows] == [["0.1", "1"], ["none", "none"]]
+    assert [row[:2] for row in pairs.rows] == [["sum", "0.1"], ["none", "none"]]
     assert [row[-1] for row in pairs.rows] == ["*", ""]
     assert len(paper.rows) == 2
     unknown = tables("alexnet", done, 9, [])
@@ -90,10 +90,11 @@ def test_every_pair_of_weights_is_tried_at_every_mix_and_rows_are_kept_as_they_c
         "mixes": [0.6, 0.7],
         "latent_weights": [0.1, 1.0],
         "image_weights": [0.2],
+        "reductions": ["mean"],
         "originals": 4,
     }
     bench = Bench(out=tmp_path, repeats=1, options=options)
-    assert grid(bench) == [None, (0.1, 0.2), (1.0, 0.2)]
+    assert grid(bench) == [None, ("mean", 0.1, 0.2), ("mean", 1.0, 0.2)]
     outcome = argus_sweep.run(bench)
     assert asked == [
         (None, None, None, "gradient"), (None, None, None, "gradient"),
@@ -102,7 +103,7 @@ def test_every_pair_of_weights_is_tried_at_every_mix_and_rows_are_kept_as_they_c
     assert on_disk == [False, *[True] * 5]
     rows = outcome.tables[0].rows
     assert [row[0] for row in rows] == [0.6, 0.7] * 3
-    assert rows[0][3:6] == ["0.9000", "100.00 %", "0.00 %"]
+    assert rows[0][4:7] == ["0.9000", "100.00 %", "0.00 %"]
     assert "collapsed" in rows[-1][-1]
 
 

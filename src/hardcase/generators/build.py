@@ -92,6 +92,7 @@ def _train_vqvae(course: Course) -> History:
     net = course.net
     mix = course.options["mix"]
     assert isinstance(net, vqvae.VqVae)
+    reduction = course.options["reduction"] or "mean"
     if mix:
         net.load_state_dict(course.begun().state_dict())
         weights = (course.options["latent_weight"], course.options["image_weight"])
@@ -103,6 +104,7 @@ def _train_vqvae(course: Course) -> History:
             recipe,
             mix=mix,
             weights=weights,
+            reduction=reduction,
             seed=course.seed,
             device=course.device,
             progress=course.progress,
@@ -110,7 +112,7 @@ def _train_vqvae(course: Course) -> History:
             seen=lambda: _draw(course),
         )
     else:
-        history = _fit(course, vqvae.reconstruct(course.images))
+        history = _fit(course, vqvae.reconstruct(course.images, reduction))
     vqvae.healthy(net, course.images)
     return history
 
@@ -185,11 +187,21 @@ LESSONS = {
         "ema",
         _train_vqvae,
         measure,
-        {"mix": 0.0, "latent_weight": 0.01, "image_weight": 0.01, "joint_epochs": None},
+        {
+            "mix": 0.0,
+            "latent_weight": 0.01,
+            "image_weight": 0.01,
+            "joint_epochs": None,
+            "reduction": None,
+        },
     ),
     "gan": Lesson("small", _train_gan, measure_samples, {"flips": False}),
     "diffusion": Lesson("edm", _train_diffusion, _measure_diffusion, {"minutes": None}),
 }
+
+
+BEGUN = ("reduction",)
+"""Options that a network has from its first step on; the others are of a VQ-VAE's joint training."""
 
 
 def usual_generator(spec: str, channels: int) -> str:
@@ -254,7 +266,7 @@ def trained_generator(
 
     `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the
     label. `options` are the family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
-    `joint_epochs` of a VQ-VAE; `flips` of a GAN; `minutes` of training in all of a diffusion model,
+    `joint_epochs`, `reduction` of a VQ-VAE; `flips` of a GAN; `minutes` of training in all of a diffusion model,
     which then ends there or after its epochs. A VQ-VAE with a `mix` goes on from the one
     without, which is kept too and shared by all that differ in these options.
 
@@ -314,6 +326,7 @@ def trained_generator(
             judge=judge,
             progress=progress,
             device=device,
+            **{key: value for key, value in options.items() if key in BEGUN},
         )[0]
 
     kept = loop.beside(cards.folder_of(family, row.facts["kind"], config, images_train.hash))

@@ -25,6 +25,7 @@ from hardcase.training.loop import (
     TrainingProgress,
     TrainingRecipe,
     own_randomness,
+    pick,
 )
 from hardcase.types import Images
 
@@ -403,38 +404,56 @@ def own_loss(
     rng: torch.Generator,
     *,
     z: Float[Tensor, "m d i j"] | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the
     codes' toward it.
 
-    `z` is what the encoder says of `x`, where it was asked already.
+    Args:
+        net: The VQ-VAE.
+        x: Images.
+        rng: Places codes that nobody uses.
+        z: What the encoder says of `x`, where it was asked already.
+        reduction: ``mean`` over pixels and code numbers, or their ``sum`` in each image, as squared
+            norms are.
     """
     z = net.encode(x) if z is None else z
     if net.training:
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))
-    loss = functional.mse_loss(net.paint(z + (q - z).detach()), x) + 0.25 * functional.mse_loss(
-        z, q.detach()
-    )
-    return (
-        loss + 0.75 * functional.mse_loss(q, z.detach()) if net.book.learned == "gradient" else loss
-    )
+    error = ERRORS[reduction]
+    loss = error(net.paint(z + (q - z).detach()), x) + 0.25 * error(z, q.detach())
+    return loss + 0.75 * error(q, z.detach()) if net.book.learned == "gradient" else loss
 
 
-def reconstruct(images: Images) -> Goal:
+def _squared_norm(one: Tensor, two: Tensor) -> Tensor:
+    """The mean over images of the squared norm of their difference."""
+    return (one - two).square().flatten(1).sum(1).mean()
+
+
+ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": functional.mse_loss,
+    "sum": _squared_norm,
+}
+"""How the losses of a VQ-VAE add up what differs."""
+
+
+def reconstruct(images: Images, reduction: str = "mean") -> Goal:
     """Train to give images back; knowing nothing, one would paint the mean image of `images` every
     time.
     """
+    pick("reduction", reduction, ERRORS)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, VqVae)
-        return own_loss(net, x, noise)
+        return own_loss(net, x, noise, reduction=reduction)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         painted: Tensor = net(x)
         return painted.flatten(1)
 
-    return Goal(loss, answer, float(from_bytes(images.x).var(0, correction=0).mean()))
+    chance = from_bytes(images.x).var(0, correction=0)
+    return Goal(loss, answer, float(chance.sum() if reduction == "sum" else chance.mean()))
 
 
 def healthy(net: VqVae, images: Images) -> None:
@@ -465,6 +484,7 @@ def train_jointly(
     *,
     mix: float,
     weights: tuple[float, float] = (0.01, 0.01),
+    reduction: str = "mean",
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
@@ -472,7 +492,7 @@ def train_jointly(
     seen: Callable[[], object] = lambda: None,
 ) -> History:
     """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the
-    paper states neither).
+    paper states neither), `reduction` is `own_loss`'s.
 
     Every image is mixed with one of another class from the same batch. The two discriminators share
     no weights, so that one step on the sum of their losses is a step of each. With a folder to be
@@ -484,7 +504,7 @@ def train_jointly(
 
     def generator(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         z = net.encode(x)
-        own = own_loss(net, x, noise, z=z)
+        own = own_loss(net, x, noise, z=z, reduction=reduction)
         code = _mixed(z, y, mix, noise)
         picture = net.paint(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
         fooled = weights[0] * functional.softplus(-latent(code)).mean()

@@ -36,6 +36,7 @@ from hardcase.types import (
     Oracle,
     Probe,
     Seeds,
+    Space,
 )
 from hardcase_studies.lab import Lab, LatentModel
 
@@ -196,10 +197,12 @@ class Measured:
     """A method on all originals of all repeats. `lost` counts originals whose reconstruction already fails, which have no other
     place here; `alike` is the LD of each original when only images of an SSIM of `LIKE` or more count, `made` how many images
     were made of it, `mse` and `ssim` are means over a sample of those, failing or not, and `judged` the share of it that fails
-    and that a judge confirms (None without a judge). `sample` holds up to `SAMPLE` images of every original, lost ones included;
-    `there` says which places are filled."""
+    and that a judge confirms (None without a judge). `kept` says which originals the network classifies correctly, as they are and
+    once they are encoded and decoded. `sample` holds up to `SAMPLE` images of every original, lost ones included; `there` says
+    which places are filled."""
 
     seeds: PerSeed
+    kept: Bool[Tensor, " n"]
     alike: Float[Tensor, " n"]
     made: Float[Tensor, " n"]
     mse: Float[Tensor, " n"]
@@ -239,6 +242,7 @@ def measured(
     each = [part.judged for part in parts if part.judged is not None]
     return Measured(
         seeds=PerSeed.join([part.seeds for part in parts]),
+        kept=torch.cat([part.kept for part in parts]),
         alike=torch.cat([part.alike for part in parts]),
         made=torch.cat([part.made for part in parts]),
         mse=torch.cat([part.mse for part in parts]),
@@ -282,10 +286,21 @@ def _measured(
     confirmed = judged(bar.judge, witness, images.y)[alive] if bar and bar.judge else None
     far, like = witness.likeness(images)
     return Measured(
-        seeds=each.take(alive), alike=_alike(findings, images)[alive], made=made[alive].double(), judged=confirmed,
+        seeds=each.take(alive), kept=_kept(subject, method.space, images)[alive], alike=_alike(findings, images)[alive], made=made[alive].double(), judged=confirmed,
         mse=far[alive], ssim=like[alive], sample=witness.x.cpu(), there=witness.there.cpu(),
         findings=findings, lost=int((~alive).sum()), originals=len(images),
     )  # fmt: skip
+
+
+@torch.no_grad()
+def _kept(subject: Subject, space: Space, images: Images) -> Bool[Tensor, " n"]:
+    x = from_bytes(images.x.to(subject.device))
+    y = images.y.to(subject.device)
+    z, context = space.encode(x, y, Rng.numbered(0, "kept", len(x), device=x.device))
+    seeds = Seeds(z, x, y, torch.arange(len(y), device=y.device), context)
+    again = to_grid(space.decode(z, seeds).clamp(0, 1))
+    right = [subject(shown).logits.argmax(1) == y for shown in (x, again)]
+    return torch.stack(right).all(0).cpu()
 
 
 def _alike(findings: Findings, images: Images) -> Float[Tensor, " n"]:
@@ -314,13 +329,13 @@ def equal(bench: Bench) -> int:
     return int(bench.options.get("rival_queries", min(most(bench), 3000)))
 
 
+LITERAL = {"latent_weight": 1.0, "image_weight": 1.0, "reduction": "sum"}
+"""The losses as the text adds them up: no weights, and Equations 5 to 7 as squared norms."""
+
+
 def weights(bench: Bench) -> dict[str, Any]:
-    """What is set of the adversarial losses."""
-    return {
-        key: float(bench.options[key])
-        for key in ("latent_weight", "image_weight")
-        if key in bench.options
-    }
+    """The adversarial losses: the paper's unweighted sum, or what ``--set latent_weight=… image_weight=… reduction=…`` says."""
+    return {key: type(usual)(bench.options.get(key, usual)) for key, usual in LITERAL.items()}
 
 
 def interpolated(
@@ -332,9 +347,11 @@ def interpolated(
     count: int | None = None,
     bar: Bar | None = None,
 ) -> Measured:
-    """ARGUS's Algorithm 1 with `count` partners of each original."""
-    queries = count or most(here.bench)
-    method = argus(space=own.space, partners=own.codes, mix=mix, queries=queries)
+    """ARGUS's Algorithm 1 with `count` partners of each original, of which none is set aside."""
+    queries = (count or most(here.bench)) - 1  # the method adds one, for the original itself
+    # a space that stores codes has every original tried first, and those that are lost set aside
+    space = replace(own.space, keeps_code=False)  # type: ignore[type-var]  # spaces here are dataclasses
+    method = argus(space=space, partners=own.codes, mix=mix, queries=queries)
     return measured(here.subject, method, groups, bar=bar)
 
 

@@ -1,7 +1,7 @@
 """The weights of ARGUS's two adversarial losses, which the paper leaves unsaid: every pair on a grid, against its numbers.
 
-``--set mixes=[0.1,0.2,0.3] latent_weights=[0.01,0.1] image_weights=[0.01,0.1] kind=gradient model=lenet5 originals=10
-partners=900 epochs=50 joint_epochs=3 batch=64`` change what is run. The generator before joint training is trained once. What
+``--set mixes=[0.1,0.2,0.3] latent_weights=[0.1,1] image_weights=[0.1,1] reductions=["sum","mean"] kind=gradient model=lenet5
+originals=10 partners=900 epochs=50 joint_epochs=10 batch=64`` change what is run. The generator before joint training is trained once. What
 is known is written after every setting, so that a sweep that is stopped leaves its rows, and one that is started again goes on.
 """
 
@@ -16,39 +16,47 @@ from typing import Any
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.methods.argus import argus
 from hardcase.suite.tables import Bench, Cell, Outcome, Table
 from hardcase.types import Images
 from hardcase_studies.argus import quantised
-from hardcase_studies.argus_measure import measured, reconstruction_errors
-from hardcase_studies.argus_paper import PAPER, Published
+from hardcase_studies.argus_measure import interpolated, reconstruction_errors
+from hardcase_studies.argus_paper import PAPER, Published, published_name
 from hardcase_studies.lab import Lab, LatentModel, labs
 
 NAME = "argus-sweep"
 FULL = (0.001, 0.01, 0.1, 1.0)
-SMALL = (0.01, 0.1)
+SMALL = (0.1, 1.0)
+REDUCTIONS = ("sum", "mean")
 NOTES = (
+    "losses: Equations 5 to 7 as sums over an image (squared norms) or as means; a weight of 1 beside sums is the text's own, unweighted",
     "latent and image weight: of the generator's loss against the latent and the image discriminator; none: pre-trained only",
     "SSIM of all: over generated images, failing or not, up to 90 of each original, which the distance uses; SSIM of failing: over the nearest image of each wrong label",
     "distance: root mean square of the differences from the paper's ER and SR (as shares), LD (as a share of the wrong labels) "
-    "and SSIM; 0 is the paper's four numbers, * the nearest at its mix",
+    "and SSIM, with nothing set aside, as there; 0 is the paper's four numbers, * the nearest at its mix",
     "ER at mix 0: share of correctly classified test images that reconstruction alone gets wrong; an ER near it is not the mixture's",
-    "means over originals; those whose reconstruction fails are set aside, the paper keeps them",
+    "ER, kept: of originals that the network classifies correctly, as they are and reconstructed; means over originals",
+    "last step of the loss: its change in the last epoch of joint training, in percent of itself",
 )
-COLUMNS = ("mix", "latent weight", "image weight", "reconstruction SSIM", "right on reconstructions", "ER at mix 0", "ER", "LD", "SR",
-           "SSIM of all", "SSIM of failing", "distance", "")  # fmt: skip
+COLUMNS = ("mix", "losses", "latent weight", "image weight", "reconstruction SSIM", "right on reconstructions", "ER at mix 0", "ER",
+           "ER, kept", "LD", "SR", "SSIM of all", "SSIM of failing", "last step of the loss", "distance", "")  # fmt: skip
+
+Losses = tuple[str, float, float]
+"""A reduction, and the weights of the latent and of the image discriminator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One trained generator and what it does. `er`, `sr` and `at_zero` are shares; `problem` says why there is no result."""
+    """One trained generator and what it does. `er`, `kept`, `sr` and `at_zero` are shares; `problem` says why there is no result;
+    without `losses` there was no joint training."""
 
     mix: float
-    weights: tuple[float, float] | None
+    losses: Losses | None
     reconstruction: float = float("nan")
     right: float = float("nan")
     at_zero: float = float("nan")
     er: float = float("nan")
+    kept: float = float("nan")
+    settled: float = float("nan")
     ld: float = float("nan")
     sr: float = float("nan")
     ssim: float = float("nan")
@@ -77,14 +85,14 @@ def run(bench: Bench) -> Outcome:
     mixes = [float(mix) for mix in bench.options.get("mixes", [0.1, 0.2, 0.3])]
     done: list[Setting] = []
     outcome = Outcome(NAME, [])
-    for weights, mix in product(grid(bench), mixes):
-        bench.say(f"{name}: mix {mix}, weights {weights or 'none'}")
-        setting = Setting(mix=mix, weights=weights)
+    for losses, mix in product(grid(bench), mixes):
+        bench.say(f"{name}: mix {mix}, losses {losses or 'none'}")
+        setting = Setting(mix=mix, losses=losses)
         try:
-            own = quantised(here, **_options(bench, mix, weights))
+            own = quantised(here, **_options(bench, mix, losses))
             done.append(_measured(here, own, groups, setting))
         except Problem as problem:
-            if weights is None:  # without a start there is nothing to go on from
+            if losses is None:  # without a start there is nothing to go on from
                 raise
             done.append(replace(setting, problem=problem.what))
         outcome = Outcome(NAME, tables(name, done, len(here.test.classes) - 1, notes))
@@ -92,36 +100,36 @@ def run(bench: Bench) -> Outcome:
     return outcome
 
 
-def grid(bench: Bench) -> list[tuple[float, float] | None]:
-    """No joint training, then every pair of weights."""
+def grid(bench: Bench) -> list[Losses | None]:
+    """No joint training, then every reduction with every pair of weights."""
     usual = FULL if bench.full else SMALL
     latent, image = (
         map(float, bench.options.get(f"{part}_weights", usual)) for part in ("latent", "image")
     )
-    return [None, *product(latent, image)]
+    return [None, *product(bench.names("reductions", REDUCTIONS), latent, image)]
 
 
-def _options(bench: Bench, mix: float, weights: tuple[float, float] | None) -> dict[str, Any]:
+def _options(bench: Bench, mix: float, losses: Losses | None) -> dict[str, Any]:
     kind = {"kind": str(bench.options.get("kind", "gradient"))}
-    if weights is None:
+    if losses is None:
         return kind
     return {
         **kind,
         "joint_epochs": _rounds(bench),
         "mix": mix,
-        "latent_weight": weights[0],
-        "image_weight": weights[1],
+        "reduction": losses[0],
+        "latent_weight": losses[1],
+        "image_weight": losses[2],
     }
 
 
 def _rounds(bench: Bench) -> int:
-    return int(bench.options.get("joint_epochs", 10 if bench.full else 3))
+    return int(bench.options.get("joint_epochs", 50 if bench.full else 5))
 
 
 def _measured(here: Lab, own: LatentModel, groups: Sequence[Images], setting: Setting) -> Setting:
     partners = here.bench.size("partners", 900, 3000)
-    method = argus(space=own.space, partners=own.codes, mix=setting.mix, queries=partners)
-    done = measured(here.subject, method, groups)
+    done = interpolated(here, own, setting.mix, groups, count=partners)
     wrong = reconstruction_errors(own, here.subject, here.right.first(1000))
     return replace(
         setting,
@@ -129,6 +137,8 @@ def _measured(here: Lab, own: LatentModel, groups: Sequence[Images], setting: Se
         right=own.card["reconstruction_accuracy"],
         at_zero=_mean(wrong.double()),
         er=_mean(done.seeds.er),
+        kept=_mean(done.seeds.er[done.kept]),
+        settled=_last_step(own.card.get("loss", ())) if setting.losses else float("nan"),
         ld=_mean(done.seeds.ld),
         sr=_mean(done.seeds.sr),
         failing=_mean(done.seeds.ssim),
@@ -136,9 +146,13 @@ def _measured(here: Lab, own: LatentModel, groups: Sequence[Images], setting: Se
     )
 
 
+def _last_step(loss: Sequence[float]) -> float:
+    return 100 * (loss[-1] - loss[-2]) / abs(loss[-2]) if len(loss) > 1 else float("nan")
+
+
 def tables(name: str, done: Sequence[Setting], wrong: int, notes: Sequence[str]) -> list[Table]:
     """Every setting; then every pair of weights by its mean distance; then the paper's numbers."""
-    papers = {s.mix: PAPER.get((name, f"ARGUS {s.mix}")) for s in done}
+    papers = {s.mix: PAPER.get((published_name(name), f"ARGUS {s.mix}")) for s in done}
     far = [s.distance(papers[s.mix], wrong) for s in done]
     best = {mix: _least([d for s, d in zip(done, far) if s.mix == mix]) for mix in papers}
     rows = [_row(s, d, nearest=d == best[s.mix]) for s, d in zip(done, far)]
@@ -151,29 +165,29 @@ def tables(name: str, done: Sequence[Setting], wrong: int, notes: Sequence[str])
 
 
 def _pairs(done: Sequence[Setting], far: Sequence[float]) -> Table:
-    """Weights that were measured at every share, nearest first."""
+    """Losses that were measured at every share, nearest first."""
     mixes = {s.mix for s in done}
-    found = {w: [d for s, d in zip(done, far) if s.weights == w and isfinite(d)] for w in dict.fromkeys(s.weights for s in done)}  # fmt: skip
+    found = {w: [d for s, d in zip(done, far) if s.losses == w and isfinite(d)] for w in dict.fromkeys(s.losses for s in done)}  # fmt: skip
     means = {
         w: sum(values) / len(values) for w, values in found.items() if len(values) == len(mixes)
     }
     rows = [
-        [*_weights(w), means[w], "*" if i == 0 else ""]
+        [*_told(w), means[w], "*" if i == 0 else ""]
         for i, w in enumerate(sorted(means, key=means.__getitem__))
     ]
-    return Table(
-        "mean distance over the mixes", ["latent weight", "image weight", "mean distance", ""], rows
-    )
+    columns = ["losses", "latent weight", "image weight", "mean distance", ""]
+    return Table("mean distance over the mixes", columns, rows)
 
 
 def _row(setting: Setting, distance: float, *, nearest: bool) -> list[Cell]:
-    head: list[Cell] = [setting.mix, *_weights(setting.weights)]
+    head: list[Cell] = [setting.mix, *_told(setting.losses)]
     if setting.problem:
         return [*head, *[""] * (len(COLUMNS) - len(head) - 1), setting.problem]
-    shares = [f"{100 * value:.2f} %" for value in (setting.right, setting.at_zero, setting.er)]
+    rates = (setting.right, setting.at_zero, setting.er, setting.kept)
+    shares = [f"{100 * value:.2f} %" for value in rates]
     alike = [
         f"{value:.3f}" if isfinite(value) else ""
-        for value in (setting.ssim, setting.failing, distance)
+        for value in (setting.ssim, setting.failing, setting.settled, distance)
     ]
     return [
         *head, f"{setting.reconstruction:.4f}", *shares, f"{setting.ld:.2f}", f"{100 * setting.sr:.0f} %",
@@ -181,8 +195,10 @@ def _row(setting: Setting, distance: float, *, nearest: bool) -> list[Cell]:
     ]  # fmt: skip
 
 
-def _weights(weights: tuple[float, float] | None) -> list[Cell]:
-    return ["none", "none"] if weights is None else [f"{weight:g}" for weight in weights]
+def _told(losses: Losses | None) -> list[Cell]:
+    if losses is None:
+        return ["none", "none", "none"]
+    return [losses[0], *(f"{weight:g}" for weight in losses[1:])]
 
 
 def _how(bench: Bench, groups: Sequence[Images]) -> list[str]:

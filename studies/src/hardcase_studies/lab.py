@@ -27,6 +27,8 @@ from hardcase.suite.tables import Bench
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Model, Space
 
+PHOTOGRAPH = 64
+"""Images with longer sides are photographs, whose networks are fetched and not trained here."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is called unfit."""
 
@@ -175,6 +177,7 @@ class Lab:
         epochs: str = "epochs",
         train: Images | None = None,
         adversarial: str | None = None,
+        augment: str | None = None,
     ) -> tuple[Subject, Mapping[str, Any]]:
         """A zoo network and its card.
 
@@ -185,6 +188,7 @@ class Lab:
             epochs: The option that says how long it is trained; its recipe does if there is none.
             train: What it learns from, if not the lab's training images.
             adversarial: The ball of adversarial training, such as ``linf:0.1``.
+            augment: What is done to training images; its recipe says so if nothing is given.
         """
         known = str(name or self.bench.options.get("model", self._usual())).removeprefix("zoo:")
         net, card = trained_classifier(
@@ -194,6 +198,7 @@ class Lab:
             seed=self.bench.seed if seed is None else seed,
             epochs=self.bench.options.get(epochs),
             adversarial=adversarial,
+            augment=augment,
             device=self.bench.device,
         )
         subject = Subject(
@@ -236,10 +241,10 @@ class Lab:
         return drawn.take(torch.stack(correct).all(0).nonzero().squeeze(1)[:count])
 
     def originals(self) -> list[Images]:
-        """For each repeat, correctly classified test images: one or more of every class."""
+        """For each repeat, test images of every class; none is set aside, whatever the network says of it."""
         count = int(self.bench.options.get("originals", len(self.test.classes)))
         repeats = self.bench.repeats or 3
-        return [self.right.sample(count=count, seed=self.bench.seed + i) for i in range(repeats)]
+        return [self.test.sample(count=count, seed=self.bench.seed + i) for i in range(repeats)]
 
     def fit_profile(self, criteria: Sequence[str]) -> Profile:
         """What these criteria know of the training images."""
@@ -272,11 +277,12 @@ class Lab:
 def labs(bench: Bench, names: Sequence[str] = (), *, most: int | None = None) -> dict[str, Lab]:
     """A lab for each network under test, with the same data.
 
-    ``--set model_epochs=N`` trains networks for so long: ARGUS's own are weaker than ours (ResNet18 at 85 %).
+    ``--set model_epochs=N augment=none`` trains networks for so long and on images as they are: ARGUS's own are weaker than ours
+    (LeNet-5 at 98.1 %, ResNet18 at 85 %). ``model_seed=N`` starts them from other weights.
 
     Args:
         bench: What the study is given.
-        names: Zoo networks; without any, those of the ARGUS paper for such images.
+        names: Zoo networks, or models as ``--model`` takes them; without any, those of the ARGUS paper for such images.
         most: How many of the paper's.
     """
     first = Lab(bench)
@@ -284,7 +290,15 @@ def labs(bench: Bench, names: Sequence[str] = (), *, most: int | None = None) ->
     made = {}
     for name in names or _argus_networks(first.train, full=bench.full)[:most]:
         bench.say(f"network {name}")
-        subject, _ = first.network(name, seed=0, epochs="model_epochs")
+        if ":" in name:
+            made[name] = Lab(bench, [name], splits=splits)
+            continue
+        subject, _ = first.network(
+            name,
+            seed=int(bench.options.get("model_seed", 0)),
+            epochs="model_epochs",
+            augment=bench.options.get("augment"),
+        )
         made[name] = Lab(bench, splits=splits, subject=subject)
     return made
 
@@ -292,4 +306,6 @@ def labs(bench: Bench, names: Sequence[str] = (), *, most: int | None = None) ->
 def _argus_networks(train: Images, *, full: bool) -> Sequence[str]:
     if train.x.shape[1] == 1:
         return ("lenet5", "lenet4") if full else ("lenet5",)
+    if train.x.shape[-1] > PHOTOGRAPH:
+        return ("zoo:resnet50-imagenet",)
     return ("resnet18", "vgg16") if full else ("resnet18-small",)

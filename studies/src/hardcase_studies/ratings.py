@@ -27,8 +27,8 @@ from hardcase.study.drawing import Source
 from hardcase.suite import figures
 from hardcase.suite.tables import Bench, Cell, Outcome, Table
 from hardcase.types import Images, Method, Model
-from hardcase_studies.argus import quantised
-from hardcase_studies.argus_measure import RIVALS, Measured, equal, interpolated, rival, weights
+from hardcase_studies.argus import jointly, quantised
+from hardcase_studies.argus_measure import RIVALS, Measured, equal, interpolated, rival
 from hardcase_studies.lab import Lab, labs
 
 METHODS = ("fgsm", "cw", "sinvad")
@@ -72,9 +72,8 @@ def argus(bench: Bench) -> Outcome:
     notes = here.notes
     made: dict[str, Measured] = {}
     for mix in MIXES:
-        kind = str(bench.options.get("kind", "gradient"))
         joint = bool(bench.options.get("joint", False))
-        own = quantised(here, kind=kind, mix=mix, **weights(bench)) if joint else quantised(here)
+        own = jointly(here, mix) if joint else quantised(here)
         notes += [own.note] if own.note not in notes else []
         bench.say(f"ARGUS {mix}")
         made[f"ARGUS {mix}"] = interpolated(here, own, mix, [seeds])
