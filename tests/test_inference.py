@@ -1,5 +1,7 @@
 """Intervals and permutation tests against published examples, against scipy, and against what they promise."""
 
+import math
+
 import pytest
 import torch
 from scipy import stats as reference
@@ -56,8 +58,15 @@ def test_paired_differences_as_in_newcombes_table():
 
 
 def test_a_sample_of_zeros_and_ones_is_a_share():
-    ours = statistics.mean(torch.zeros(200), rng=stream(0))
+    ours = statistics.mean(torch.zeros(200, dtype=torch.bool), rng=stream(0))
     assert (ours.low, ours.high) == pytest.approx(statistics.interval(0, 200))
+    mixed = statistics.mean(torch.tensor([0.0] * 9 + [1.0]), rng=stream(0))
+    assert (mixed.low, mixed.high) == pytest.approx(statistics.interval(1, 10))
+
+
+def test_lengths_that_are_all_zero_are_no_share():
+    """Six runs without any gain in coverage say nothing of a gain of 39 points."""
+    assert math.isnan(statistics.mean(torch.zeros(6), rng=stream(0)).low)
 
 
 def test_sign_flips_are_exact_where_they_can_be():

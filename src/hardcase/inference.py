@@ -274,11 +274,16 @@ def crossed(
         )
     value = statistic or (lambda drawn: drawn.flatten(-2).nanmean(-1))
     rows, columns = cells.shape
+    whole = statistic is None and bool(cells.isfinite().all())
     draws = []
     for _ in range(repeats):
         one = torch.randint(rows, (rows,), generator=rng, device=rng.device).cpu()
         two = torch.randint(columns, (columns,), generator=rng, device=rng.device).cpu()
-        draws.append(value(cells[one][:, two]))
+        if whole:  # the mean of a full table is that of its cells, each as often as it was drawn
+            often = (one.bincount(minlength=rows), two.bincount(minlength=columns))
+            draws.append(often[0].double() @ cells @ often[1].double() / cells.numel())
+        else:
+            draws.append(value(cells[one][:, two]))
     tail = (1 - level) / 2
     ends = torch.stack(draws).nanquantile(torch.tensor([tail, 1 - tail], dtype=torch.float64))
     return Interval(float(value(cells)), float(ends[0]), float(ends[1]))

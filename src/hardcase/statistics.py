@@ -579,10 +579,17 @@ def bootstrap(
 def mean(
     values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
 ) -> Interval:
-    """The mean with a bootstrap interval; of zeros and ones, which are a share, with Wilson's."""
-    sample = torch.as_tensor(values, dtype=torch.float64)
-    share = bool(((sample == 0) | (sample == 1)).all()) and bool((sample == 0).any())
-    if sample.ndim == 1 and len(sample) > 1 and share:  # all ones may be ranks as well
+    """The mean with a bootstrap interval; of truth values, and of zeros and ones, with Wilson's.
+
+    Numbers that are all alike have no interval: resampling them shows nothing, and whether all
+    zeros are a share or lengths nobody can tell.
+    """
+    given = torch.as_tensor(values)
+    sample = given.to(torch.float64)
+    flat = sample.ndim == 1 and len(sample) > 1
+    if flat and given.dtype != torch.bool and bool((sample == sample[0]).all()):
+        return Interval(float(sample[0]), float("nan"), float("nan"))
+    if flat and bool(((sample == 0) | (sample == 1)).all()):
         from scipy.stats import norm
 
         hits = int(sample.sum())

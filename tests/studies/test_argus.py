@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from hardcase.errors import Problem
+from hardcase.generators import vqvae
 from hardcase.methods.argus import argus as interpolated
 from hardcase.methods.argus import argus_adaptive
 from hardcase.spaces.latent import Grid
 from hardcase.suite.tables import Bench
-from hardcase.tensors import from_bytes, to_grid
+from hardcase.tensors import encode, from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase_studies import argus, argus_measure
 from hardcase_studies.argus_measure import (
@@ -21,7 +23,9 @@ from hardcase_studies.argus_measure import (
     reconstruction_errors,
     rival,
 )
+from hardcase_studies.argus_paper import PAPER
 from hardcase_studies.lab import Lab, LatentModel, labs
+from tiny import bars
 
 NET, SUBJECT, TEST = ToyQuantiser(), toy_subject(), toy_images(24, seed=3)
 CARD = {
@@ -129,6 +133,19 @@ def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path)
 
 
 @pytest.mark.usefixtures("toys")
+def test_a_generator_that_collapses_is_a_row(tmp_path, monkeypatch):
+    def collapsed(here, mix):
+        raise Problem("the VQ-VAE has collapsed: 1 of 256 codes in use")
+
+    monkeypatch.setattr(argus, "jointly", collapsed)
+    options = {"mixes": [0.2], "ablation": [], "rivals": False, "originals": 4}
+    (ours, _) = argus.comparison(Bench(out=tmp_path, repeats=1, options=options)).tables
+    assert ours.rows[0][:2] == ["lenet5", "ARGUS 0.2: collapsed in training"]
+    assert len(ours.rows[0]) == len(ours.columns)
+    assert any("1 of 256" in note for note in ours.notes)
+
+
+@pytest.mark.usefixtures("toys")
 def test_every_method_is_compared_at_the_same_number_of_perturbations(
     painter, tmp_path, monkeypatch
 ):
@@ -184,14 +201,41 @@ def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, m
 
 
 @pytest.mark.usefixtures("toys")
-def test_retraining_is_measured_beside_its_controls(tmp_path):
-    options = {"mixes": [0.7], "originals": 12}
-    outcome = argus.retraining(Bench(out=tmp_path, repeats=2, options=options))
-    *ours, paper = outcome.tables
-    assert [table.title.partition(" images of ")[2] for table in ours] == [
-        "ARGUS 0.7",
-        "argus-adaptive",
-    ]
-    assert ours[0].rows[0][0] == "before"
-    assert ours[0].columns[1:] == ["test set, %", "tests of argus-adaptive, %"]
-    assert paper.rows[0][:2] == ["Random", 98.12]
+def test_retraining_is_measured_beside_its_controls_on_the_same_images(tmp_path):
+    options = {"mixes": [0.7], "originals": 12, "added": 6, "retrain_epochs": 1}
+    ours, paper = argus.retraining(Bench(out=tmp_path, repeats=2, options=options)).tables
+    assert [row[0] for row in ours.rows] == [
+        "before", argus.RANDOM, "augmented", argus.AGAIN, "ARGUS 0.7, generated", "ARGUS 0.7, failing",
+    ]  # fmt: skip
+    assert [row[1] for row in ours.rows] == [0, 6, 6, 6, 6, 6]
+    assert any(f"scored on {len(TEST) - 6} test images" in note for note in ours.notes)
+    assert paper.rows[0] == ["lenet5, Random", 98.12, 98.21]
+    assert paper.rows[-1][0] == "resnet50, ARGUS-0.3"
+
+
+def test_the_tables_run_on_a_folder_of_photographs_with_a_network_of_ones_own(
+    tmp_path, monkeypatch
+):
+    """ImageNet's loader and command, on a made-up folder."""
+    monkeypatch.setattr(vqvae, "healthy", lambda net, images: None)  # of a training of seconds
+    monkeypatch.setattr(argus, "draw", lambda *given: "none.png")
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    for split, count in (("train", 24), ("test", 9)):
+        images = bars(count, size=40, channels=3, split=split)
+        for x, y, name in zip(images.x, images.y.tolist(), images.id):
+            place = tmp_path / "photographs" / split / f"n0{y}" / f"{name}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(encode(x))
+    net = "torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 5))"
+    (tmp_path / "net.py").write_text(f"import torch\ndef make():\n    return {net}\n")
+    model = f"{tmp_path / 'net.py'}:make"
+    options = {
+        "models": [model], "mixes": [0.3], "ablation": [], "rivals": False, "partners": 4,
+        "epochs": 2, "batch": 12, "joint_epochs": 1, "originals": 3,
+    }  # fmt: skip
+    data = f"folder:{tmp_path / 'photographs'}?resize=32&crop=center"
+    bench = Bench(out=tmp_path / "out", data=data, repeats=1, options=options)
+    ours, _ = argus.comparison(bench).tables
+    assert ours.rows[0][1] == "ARGUS 0.3"
+    assert ours.rows[0][2] == 4
+    assert PAPER["resnet50", "ARGUS 0.3"].ld == 41.3

@@ -16,7 +16,10 @@ from hardcase.suite.retrain import (
     FOUND,
     MORE,
     Retraining,
+    accuracy,
+    against_controls,
     compare,
+    gain,
     helped,
     joined,
     tuned,
@@ -44,13 +47,15 @@ def test_every_arm_is_measured_on_every_set_and_the_subject_is_left_alone():
     results = compare(
         subject,
         train,
-        found,
+        against_controls(train, found),
         {"test": test, "other": bars(12, seed=3)},
         Retraining(recipe=SHORT, repeats=2),
     )
     assert list(results) == [BEFORE, FOUND, AUGMENTED, MORE]
-    assert all(values.shape == (2,) for arm in results.values() for values in arm.values())
-    assert bool((results[MORE]["test"] > results[BEFORE]["test"]).all())
+    assert all(arm["test"].shape == (2, 30) for arm in results.values())
+    assert all(arm["other"].shape == (2, 12) for arm in results.values())
+    assert accuracy(results[MORE]["test"]).value > accuracy(results[BEFORE]["test"]).value
+    assert gain(results[MORE]["test"], results[BEFORE]["test"]).value > 0
     assert weights(subject) == before
     assert global_state() == state
     assert all(not p.requires_grad for p in subject.parameters())
@@ -63,9 +68,10 @@ def test_what_is_added_matters():
     subject, train, test = thirds(), bars(30), bars(30, seed=1)
     wrong = replace(bars(300, seed=4), y=(bars(300, seed=4).y + 1) % 3)
     long = TrainingRecipe(epochs=8, batch=16, lr=1e-2)
-    results = compare(subject, train, wrong, {"test": test}, Retraining(recipe=long, repeats=2))
-    assert float(results[FOUND]["test"].mean()) < 0.2
-    assert float(results[MORE]["test"].mean()) > 0.8
+    arms = against_controls(train, wrong)
+    results = compare(subject, train, arms, {"test": test}, Retraining(recipe=long, repeats=2))
+    assert accuracy(results[FOUND]["test"]).value < 20
+    assert accuracy(results[MORE]["test"]).value > 80
     assert weights(tuned(subject, train, SHORT, seed=1)) == weights(
         tuned(subject, train, SHORT, seed=1)
     )
@@ -151,21 +157,30 @@ def test_a_stored_run_is_retrained_from_the_command_line(tmp_path, monkeypatch, 
     assert "tests of two" in table["columns"][3]
     assert any("Random" in note for note in table["notes"])
     assert Path("one/retrain/results.md").is_file()
-    assert float(table["rows"][0][2]) == 0.0, "a failing test is one the network gets wrong"
+    assert table["rows"][0][2].startswith("0.00 ["), "a failing test is one the network gets wrong"
 
 
 def test_only_what_exceeds_the_better_control_is_help():
-    def arm(low, high):
-        return {"images": torch.tensor([low, high, (low + high) / 2])}
+    def arm(*shares):
+        return {"images": torch.stack([torch.arange(200) < 200 * share for share in shares])}
 
     results = {
-        BEFORE: arm(0.5, 0.5),
-        FOUND: arm(0.8, 0.9),
-        AUGMENTED: arm(0.6, 0.62),
-        MORE: arm(0.5, 0.55),
+        BEFORE: arm(0.5, 0.5, 0.5),
+        FOUND: arm(0.8, 0.9, 0.85),
+        AUGMENTED: arm(0.6, 0.62, 0.61),
+        MORE: arm(0.5, 0.55, 0.52),
     }
     assert helped(results).rows[0][-1] == "helped"
-    results[MORE] = arm(0.97, 0.99)
+    results[MORE] = arm(0.97, 0.99, 0.98)
     assert helped(results).rows[0][-1] == "harmed"
-    results[MORE] = arm(0.8, 0.9)
+    results[MORE] = arm(0.8, 0.9, 0.85)
     assert helped(results).rows[0][-1] == "cannot tell"
+
+
+def test_three_images_of_a_thousand_are_no_difference_however_alike_the_repeats_are():
+    one = torch.ones(5, 1000, dtype=torch.bool)
+    other = one.clone()
+    other[:, :3] = False
+    assert gain(one, other).low <= 0, "the test set is a sample too"
+    other[0, 3] = False
+    assert gain(one, other).low < 0.1

@@ -32,7 +32,7 @@ def test_options_of_a_study_have_two_defaults_and_lists_may_be_single_names(tmp_
 def test_numbers_become_cells():
     half = torch.tensor([True, False])
     assert share(half).startswith("1 of 2 = 50.0% [")
-    assert mean(torch.ones(4), scale=100) == "100 [100, 100]"
+    assert mean(torch.ones(4), scale=100) == "100 in all 4"
     assert mean(torch.ones(1)) == "none"
     assert delta(torch.ones(3), torch.zeros(3)) == "+1.00 large"
     assert delta(torch.ones(0), torch.zeros(3)) is None

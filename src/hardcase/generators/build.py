@@ -201,7 +201,7 @@ LESSONS = {
 
 
 BEGUN = ("reduction",)
-"""Options that a network has from its first step on; the others are of a VQ-VAE's joint training."""
+"""Options of a network from its first step on; the others are of a VQ-VAE's joint training."""
 
 
 def usual_generator(spec: str, channels: int) -> str:
@@ -266,9 +266,9 @@ def trained_generator(
 
     `judge` maps images in [0, 1] to logits; with it the card says how often it still sees the
     label. `options` are the family's own: `beta` of a VAE; `mix`, `latent_weight`, `image_weight`,
-    `joint_epochs`, `reduction` of a VQ-VAE; `flips` of a GAN; `minutes` of training in all of a diffusion model,
-    which then ends there or after its epochs. A VQ-VAE with a `mix` goes on from the one
-    without, which is kept too and shared by all that differ in these options.
+    `joint_epochs`, `reduction` of a VQ-VAE; `flips` of a GAN; `minutes` of training in all of a
+    diffusion model, which then ends there or after its epochs. A VQ-VAE with a `mix` goes on from
+    the one without, which is kept too and shared by all that differ in these options.
 
     Args:
         family: ``vae``, ``vqvae``, ``gan`` or ``diffusion``.

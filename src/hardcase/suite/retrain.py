@@ -10,18 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from hardcase import tensors
+from hardcase import statistics, tensors
 from hardcase.config import parse
 from hardcase.context import Context, usable_device
 from hardcase.errors import Problem
+from hardcase.inference import crossed, newcombe_paired
 from hardcase.insight import slices_of_run
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
-from hardcase.suite.tables import Cell, Outcome, Table, finite_mean
+from hardcase.statistics import Interval
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tags import measure
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.augmentation import AUGMENTS
@@ -50,8 +53,8 @@ NOTES = (
         " images once more"
     ),
     (
-        "images that found tests came from are in no held-out set; 95 % intervals by bootstrap over"
-        " the repeats"
+        "images that found tests came from are in no held-out set; 95 % intervals resample held-out"
+        " images and repeats independently of each other; before: Wilson's"
     ),
     (
         'ARGUS\'s "Random" control adds real test images and is scored on fewer: it has more data,'
@@ -93,28 +96,60 @@ class Retraining:
             )
 
 
+Arm = Callable[[int], Images]
+"""The images that an arm adds, by the seed of the repeat."""
+
+
+def against_controls(train: Images, found: Images, most: int = 1000) -> dict[str, Arm]:
+    """The arm with up to `most` found tests, and the two controls of the same size.
+
+    Args:
+        train: What the network learned from.
+        found: Tests under their seeds' labels.
+        most: How many of them are added.
+    """
+    count = min(most, len(found))
+
+    def again(seed: int) -> Images:
+        return train.sample(count=count, seed=seed)
+
+    return {
+        FOUND: lambda seed: found.sample(count=count, seed=seed),
+        AUGMENTED: lambda seed: replace(again(seed), x=_shifted(again(seed).x, seed)),
+        MORE: again,
+    }
+
+
 def compare(
-    subject: Subject, train: Images, found: Images, held_out: Mapping[str, Images], how: Retraining
-) -> dict[str, dict[str, Tensor]]:
-    """Accuracy (one value a repeat) of every arm on every held-out set."""
-    before = {
-        name: accuracy(_Tunable(subject), images).repeat(how.repeats)
-        for name, images in held_out.items()
+    subject: Subject,
+    train: Images,
+    arms: Mapping[str, Arm],
+    held_out: Mapping[str, Images],
+    how: Retraining,
+) -> dict[str, dict[str, Bool[Tensor, "r n"]]]:
+    """Which images of every held-out set each arm gets right, a row for each repeat.
+
+    Args:
+        subject: The network that all arms start from.
+        train: What every arm trains on.
+        arms: What each adds.
+        held_out: Images that nobody trained on.
+        how: How an arm is trained, and how often.
+    """
+    before = _Tunable(subject)
+    results = {
+        BEFORE: {
+            name: correct(before, images).expand(how.repeats, -1)
+            for name, images in held_out.items()
+        }
     }
-    arms: dict[str, list[dict[str, Tensor]]] = {FOUND: [], AUGMENTED: [], MORE: []}
-    for number in range(how.repeats):
-        seed = how.seed + number
-        added = found.sample(count=min(how.most, len(found)), seed=seed)
-        again = train.sample(count=len(added), seed=seed)
-        shifted = replace(again, x=_shifted(again.x, seed))
-        for arm, more in ((FOUND, added), (AUGMENTED, shifted), (MORE, again)):
-            net = tuned(subject, joined(train, more), how.recipe, seed=seed)
-            arms[arm].append({name: accuracy(net, images) for name, images in held_out.items()})
-    gathered = {
-        arm: {name: torch.cat([row[name] for row in rows]) for name in held_out}
-        for arm, rows in arms.items()
-    }
-    return {BEFORE: before, **gathered}
+    for arm, more in arms.items():
+        rows = []
+        for seed in range(how.seed, how.seed + how.repeats):
+            net = tuned(subject, joined(train, more(seed)), how.recipe, seed=seed)
+            rows.append({name: correct(net, images) for name, images in held_out.items()})
+        results[arm] = {name: torch.stack([row[name] for row in rows]) for name in held_out}
+    return results
 
 
 def tuned(subject: Subject, images: Images, recipe: TrainingRecipe, *, seed: int) -> nn.Module:
@@ -132,10 +167,35 @@ def tuned(subject: Subject, images: Images, recipe: TrainingRecipe, *, seed: int
     return net
 
 
-def accuracy(net: _Tunable | nn.Module, images: Images) -> Tensor:
-    """The share of `images` that `net` gets right, as a tensor of one number."""
-    device = next(net.parameters()).device
-    return (predict(net, images, device=device) == images.y).double().mean()[None]
+def correct(net: nn.Module, images: Images) -> Bool[Tensor, " n"]:
+    """Which of `images` the network gets right."""
+    return predict(net, images, device=next(net.parameters()).device).cpu() == images.y
+
+
+def accuracy(right: Bool[Tensor, "r n"]) -> Interval:
+    """The share of images that are right, over all repeats, in percent; drawn anew are images and
+    repeats. Wilson's interval over images where all repeats agree.
+    """
+    if bool((right == right[0]).all()):
+        return _percent(statistics.mean(right[0], rng=stream(0, "accuracy")))
+    return _percent(crossed(right.double(), rng=stream(0, "accuracy"), repeats=1000))
+
+
+def gain(one: Bool[Tensor, "r n"], other: Bool[Tensor, "r n"]) -> Interval:
+    """Points of accuracy by which one arm is above another, image by image and repeat by repeat.
+
+    Args:
+        one: Which images the first gets right.
+        other: The same of the second.
+    """
+    difference = one.double() - other.double()
+    if bool((one == one[0]).all() and (other == other[0]).all()):
+        return _percent(newcombe_paired(one[0], other[0]))
+    return _percent(crossed(difference, rng=stream(0, "gain"), repeats=1000))
+
+
+def _percent(share: Interval) -> Interval:
+    return Interval(100 * share.value, 100 * share.low, 100 * share.high)
 
 
 def joined(one: Images, two: Images) -> Images:
@@ -148,20 +208,12 @@ def joined(one: Images, two: Images) -> Images:
 def tabulated(
     title: str, results: Mapping[str, Mapping[str, Tensor]], notes: Sequence[str] = ()
 ) -> Table:
+    """The accuracy of every arm on every held-out set."""
     sets = list(results[BEFORE])
     rows: list[list[Cell]] = []
     for arm, values in results.items():
-        cells = [finite_mean(100 * values[name]) for name in sets]
-        spread = arm != BEFORE
-        rows.append(
-            [
-                arm,
-                *(
-                    f"{c.value:.2f} [{c.low:.2f}, {c.high:.2f}]" if spread else f"{c.value:.2f}"
-                    for c in cells
-                ),
-            ]
-        )
+        cells = [accuracy(values[name]) for name in sets]
+        rows.append([arm, *(f"{c.value:.2f} [{c.low:.2f}, {c.high:.2f}]" for c in cells)])
     return Table(title, ["", *(f"{name}, %" for name in sets)], rows, [*notes, *NOTES])
 
 
@@ -222,7 +274,8 @@ def retrain(
         tests = _tests(Run(other), train)[0]
         held[f"{len(tests)} tests of {other.name}"] = tests
     say(f"{len(learn)} tests to learn from, {how.repeats} repeats of three arms")
-    results = compare(network(context.subject), train, learn, held, how)
+    arms = against_controls(train, learn, how.most)
+    results = compare(network(context.subject), train, arms, held, how)
     notes = [
         f"run {folder.name}: {run.record['method']} on {run.record['model']}, data"
         f" {run.record['data']}"
@@ -258,9 +311,9 @@ def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
     for name in results[BEFORE]:
         found = results[FOUND][name]
         control = max(
-            (results[AUGMENTED][name], results[MORE][name]), key=lambda v: float(v.mean())
+            (results[AUGMENTED][name], results[MORE][name]), key=lambda v: float(v.double().mean())
         )
-        gains = [finite_mean(100 * (found - other)) for other in (results[BEFORE][name], control)]
+        gains = [gain(found, other) for other in (results[BEFORE][name], control)]
         above = gains[1]
         word = "cannot tell"
         if above.low > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -125,18 +126,27 @@ def said(cell: Cell) -> str:
 
 
 def mean(values: Tensor, *, scale: float = 1.0) -> str:
-    """The mean of `values` times `scale` with its bootstrap interval."""
+    """The mean of `values` times `scale` with its bootstrap interval; ``0 in all 6`` where none
+    differs from the others.
+
+    Args:
+        values: One number for each seed or run.
+        scale: 100 for percent.
+    """
     if len(values) < 2:
         return "none"
-    found = statistics.mean(values.double(), rng=stream(0, "bootstrap"), repeats=1000)
+    found = statistics.mean(values, rng=stream(0, "bootstrap"), repeats=1000)
+    if math.isnan(found.low):
+        return f"{scale * found.value:.3g} in all {len(values)}"
     return f"{scale * found.value:.3g} [{scale * found.low:.3g}, {scale * found.high:.3g}]"
 
 
 def finite_mean(values: Tensor, *, seed: int = 0) -> Interval:
-    """Mean and 95 % bootstrap interval of the finite values; a single value has no interval."""
-    known = values[values.isfinite()].double()
+    """Mean and 95 % bootstrap interval of the finite values; a single value has no interval, nor
+    have values that are all alike."""
+    known = values[values.isfinite()]
     if len(known) < 2:
-        only = float(known.mean()) if len(known) else float("nan")
+        only = float(known[0]) if len(known) else float("nan")
         return Interval(only, float("nan"), float("nan"))
     return statistics.mean(known, rng=stream(seed, "interval"))
 

@@ -70,6 +70,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper=_ARGUS,
     ),
     PaperStudy(
+        name="argus-settling",
+        summary="why its error rates are not found here: counting, batch normalisation, literal losses, plain networks",
+        paper=_ARGUS,
+    ),
+    PaperStudy(
         name="argus-ratings",
         summary="images of seven methods for people to rank and grade, as a blinded study (hardcase study serve)",
         paper=_ARGUS,

@@ -350,7 +350,7 @@ def interpolated(
     """ARGUS's Algorithm 1 with `count` partners of each original, of which none is set aside."""
     queries = (count or most(here.bench)) - 1  # the method adds one, for the original itself
     # a space that stores codes has every original tried first, and those that are lost set aside
-    space = replace(own.space, keeps_code=False)  # type: ignore[type-var]  # spaces here are dataclasses
+    space: Space = replace(own.space, keeps_code=False)  # type: ignore[type-var]  # a dataclass here
     method = argus(space=space, partners=own.codes, mix=mix, queries=queries)
     return measured(here.subject, method, groups, bar=bar)
 
@@ -376,6 +376,8 @@ def rival(
 @torch.no_grad()
 def reconstruction_errors(own: LatentModel, subject: Subject, images: Images) -> Bool[Tensor, " n"]:
     """ER at mix 0: which of the correctly classified `images` are given another label once they are encoded and decoded."""
+    if not len(images):
+        return images.y.bool()
     return mixed(own, subject, images, images.x.new_zeros(len(images), 1).long(), 0.0)[2].squeeze(1)
 
 

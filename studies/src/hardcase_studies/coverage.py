@@ -24,7 +24,7 @@ from hardcase.methods.pgd import pgd
 from hardcase.objectives import Balanced, Sum
 from hardcase.randomness import stream
 from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
 from hardcase.tensors import from_bytes
 from hardcase.types import Budget, Images, Method
 from hardcase_studies.lab import Lab
@@ -359,8 +359,7 @@ def pictures_of(
 
 
 def _interval(values: Sequence[float], scale: float) -> str:
-    found = statistics.mean(values, rng=stream(0, "bootstrap"))
-    return f"{scale * found.value:.3g} [{scale * found.low:.3g}, {scale * found.high:.3g}]"
+    return mean(torch.tensor(values, dtype=torch.float64), scale=scale)
 
 
 def named(guide: str) -> str:
