@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.semantics import FEATURES, measured, moved, noticeable
+from hardcase.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.tensors import from_bytes
 
 NAMES = [feature.name for feature in FEATURES]
@@ -143,3 +143,18 @@ def test_a_pixel_is_noticed_and_a_twentieth_is_not():
     assert bool((one[:, column] >= 0.95).all())
     part = 0.95 * seeds + 0.05 * seeds.roll(1, 3)
     assert bool(((moved(seeds, part) / noticeable())[:, column].abs() < 0.2).all())
+
+
+def test_noise_of_equal_size_is_of_equal_size_and_says_nothing_of_place():
+    rng = torch.Generator().manual_seed(0)
+    seeds = bar().expand(64, -1, -1, -1) * 0.5 + 0.25
+    tests = bar(right=3).expand(64, -1, -1, -1) * 0.5 + 0.25
+    random = equal_noise(seeds, tests, rng=rng)
+    size = [(x - seeds).flatten(1).norm(dim=1) for x in (tests, random)]
+    assert torch.allclose(size[0], size[1], rtol=0.1)
+    column = NAMES.index("x")
+    own = moved(seeds, tests)[:, column] / noticeable()[column]
+    assert bool((own > 1).all())
+    assert (
+        float(((moved(seeds, random)[:, column] / noticeable()[column]) > 1).float().mean()) < 0.3
+    )

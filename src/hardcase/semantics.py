@@ -232,4 +232,19 @@ def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> F
     return torch.where(turns, (change + 0.5) % 1 - 0.5, change)
 
 
-# What can be measured of a picture, and how it moved from a seed to a test.
+def equal_noise(
+    seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"], *, rng: torch.Generator
+) -> Float[Tensor, "m c h w"]:
+    """A random perturbation of equal size: the seeds with Gaussian noise of the tests' L2 distance,
+    then clamped.
+
+    What a test shares with it is due to how much was changed, not to what.
+
+    Args:
+        seeds: Images before.
+        tests: The same after.
+        rng: Draws the noise, on the CPU.
+    """
+    noise = torch.randn(seeds.shape, generator=rng).to(seeds)
+    lengths = [part.flatten(1).norm(dim=1) for part in (tests - seeds, noise)]
+    return (seeds + (lengths[0] / lengths[1])[:, None, None, None] * noise).clamp(0, 1)

@@ -29,13 +29,18 @@ def test_what_moves_is_told_for_pairs_of_classes(small, monkeypatch):
     assert [row[:2] for row in moved.rows] == [["0 → 1", "feature-perturbation"], ["0 → 1", "pgd"]]
     assert moved.rows[0][2] == "6 of 6"
     assert " of 6 = " in moved.rows[0][3]
+    assert " of 6, p " in moved.rows[0][3].partition("by chance")[2]
 
 
 def test_distances_and_labels_are_counted(small, monkeypatch):
-    far, kept = features.rq3(small).tables
+    outcome = features.rq3(small)
+    far, kept = outcome.tables
+    assert (small.out / outcome.figures[0]).stat().st_size > 500
     assert [row[:2] for row in far.rows] == [row[:2] for row in kept.rows]
     assert len(kept.rows) == 4
-    assert kept.columns[2:] == ["l2:1.5", "linf:0.1"]
+    assert kept.columns[2:] == [
+        "l2:1.5", "linf:0.1", "label kept by two of three others", "l2:1.5, of these", "linf:0.1, of these",
+    ]  # fmt: skip
     both = features._trials
     monkeypatch.setattr(features, "_trials", lambda here: dict(list(both(here).items())[:2]))
     labels = features.labels(small).tables[0]

@@ -29,6 +29,8 @@ def test_quadruples_lie_between_the_same_two_classes(bench):
     said = here.subject(made.x.flatten(0, 1).float() / 255).logits.argmax(1).reshape(len(made), 3)
     assert bool((said == made.target[:, None]).all())
     assert bool((made.seeds.y != made.target).all())
+    assert len(made) <= made.tried <= 12
+    assert ratings.quadruples(here, 1).tried < made.tried
 
 
 @pytest.mark.usefixtures("few_strengths")
@@ -57,7 +59,7 @@ def measured(seeds, count):
         confidence=share, score=share, distance=share, queries=number, code=share.reshape(0, 0),
     )  # fmt: skip
     return Measured(
-        seeds=PerSeed(none, none, none, none, none), alike=none, made=none, mse=none, ssim=none, judged=None,
+        seeds=PerSeed(none, none, none, none, none), kept=none.bool(), alike=none, made=none, mse=none, ssim=none, judged=None,
         findings=nothing, sample=x, there=torch.ones(len(seeds), count, dtype=torch.bool), lost=0, originals=len(seeds),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeyp
     assert [row[0] for row in distances.rows] == ["sinvad", "sinvad@code", "sinvad@paper"]
     spent = [row[1] for row in budgets.rows if row[0] == "sinvad"]
     assert spent == sorted(spent)
-    assert "boundary.png" in written(outcome, ready)
+    assert "boundary-sinvad-paper.png" in written(outcome, ready)
 
 
 def test_rq4_a_larger_code_keeps_more_labels(bench, written):
@@ -34,12 +34,12 @@ def test_rq4_a_larger_code_keeps_more_labels(bench, written):
 
 
 def test_feasibility_climbs_and_mixes_in_both_spaces(bench, written):
-    ready = bench(seeds=6, climbers=2, passes=1)
+    ready = bench(seeds=6, climbers=2, passes=1, paper_seeds=1)
     outcome = sinvad.feasibility(ready)
     climbs, ambiguous = outcome.tables
     assert [row[0] for row in climbs.rows] == [name for name, _ in sinvad.CLIMBS]
     assert all(row[3] > 1 for row in climbs.rows)
-    assert len(ambiguous.rows) == 2
+    assert len(ambiguous.rows) == 4
     written(outcome, ready)
 
 

@@ -1,11 +1,16 @@
 """Mixed labels: how many, which, the smaller share inside the larger; and who notices."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from hardcase.errors import Problem
 from hardcase_studies import sinvad_escape
 from hardcase_studies.sinvad_escape import pollute
 from tiny import bars
+
+NAMES = [sinvad_escape.OURS, sinvad_escape.FLOOR, sinvad_escape.GENETIC, sinvad_escape.ERROR]
 
 
 def test_the_share_of_both_classes_is_mixed_and_nothing_else():
@@ -36,16 +41,29 @@ def test_nonsense_is_refused():
 
 def test_rq3_measures_each_pair_at_each_share(bench, written):
     ready = bench(pairs=[[0, 1]], shares=[0.05, 0.1, 0.4, 0.5], attempts=8, walks=5)
-    outcome = sinvad_escape.run(ready)
+    outcome = sinvad_escape.run(replace(ready, repeats=1))
     correlations, rates = outcome.tables
-    names = [sinvad_escape.OURS, sinvad_escape.FLOOR, sinvad_escape.GENETIC, sinvad_escape.ERROR]
-    assert [row[0] for row in correlations.rows] == [row[1] for row in rates.rows] == names
+    assert [row[0] for row in correlations.rows] == [row[1] for row in rates.rows] == NAMES
     by_name = {row[1]: row[2:] for row in rates.rows}
     assert by_name[sinvad_escape.FLOOR] == sorted(by_name[sinvad_escape.FLOOR])
     assert max(by_name[sinvad_escape.ERROR]) > 0.1, (
         "half of the labels mixed must show in the test error"
     )
     assert "detection.png" in written(outcome, ready)
+
+
+def test_intervals_are_over_trainings_and_one_training_has_none():
+    def training(slope):
+        rate = slope * torch.tensor([[0.0, 0.05, 0.1]]) + torch.tensor([[0.0, 0.01, 0.0]])
+        of = {name: rate if name != sinvad_escape.ERROR else 0 * rate for name in NAMES}
+        return sinvad_escape.Rates((0.0, 0.05, 0.1), ((0, 1),), of, dict.fromkeys(NAMES, 0.0))
+
+    rounds = [training(slope) for slope in (0.05, 0.2, 1.0)]
+    low = torch.tensor([True, True, True])
+    each = sinvad_escape._by_training(rounds, sinvad_escape.GENETIC, low)
+    assert each.shape == (3,)
+    assert "[" in sinvad_escape._over(each)
+    assert sinvad_escape._lead(rounds[:1], sinvad_escape.GENETIC, low) == f"{float(each[0]):+.3f}"
 
 
 def test_rq3_refuses_pairs_that_the_data_does_not_have(bench):

@@ -111,6 +111,23 @@ def test_sinvads_numbers_by_hand(make):
     )
 
 
+def test_one_odd_rater_is_no_difference_between_methods():
+    """Many answers of few people: the interval is of new people and new images."""
+    from hardcase.study.papers import Rating, _crossed
+
+    given = [
+        Rating(rater, str(image), method, 1 + odd, 1, 2.0)
+        for image in range(60)
+        for method in ("real", "cw")
+        for rater, odd in (("a", 4 if method == "real" else 0), ("b", 0), ("c", 0))
+    ]
+    low, high = _crossed(given, "confusion", "real", "cw")
+    assert low <= 0 < high
+    alike = [Rating(str(rater), str(image), method, 5 if method == "real" else 1, 1, 2.0)
+             for image in range(9) for rater in range(9) for method in ("real", "cw")]  # fmt: skip
+    assert _crossed(alike, "confusion", "real", "cw") == [4.0, 4.0]
+
+
 def test_arguss_figure_by_hand(make):
     from hardcase.study import papers
     from hardcase.study.answers import Given

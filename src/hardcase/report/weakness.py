@@ -18,7 +18,7 @@ from hardcase.randomness import stream
 from hardcase.report.words import Sheet, percent, rate
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images
-from hardcase.semantics import FEATURES, fitting, measured, moved, noticeable
+from hardcase.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 
@@ -51,15 +51,16 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
             "sentences": [],
             "carried": carried,
         }
-    change, spread = _changes(run, rows)
+    change, control, spread = _changes(run, rows)
     shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
     relative = change[:, shown] / noticeable()[shown]
-    pairs = _by_pair(sheet, rows, relative, shown)
+    by_chance = control[:, shown] / noticeable()[shown]
+    pairs = _by_pair(sheet, rows, relative, by_chance, shown)
     return {
         "tests": len(rows),
         "left_out": int(sheet.label.sum()) - len(rows),
         "least": LEAST,
-        "features": _shares(relative, shown),
+        "features": _shares(relative, by_chance, shown),
         "pairs": pairs,
         "sentences": _sentences(pairs, classes),
         "carried": carried,
@@ -78,9 +79,9 @@ def _chosen(sheet: Sheet, shape: Sequence[int]) -> Int[np.ndarray, " t"]:
 
 def _changes(
     run: Run, rows: Int[np.ndarray, " t"]
-) -> tuple[Float[Tensor, "t f"], Float[Tensor, " f"]]:
-    """How far each feature moved in each finding, and its standard deviation over the seeds of
-    these findings.
+) -> tuple[Float[Tensor, "t f"], Float[Tensor, "t f"], Float[Tensor, " f"]]:
+    """How far each feature moved in each finding, and under noise of the same size; and
+    its standard deviation over the seeds of these findings.
     """
     findings = run.findings.take(pa.array(rows))
     names = run.seeds.column("id").to_pylist()
@@ -90,18 +91,26 @@ def _changes(
     seeds = read_images(run.seeds.column("image").take(pa.array(used)))
     tests = read_images(findings.column("image"))
     back_rows = torch.from_numpy(back)
-    change = [
-        moved(from_bytes(seeds[back_rows[part]]), from_bytes(tests[part]))
-        for part in chunks(len(tests), 512)
-    ]
+    rng = stream(0, "equal_noise")
+    change = list[Tensor]()
+    control = list[Tensor]()
+    for part in chunks(len(tests), 512):
+        before = from_bytes(seeds[back_rows[part]])
+        after = from_bytes(tests[part])
+        change.append(moved(before, after))
+        control.append(moved(before, equal_noise(before, after, rng=rng)))
     spread = torch.cat([measured(from_bytes(seeds[part])) for part in chunks(len(seeds), 512)])
-    return torch.cat(change), spread.std(0) if len(spread) > 1 else torch.zeros(len(FEATURES))
+    deviation = spread.std(0) if len(spread) > 1 else torch.zeros(len(FEATURES))
+    return torch.cat(change), torch.cat(control), deviation
 
 
-def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[str, Any]]:
+def _shares(
+    relative: Float[Tensor, "t g"], control: Float[Tensor, "t g"], shown: Sequence[int]
+) -> list[dict[str, Any]]:
     rows = []
     for column, i in enumerate(shown):
         values = relative[:, column]
+        by_chance = control[:, column]
         feature = FEATURES[i]
         rows.append(
             {
@@ -110,6 +119,8 @@ def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[s
                 "down": feature.down,
                 "rose": rate(int((values > LEAST).sum()), len(values)),
                 "fell": rate(int((values < -LEAST).sum()), len(values)),
+                "control_rose": rate(int((by_chance > LEAST).sum()), len(values)),
+                "control_fell": rate(int((by_chance < -LEAST).sum()), len(values)),
                 "median": float(values.median()),
             }
         )
@@ -117,9 +128,16 @@ def _shares(relative: Float[Tensor, "t g"], shown: Sequence[int]) -> list[dict[s
 
 
 def _by_pair(
-    sheet: Sheet, rows: Int[np.ndarray, " t"], relative: Float[Tensor, "t g"], shown: Sequence[int]
+    sheet: Sheet,
+    rows: Int[np.ndarray, " t"],
+    relative: Float[Tensor, "t g"],
+    control: Float[Tensor, "t g"],
+    shown: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The same for every pair of classes with enough findings, most findings first."""
+    """The same for every pair of classes with enough findings, most findings first.
+
+    `p` is of the difference from the control, finding by finding, for the best of all features.
+    """
     pairs = np.stack([sheet.expected[rows], sheet.predicted[rows]], 1)
     kinds, counts = np.unique(pairs, axis=0, return_counts=True)
     found = []
@@ -128,8 +146,8 @@ def _by_pair(
     ):
         if count >= ENOUGH:
             inside = torch.from_numpy((pairs == (expected, predicted)).all(1))
-            shares = _shares(relative[inside], shown)
-            ways = (relative[inside] > LEAST).double() - (relative[inside] < -LEAST).double()
+            shares = _shares(relative[inside], control[inside], shown)
+            ways = _ways(relative[inside]) - _ways(control[inside])
             p = max_statistic(ways, rng=stream(0, "what moved"), permutations=PERMUTATIONS)
             shares = [{**row, "p": one} for row, one in zip(shares, p.tolist(), strict=True)]
             found.append(
@@ -138,25 +156,34 @@ def _by_pair(
     return found
 
 
+def _ways(relative: Float[Tensor, "t g"]) -> Float[Tensor, "t g"]:
+    """1 where a feature rose by what can be seen, -1 where it fell."""
+    return (relative > LEAST).double() - (relative < -LEAST).double()
+
+
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
     """What more than half of the findings of a pair share, the surest first.
 
-    The interval must be above a half, and the feature beyond what the best of all features would
-    show by chance.
+    The interval must be above a half, and the feature further from the control than the best of
+    all features would be by chance.
     """
     said = []
     for pair in pairs:
         for row in pair["features"]:
-            share, words = max(
-                ((row["rose"], row["up"]), (row["fell"], row["down"])),
-                key=lambda both: both[0]["hits"],
+            share, words, by_chance = max(
+                (
+                    (row["rose"], row["up"], row["control_rose"]),
+                    (row["fell"], row["down"], row["control_fell"]),
+                ),
+                key=lambda way: way[0]["hits"],
             )
             if share["low"] > 0.5 and row["p"] <= LEVEL:
                 names = classes.pair(pair["expected"], pair["predicted"])
                 span = f"{percent(share['low'])} to {percent(share['high'])}"
                 text = (
                     f"In {share['hits']} of {share['total']} failures {names}"
-                    f" ({percent(share['share'])}, 95\u00a0% interval {span}) {words}."
+                    f" ({percent(share['share'])}, 95\u00a0% interval {span}) {words}; in"
+                    f" {percent(by_chance['share'])} under noise of the same size."
                 )
                 about = {name: pair[name] for name in ("expected", "predicted")}
                 said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})

@@ -56,6 +56,10 @@ class Rating:
         return self.source + self.target
 
 
+SHOWN = 12
+"""Real images of Figure 12 that are shown."""
+
+
 def ratings(study: Study, given: Sequence[Given]) -> list[Rating]:
     """Answers to SINVAD's form; seeds themselves have the method ``real``."""
     made = []
@@ -71,13 +75,14 @@ def ratings(study: Study, given: Sequence[Given]) -> list[Rating]:
 
 
 def sinvad(study: Study, given: Sequence[Given]) -> dict[str, Any]:
-    """Eq. 2, Figures 9 to 11, Tables 1 and 2, and the tests of the paper."""
+    """Eq. 2, Figures 9 to 12, Tables 1 and 2, and the tests of the paper."""
     found = ratings(study, given)
     methods = sorted({one.method for one in found}, key=lambda name: (name != "real", name))
     images: dict[tuple[str, str], list[Rating]] = {}
     for one in found:
         images.setdefault((one.method, one.quadruple), []).append(one)
-    won = [_winner(name, images) for name in sorted({one.quadruple for one in found})]
+    seeds = sorted({one.quadruple for one in found})
+    won = [_winner(name, images) for name in seeds]
     counts = Counter(method for method, _ in won)
     rows = []
     for name in methods:
@@ -98,7 +103,14 @@ def sinvad(study: Study, given: Sequence[Given]) -> dict[str, Any]:
             }
         )
     squares = [{"method": method, "sure": sure} for method, sure in won]
-    return {"methods": rows, "figure_11": squares, "tests": _tests(found, methods)}
+    doubtful = {seed for seed, (method, _) in zip(seeds, won, strict=True) if method == "real"}
+    shown = [one.id for one in study.stimuli.values() if not one.method and one.seed in doubtful]
+    return {
+        "methods": rows,
+        "figure_11": squares,
+        "figure_12": shown[:SHOWN],
+        "tests": _tests(found, methods),
+    }
 
 
 def _means(per: Sequence[Sequence[Rating]], name: str) -> dict[str, Any]:
@@ -134,8 +146,33 @@ def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[
     return ranked[0][0], statistics.welch(ranked[0][1], ranked[1][1]).p < 0.05
 
 
+def _crossed(found: Sequence[Rating], measure: str, one: str, two: str) -> list[float]:
+    """95 % of the difference of means, second minus first: raters and seeds are drawn anew,
+    independently of each other (Owen's pigeonhole bootstrap)."""
+    some = [rating for rating in found if rating.method in (one, two)]
+    value = np.array([float(getattr(rating, measure)) for rating in some])
+    second = np.array([rating.method == two for rating in some])
+    places = [
+        np.unique(names, return_inverse=True)[1]
+        for names in ([r.rater for r in some], [r.quadruple for r in some])
+    ]
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(1000):
+        often = np.ones(len(some))
+        for place in places:
+            count = int(place.max()) + 1
+            often *= np.bincount(rng.integers(count, size=count), minlength=count)[place]
+        if often[second].any() and often[~second].any():
+            ends = (np.average(value[m], weights=often[m]) for m in (second, ~second))
+            drawn.append(next(ends) - next(ends))
+    low, high = np.quantile(drawn, (0.025, 0.975)) if drawn else (np.nan, np.nan)
+    return [float(low), float(high)]
+
+
 def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Every two methods: Welch's test and Cliff's delta of confusion, acceptability and time."""
+    """Every two methods: Welch's test and Cliff's delta of confusion, acceptability and time, as
+    the paper has them, and the interval over raters and images, which both vary."""
     rows = []
     for measure in ("confusion", "acceptability", "seconds"):
         values = {m: [float(getattr(r, measure)) for r in found if r.method == m] for m in methods}
@@ -150,6 +187,7 @@ def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, An
                     "method": two,
                     "minus": one,
                     "difference": test.difference,
+                    "interval": _crossed(found, measure, one, two),
                     "p": test.p,
                     "delta": delta,
                     "size": statistics.magnitude(delta),

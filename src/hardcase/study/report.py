@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -26,6 +27,7 @@ def page(study: Study, found: dict[str, Any]) -> str:
         style=style,
         lead=lead(study, found),
         disputed=_disputed(study, found),
+        inline=partial(_inline, study),
         title=study.settings["title"] or f"What {_who(found)} saw",
     )
 

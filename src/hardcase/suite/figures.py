@@ -135,6 +135,30 @@ def clouds(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]])
     return _saved(figure, path)
 
 
+def histograms(
+    path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, " n"]]], *, y: str
+) -> str:
+    """Histograms on common bins, one panel beside the other; what is empty is left out.
+
+    Args:
+        path: The picture.
+        panels: For each panel named samples.
+        y: What is counted.
+    """
+    figure = _figure(4.6 * len(panels), 3.6)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, groups) in zip(axes, panels.items()):
+        some = {name: values.cpu() for name, values in groups.items() if len(values)}
+        if some:
+            every = torch.cat(list(some.values()))
+            ends = (float(every.min()), float(every.max()) + 1e-6)
+            for name, values in some.items():
+                axis.hist(values.numpy(), bins=30, range=ends, alpha=0.5, label=name)
+            axis.legend(fontsize=7)
+        axis.set(title=title, xlabel=title, ylabel=y)
+    return _saved(figure, path)
+
+
 def boxes(
     path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str, log: bool = False
 ) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -350,7 +350,7 @@ def interpolated(
     """ARGUS's Algorithm 1 with `count` partners of each original, of which none is set aside."""
     queries = (count or most(here.bench)) - 1  # the method adds one, for the original itself
     # a space that stores codes has every original tried first, and those that are lost set aside
-    space: Space = replace(own.space, keeps_code=False)  # type: ignore[type-var]  # a dataclass here
+    space: Space = replace(cast(Any, own.space), keeps_code=False)
     method = argus(space=space, partners=own.codes, mix=mix, queries=queries)
     return measured(here.subject, method, groups, bar=bar)
 

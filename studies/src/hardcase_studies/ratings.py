@@ -19,8 +19,8 @@ from torch import Tensor
 
 from hardcase.campaign.in_memory import search
 from hardcase.methods.pgd import cw, fgsm
-from hardcase.methods.sinvad import sinvad as sinvad_method
 from hardcase.models.health import probabilities, usable
+from hardcase.registry import resolve
 from hardcase.study.bundle import Study
 from hardcase.study.designs import new
 from hardcase.study.drawing import Source
@@ -125,9 +125,14 @@ class Quadruples:
 
 
 def quadruples(here: Lab, count: int, *, seed: int = 0) -> Quadruples:
-    """`count` complete quadruples; seeds from which one method does not reach the target are left out and counted."""
+    """`count` complete quadruples; seeds from which one method does not reach the target are left out and counted.
+
+    ``--set search=sinvad@paper`` takes the text's genetic search in place of ours.
+    """
     pool = usable(here.subject, here.test.sample(count=min(2 * count, len(here.test)), seed=seed))
-    method = sinvad_method(space=here.space, partners=here.codes)
+    name = str(here.bench.options.get("search", "sinvad"))
+    given = {"partners": here.codes} if name == "sinvad" else {}
+    method: Method = resolve("method", name)(space=here.space, **given)
     found = search(here.subject, method, pool, seed=seed).findings
     seeds = pool.take(found.seed)
     goals = range(len(seeds.classes))
@@ -136,7 +141,9 @@ def quadruples(here: Lab, count: int, *, seed: int = 0) -> Quadruples:
     made = [_attacked(here, seeds, found.predicted, each, seed) for each in (growing, once)]
     complete = torch.stack([got for got, _ in made]).all(0).nonzero().squeeze(1)[:count]
     x = torch.stack([*(image for _, image in made), found.x], 1)[complete]
-    return Quadruples(seeds.take(complete), found.predicted[complete], x, len(pool))
+    whole = len(complete) == count  # then seeds behind the last one were not needed
+    tried = int(found.seed[complete].max()) + 1 if whole else len(pool)
+    return Quadruples(seeds.take(complete), found.predicted[complete], x, tried)
 
 
 def _attacked(

@@ -70,7 +70,7 @@ def boundary(bench: Bench) -> Outcome:
     bench.say("the same with less to spend")
     costs = {name: _curve(here, name, few, bench) for name in BUDGETS}
     shown = [
-        _spread(here, ours, bench),
+        *(_spread(here, some, bench, name) for name, some in done.items()),
         figures.curves(
             bench.out / "cost.png",
             {"top-two gap": {n: (c.queries, c.gap) for n, c in costs.items()},
@@ -245,8 +245,8 @@ def _mean(values: Tensor) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _spread(here: Lab, done: Searched, bench: Bench) -> str:
-    """Figure 13: test images of a class pair and found images between them, in the plane of the pair's greatest variance."""
+def _spread(here: Lab, done: Searched, bench: Bench, method: str) -> str:
+    """Figure 13, of one method: test images of a class pair and found images between them, in the plane of the pair's greatest variance."""
     found = done.findings
     sides = [tuple(sorted(pair)) for pair in zip(found.expected.tolist(), found.predicted.tolist())]
     panels = {}
@@ -262,7 +262,8 @@ def _spread(here: Lab, done: Searched, bench: Bench) -> str:
         panels[f"{here.test.classes[one]} and {here.test.classes[two]}"] = {
             name: (some - both.mean(0)) @ plane for name, some in of.items()
         }
-    return figures.clouds(bench.out / "boundary.png", panels) if panels else "boundary.png"
+    path = bench.out / f"boundary-{method.replace('@', '-')}.png"
+    return figures.clouds(path, panels or {"nothing found": {}})
 
 
 @torch.no_grad()
@@ -480,7 +481,8 @@ def _climbing(bench: Bench, here: Lab, climbs: list[Climbed]) -> Table:
 
 
 def _ambiguous(bench: Bench, here: Lab, seeds: Images) -> tuple[Table, dict[str, Tensor]]:
-    """Figure 6: images that just leave their class, by the same search in codes and in pixels."""
+    """Figure 6: images that just leave their class, by our search in codes and in pixels, and by the text's genetic search on
+    the first seeds (``--set paper_seeds=N``)."""
     bench.say("ambiguous images")
     pixels = collect(here.train, lambda x: x, device=torch.device(bench.device), limit=5000)
     done = {
@@ -491,6 +493,10 @@ def _ambiguous(bench: Bench, here: Lab, seeds: Images) -> tuple[Table, dict[str,
             here.subject, sinvad(space=Pixels(), partners=pixels), seeds, seed=bench.seed
         ),
     }
+    few = seeds.first(bench.size("paper_seeds", 4, 40))
+    for space in (here.space, Pixels()):
+        literal: Method = resolve("method", "sinvad@paper")(space=space)
+        done[f"{space.name}, genetic search"] = search(here.subject, literal, few, seed=bench.seed)
     rows: list[list[Cell]] = [
         [
             name,
