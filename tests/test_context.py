@@ -132,3 +132,11 @@ def test_shards_follow_the_device_and_the_method():
 def test_worker_processes_are_spread_unless_a_device_was_named():
     plan = Context.of(toy_subject(), toy_images(4), "pgd", workers=2).plan
     assert plan.devices == (), "nothing to spread over"
+
+
+def test_the_copy_to_compare_with_has_the_arithmetic_that_was_asked_for():
+    for copy, name in (("int8", "toy@int8"), ("float16", "toy@float16")):
+        context = Context.of(
+            toy_subject(), toy_images(8), "tensorfuzz", options={"copy": copy}, train=toy_images(16)
+        )
+        assert [peer.name for peer in context.peers] == [name]

@@ -34,7 +34,7 @@ from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
-from hardcase.models.quantised import fx_int8, int8
+from hardcase.models.quantised import fx_int8, lowered
 from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import settle, small_tile
@@ -438,7 +438,9 @@ class Context:
         return load_model(spec, how)
 
     def _quantised_copy(self) -> Model:
-        """An 8-bit copy of the subject, rounded by us or, with ``int8=fx``, made by torch."""
+        """A copy of the subject in 8 bits, rounded by us or, with ``int8=fx``, made by torch; or in
+        the arithmetic that the method's option ``copy`` names.
+        """
         if not isinstance(self.subject, Subject):
             raise Problem(
                 f'method "{self.config.method.name}" compares with an 8-bit copy of the subject, '
@@ -446,8 +448,10 @@ class Context:
                 fix="--peer MODEL",
             )
         images = from_bytes(self.train.first(CALIBRATION).x)
-        make = fx_int8 if self.config.method.options().get("int8") == "fx" else int8
-        return make(self.subject, images)
+        options = self.config.method.options()
+        if options.get("int8") == "fx":
+            return fx_int8(self.subject, images)
+        return lowered(self.subject, str(options.get("copy", "int8")), images)
 
     # what latent and white-box methods need
 

@@ -69,3 +69,14 @@ def test_intervals_are_over_trainings_and_one_training_has_none():
 def test_rq3_refuses_pairs_that_the_data_does_not_have(bench):
     with pytest.raises(Problem, match="do not fit"):
         sinvad_escape.run(bench())
+
+
+def test_a_clean_network_is_held_against_clean_retrainings(bench):
+    small = bench(clean=3, shares=[0.5], tested=1, seeds=12, walks=4, epochs=4)
+    (table,) = sinvad_escape.null(small).tables
+    assert [row[0] for row in table.rows] == [
+        "nothing mixed, training 4",
+        "0 and 1, 0.5 mixed, training 4",
+    ]
+    assert table.rows[0][1:3] == ["none", "no"]
+    assert 0.25 <= float(table.rows[1][1]) <= 1, "three retrainings cannot say more"

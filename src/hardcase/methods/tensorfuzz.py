@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -43,7 +44,7 @@ CITE = """@inproceedings{odena2019tensorfuzz,
     "tensorfuzz",
     paper="Odena, Olsson, Andersen and Goodfellow, ICML 2019",
     cite=CITE,
-    differences="8-bit copy instead of float16; images in [0, 1]; a corpus per seed; exact "
+    differences="8-bit copy by default instead of float16 (copy=float16); images in [0, 1]; a corpus per seed; exact "
     "nearest neighbours",
     peers="quantised",
     toy={"queries": 201},
@@ -59,6 +60,7 @@ def tensorfuzz(
     children: int = 20,
     capacity: int = 32,
     queries: int = 1001,
+    copy: Literal["int8", "float16", "bfloat16"] = "int8",
 ) -> Method:
     """Noise guided by novel logits, until an 8-bit copy disagrees or the output is not finite.
 
@@ -67,7 +69,8 @@ def tensorfuzz(
     Augustus Odena, Catherine Olsson, David Andersen, Ian Goodfellow. TensorFuzz: Debugging Neural
     Networks with Coverage-Guided Fuzzing. ICML 2019. https://arxiv.org/abs/1807.10875
 
-    The peer is, unless one is given, the subject's own 8-bit copy (the original: float16).
+    The peer is, unless one is given, the subject's own 8-bit copy; `copy="float16"` makes the
+    original's, which hardly ever disagrees with a small network.
     ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
     images in [0, 1], so `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4;
     its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
@@ -84,6 +87,7 @@ def tensorfuzz(
         children: Mutants of a parent per step.
         capacity: Entries that the corpus of a seed holds at most.
         queries: Query budget per seed.
+        copy: The arithmetic of the copy that is made where no peer is named.
 
     Example:
         >>> from hardcase.registry import resolve

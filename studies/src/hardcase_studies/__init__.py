@@ -20,6 +20,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="Te Wei Lee, report, Singapore Management University, 2020",
     ),
     PaperStudy(
+        name="maxplore-uses",
+        summary="what its Section 7 proposes: retraining with its images; KMNC with a generator and with nearest neighbours",
+        paper="Te Wei Lee, report, Singapore Management University, 2020",
+    ),
+    PaperStudy(
         name="sinvad-rq1",
         summary="real images, FGSM, C&W and SINVAD on the same boundary, as a study for people (hardcase study serve)",
         paper=_SINVAD,
@@ -33,6 +38,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         name="sinvad-rq3",
         summary="class escape against test error as labels are mixed in training",
         paper=_SINVAD,
+    ),
+    PaperStudy(
+        name="escape-null",
+        summary="ways out of networks with mixed labels, and of clean ones, against ten clean retrainings",
+        paper="ours, after SINVAD's RQ3",
     ),
     PaperStudy(
         name="sinvad-rq4",

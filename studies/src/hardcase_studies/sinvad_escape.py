@@ -19,7 +19,17 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite import figures
-from hardcase.suite.escape import Escapes, confusion, floor, measure, measure_as_published, ways_out
+from hardcase.suite.escape import (
+    CLEAN,
+    LEVEL,
+    Escapes,
+    confusion,
+    floor,
+    measure,
+    measure_as_published,
+    unusual,
+    ways_out,
+)
 from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
 from hardcase.types import Images
 from hardcase_studies.lab import Lab
@@ -281,3 +291,52 @@ def _matrices(bench: Bench, here: Lab, subject: Subject) -> str:
         )
         drawn["genetic search arrives, %"] = theirs.rate
     return figures.matrices(bench.out / "escape.png", drawn, here.test.classes)
+
+
+def null(bench: Bench) -> Outcome:
+    """How often ways out name a mixed pair, and a clean one, against clean retrainings (``hardcase escape --clean``).
+
+    ``--set clean=10 shares=[0.02,0.05,0.1,0.2] pairs=[[0,1]] tested=2 seeds=100 walks=40`` change what is run.
+    """
+    here = Lab(bench)
+    pairs = [(int(a), int(b)) for a, b in bench.options.get("pairs", PAIRS[:1])]
+    shares = [float(share) for share in bench.options.get("shares", (0.02, 0.05, 0.1, 0.2))]
+    count = bench.size("clean", CLEAN, 20)
+    images = here.test.sample(count=bench.size("seeds", 100, 500), seed=bench.seed)
+    walks = ways_out(here.space, here.codes, walks=bench.size("walks", 40, 40))
+
+    def rate(train: Images, seed: int) -> Float[Tensor, "k w"]:
+        subject, _ = _network(here, train, seed)
+        return measure(subject, walks, images, seed=bench.seed)[0].rate
+
+    bench.say(f"{count} clean networks")
+    clean = [rate(here.train, 1 + number) for number in range(count)]
+    tested = [1 + count + number for number in range(bench.size("tested", 2, 5))]
+    rows: list[list[Cell]] = []
+    for pair, share in [(pairs[0], 0.0), *((pair, s) for pair in pairs for s in shares)]:
+        for seed in tested:
+            bench.say(f"{pair[0]} and {pair[1]}, {share:g} mixed, training {seed}")
+            p = unusual(rate(pollute(here.train, pair, share, seed=seed), seed), clean)
+            own = min(float(p[pair]), float(p[pair[::-1]]))
+            named = (p <= LEVEL).nonzero().tolist()
+            others = [cell for cell in named if set(cell) != set(pair)]
+            name = f"{pair[0]} and {pair[1]}, {share:g} mixed" if share else "nothing mixed"
+            found = "none" if not share else f"{own:.2f}"
+            rows.append(
+                [
+                    f"{name}, training {seed}",
+                    found,
+                    "yes" if share and own <= LEVEL else "no",
+                    len(others),
+                ]
+            )
+    notes = [
+        *here.notes,
+        f"{count} networks trained on clean labels are the null; others, from other weights, are tested against them",
+        f"p: the share of clean retrainings whose most unusual pair is as unusual; at most {LEVEL} names a pair; with {count} "
+        f"retrainings no p is below {1 / (1 + count):.2f}",
+    ]
+    columns = ["network", "p of the mixed pair", "named", "other pairs named"]
+    return Outcome(
+        "escape-null", [Table("Ways out against clean retrainings", columns, rows, notes)]
+    )
