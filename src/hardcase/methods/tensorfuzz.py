@@ -44,8 +44,8 @@ CITE = """@inproceedings{odena2019tensorfuzz,
     "tensorfuzz",
     paper="Odena, Olsson, Andersen and Goodfellow, ICML 2019",
     cite=CITE,
-    differences="8-bit copy by default instead of float16 (copy=float16); images in [0, 1]; a corpus per seed; exact "
-    "nearest neighbours",
+    differences="8-bit copy by default instead of float16 (copy=float16); images in [0, 1]; a "
+    "corpus per seed; exact nearest neighbours",
     peers="quantised",
     toy={"queries": 201},
 )
