@@ -30,7 +30,8 @@ def test_what_is_kept_is_read_again_and_agrees_with_itself(tmp_path):
 
 def test_rows_of_one_name_are_told_apart(tmp_path):
     table = Table("T", ["what", "a"], [["x", 1], ["x", 2]])
-    keep(Outcome("toy", [table]), Bench(out=tmp_path), "toy", tmp_path)
+    written = keep(Outcome("toy", [table]), Bench(out=tmp_path), "own/studies.py:run", tmp_path)
+    assert written == tmp_path / "toy.json", "a file's study is kept by its outcome's name"
     assert [row["row"] for row in kept("toy", tmp_path)["rows"]] == ["x", "x (2)"]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,6 +21,7 @@ from typing import Any, Literal
 from scipy import stats
 
 from hardcase.cache import make_folder, write_atomically
+from hardcase.data.sources import load
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.suite.tables import Bench, Outcome, said
@@ -98,18 +100,21 @@ class Rerun:
 def keep(outcome: Outcome, bench: Bench, name: str, folder: Path) -> Path:
     """Write an outcome as ``FOLDER/NAME.json`` in the form of all kept results.
 
+    A study of a file of one's own (``file.py:function``) is kept by its outcome's name.
+
     Args:
         outcome: What a study found.
         bench: What it was given.
         name: What ``hardcase reproduce`` calls it.
         folder: Where results are kept.
     """
+    name = outcome.name if ".py:" in name else name
     record = {
         "name": name,
         "command": bench.command(name),
-        "commit": None,
+        "commit": _commit(),
         "seeds": bench.seed,
-        "data": bench.data,
+        "data": _data(bench.data),
         "device": bench.device,
         "versions": {"hardcase": VERSION, "torch": metadata.version("torch")},
         "notes": [note for table in outcome.tables for note in table.notes],
@@ -118,6 +123,24 @@ def keep(outcome: Outcome, bench: Bench, name: str, folder: Path) -> Path:
     }
     make_folder(folder)
     return write_atomically(folder / f"{name}.json", (json.dumps(record, indent=1) + "\n").encode())
+
+
+def _commit() -> str | None:
+    """The commit of the working folder, where it is one of git's."""
+    try:
+        asked = ["git", "rev-parse", "--short", "HEAD"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return told.stdout.strip() or None
+
+
+def _data(spec: str) -> str:
+    """The data's name with the hash of its test images, where they can be loaded."""
+    try:
+        return f"{spec}, {load(spec, split='test').hash}"
+    except Problem:
+        return spec
 
 
 def kept(name: str, folder: Path) -> Mapping[str, Any]:

@@ -109,7 +109,9 @@ def comparison(bench: Bench) -> Outcome:
     known = {published_name(name) for name in under_test}
     shown = [[model, way, *row.cells()] for (model, way), row in PAPER.items() if model in known]
     columns = ["network", "method", "MSE", "SSIM", "LD", "ER", "SR"]
-    return Outcome("argus", [table, Table("the same, as published", columns, shown)], figures)
+    return Outcome(
+        "argus-table1", [table, Table("the same, as published", columns, shown)], figures
+    )
 
 
 def quantised(here: Lab, **options: Any) -> LatentModel:
