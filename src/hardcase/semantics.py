@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from hardcase.tensors import per_row
+
 # Measurable features of images, in batches: light, colour, strokes, place and detail.
 #
 # A picture is a background (the median of its border) and a figure (whatever differs from it, dark
@@ -247,4 +249,5 @@ def equal_noise(
     """
     noise = torch.randn(seeds.shape, generator=rng).to(seeds)
     lengths = [part.flatten(1).norm(dim=1) for part in (tests - seeds, noise)]
-    return (seeds + (lengths[0] / lengths[1])[:, None, None, None] * noise).clamp(0, 1)
+    scale = per_row(lengths[0] / lengths[1], noise)
+    return torch.clamp(seeds + scale * noise, 0, 1)

@@ -335,7 +335,7 @@ LITERAL = {"latent_weight": 1.0, "image_weight": 1.0, "reduction": "sum"}
 
 def weights(bench: Bench) -> dict[str, Any]:
     """The adversarial losses: the paper's unweighted sum, or what ``--set latent_weight=… image_weight=… reduction=…`` says."""
-    return {key: type(usual)(bench.options.get(key, usual)) for key, usual in LITERAL.items()}
+    return {key: bench.options.get(key, usual) for key, usual in LITERAL.items()}
 
 
 def interpolated(

@@ -201,7 +201,8 @@ def _correlations(here: Lab, rounds: Sequence[Rates]) -> Table:
         cells: list[Cell] = [name]
         for part, published in zip(parts, paper):
             followed = _by_training(rounds, name, part)
-            cells += ["not enough shares" if followed is None else _over(followed), published]
+            cells.append("not enough shares" if followed is None else _over(followed))
+            cells.append(str(published))
         lead = _lead(rounds, name, parts[0]) if name != ERROR else ""
         rows.append([*cells, lead, rates.queries[name] or ""])
     columns = [
