@@ -14,11 +14,14 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
+from hardcase.models.pretrained.fetching import is_fetched
+from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
 from hardcase.randomness import Rng, stream
@@ -165,20 +168,40 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
         change = from_bytes(found) - from_bytes(seeds)
         coded = flat(_encoded(here, found) - _encoded(here, seeds)).abs().sum(1)
         lengths = (some.findings.distance[kept], coded, flat(change).norm(dim=1))
-        rows.append([name, *(_median(length) for length in lengths)])
+        rows.append([name, *(_median(length) for length in lengths), _looks(found, seeds)])
     columns = [
         "method",
         "L1 of the code searched",
         "L1 of codes encoded again (Eq. 1)",
         "L2 of images",
+        "LPIPS of images",
     ]
     notes = [
         f"medians over {len(common)} common seeds with 95 % bootstrap intervals over seeds",
         "Eq. 1 compares the found image encoded again with the seed's code; the authors' code and ours compare the code that was"
         " searched, which says nothing of how near two images are",
-        "LPIPS is not measured: its weights are not part of this study",
+        f"LPIPS on AlexNet, of images enlarged to {ENLARGED} pixels; not run where `hardcase fetch model {LPIPS}` was not",
     ]
     return Table("Distance from the seed", columns, rows, notes)
+
+
+LPIPS = "lpips-alexnet"
+ENLARGED = 64
+"""Pixels of a side that AlexNet has enough of."""
+
+
+@torch.no_grad()
+def _looks(found: Tensor, seeds: Tensor) -> str | None:
+    """The median LPIPS of findings to their seeds, where its network was fetched."""
+    if not is_fetched(LPIPS):
+        return None
+    net, _ = load_fetched(LPIPS)
+    sides = []
+    for x in (found, seeds):
+        large = interpolate(from_bytes(x), size=(ENLARGED, ENLARGED), mode="bilinear")
+        sides.append(large.expand(-1, 3, -1, -1))
+    parts = [net(sides[0][rows], sides[1][rows]) for rows in chunks(len(found), 64)]
+    return _median(torch.cat(parts).flatten())
 
 
 @torch.no_grad()
