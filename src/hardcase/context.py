@@ -153,6 +153,7 @@ class Context:
         if train is not None and seeds is not None and ":" not in seeds.name:
             self._stored["test"] = seeds  # nothing else is known of the data
         self._splits: dict[str, Images] = {}
+        self._painted: dict[str, Any] = {}
         given = {"subject": subject, "seeds": seeds, "peers": peers, "method": method}
         live = {name: value for name, value in given.items() if value is not None}
         self._wanted = config.witnesses if witnesses is None else witnesses
@@ -772,6 +773,8 @@ class Context:
             about["judge_features"] = list(config.judge_features)
         if config.was is not None:
             about["was"] = config.was
+        if self._perturbs and len(self.seeds) and self._painted:  # counted while seeds are made
+            about["generated seeds"] = self._painted
         if self.map_cells is not None:
             from hardcase.maps import record
 
@@ -792,21 +795,27 @@ class Context:
         assert isinstance(space.generator, Sampler)
         classes = self._some.classes
         labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
-        witnesses = self.campaign.witnesses
-        if witnesses:
-            refuse_unreadable(
-                space.generator,
-                labels,
-                witnesses,
-                seed=self.config.seed,
-                device=self.subject.device,
-            )
+        readers = self.campaign.witnesses
+        if readers:
+            place = self.subject.device
+            seed = self.config.seed
+            refuse_unreadable(space.generator, labels, readers, seed=seed, device=place)
         else:
             _log.warning(
                 "nobody but the subject has checked that the generator's samples show their class;"
-                " --witness names networks that do"
+                " --witness default, or networks of your own, do"
             )
-        judges = (self.subject, *witnesses)
+        painted = dict.fromkeys(("painted", "read by the subject", "recognised"), 0)
+        self._painted = {**painted, "by": [one.name for one in readers]}
+
+        def accept(x: Tensor, y: Tensor) -> Tensor:
+            own = self.subject(x).logits.argmax(1).to(y.device) == y
+            said = [one(x).logits.argmax(1).to(y.device) == y for one in readers]
+            both = torch.stack([own, *said]).all(0)
+            for key, rows in zip(painted, (y >= 0, own, both), strict=True):
+                self._painted[key] += int(rows.sum())
+            return both
+
         return fresh(
             space.generator,
             classes,
@@ -814,9 +823,7 @@ class Context:
             labels=labels,
             seed=self.config.seed,
             device=self.subject.device,
-            accept=lambda x, y: torch.stack(
-                [one(x).logits.argmax(1).to(y.device) == y for one in judges]
-            ).all(0),
+            accept=accept,
         )
 
     def _check_family(self, family: str) -> None:

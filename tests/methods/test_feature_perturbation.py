@@ -95,6 +95,9 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert all(row["predicted"] != row["expected"] for row in rows)
     assert set(run.seeds.column("status").to_pylist()) == {"done"}
     assert run.record["places"][0]["number"] == 0
+    made = run.record["generated seeds"]
+    assert made["painted"] >= made["read by the subject"] >= made["recognised"] >= 12
+    assert f"{made['painted']} painted" in said.out
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
     run.report()
     told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"][

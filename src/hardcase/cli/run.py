@@ -57,12 +57,24 @@ def enough(run: Run) -> bool:
 def closing(run: Run) -> str:
     record = run.record
     head = f"{record['method']} on {record['model']}, {record['data']}"
-    lines = ["", head, run.summary()]
+    lines = ["", head, *_painted(record), run.summary()]
     if run.verdicts is None:
         lines.append("nothing is confirmed: no judge has seen these findings yet")
     lines += independence(record)
     lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
     return "\n".join(lines)
+
+
+def _painted(record: dict[str, Any]) -> list[str]:
+    """How many samples a generator painted for its seeds, and who read them as asked."""
+    made = record.get("generated seeds")
+    if not made:
+        return []
+    by = f"{len(made['by'])} witnesses" if made["by"] else "nobody else (--witness default)"
+    return [
+        f"generated seeds   {made['painted']} painted, {made['read by the subject']} read by the"
+        f" subject as asked, {made['recognised']} of these recognised by {by}"
+    ]
 
 
 def independence(record: dict[str, Any]) -> list[str]:
