@@ -812,8 +812,8 @@ class Context:
             own = self.subject(x).logits.argmax(1).to(y.device) == y
             said = [one(x).logits.argmax(1).to(y.device) == y for one in readers]
             both = torch.stack([own, *said]).all(0)
-            for key, rows in zip(painted, (y >= 0, own, both), strict=True):
-                self._painted[key] += int(rows.sum())
+            for key, some in zip(painted, (y >= 0, own, both), strict=True):
+                self._painted[key] += int(some.sum())
             return both
 
         return fresh(
