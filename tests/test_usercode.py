@@ -13,7 +13,14 @@ from hardcase.errors import Problem
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters, toy_images
-from hardcase.usercode import Raised, Unanswered, count_interrupt, guarded, interrupts
+from hardcase.usercode import (
+    Raised,
+    Unanswered,
+    count_interrupt,
+    file_member,
+    guarded,
+    interrupts,
+)
 
 MODELS = '''
 import sys
@@ -171,3 +178,14 @@ def test_the_count_of_interrupts_only_grows():
     before = interrupts()
     count_interrupt()
     assert interrupts() == before + 1
+
+
+def test_a_file_may_hold_dataclasses_whose_annotations_are_not_evaluated(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True, slots=True)\n"
+        "class Own:\n"
+        "    size: int | None = 3\n"
+    )
+    assert file_member(tmp_path / "own.py", "Own")().size == 3

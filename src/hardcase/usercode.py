@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -195,10 +196,12 @@ def _module(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise Problem(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
     try:
         with guarded(f"importing {path}"):
             spec.loader.exec_module(module)
     except Raised as raised:
+        del sys.modules[name]
         cause = raised.__cause__
         said = f"{type(cause).__name__}: {cause}"
         raise Problem(f"{path} cannot be imported: {said}") from cause
