@@ -15,6 +15,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -225,6 +226,8 @@ def _rates(
 
 def _rate(wrong: Bool[Tensor, "n p"]) -> str:
     found = finite_mean(100 * wrong.double().mean(1))
+    if not isfinite(found.low):
+        return f"{found.value:.1f} in all {len(wrong)}"
     return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
 
 
