@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hardcase.cache import free, named_path
 from hardcase.errors import Problem, choice
 from hardcase.registry import rows
+from hardcase.usercode import likely_factory
 
 LONGEST = 200_000
 """Characters of a configuration."""
@@ -31,8 +32,9 @@ class _Section(BaseModel):
 class SubjectConfig(_Section):
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    outputs: Literal["auto", "logits", "probabilities"] = "auto"
-    channels: Literal["rgb", "bgr"] = "rgb"
+    outputs: Literal["auto", "logits", "probabilities", "sigmoid"] = "auto"
+    channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
+    classes: tuple[str, ...] = ()
     batch: int = Field(32, ge=1)
     concurrency: int = Field(4, ge=1)
     rate: float | None = Field(None, gt=0)
@@ -45,6 +47,11 @@ class SubjectConfig(_Section):
     @classmethod
     def _several(cls, value: object) -> object:
         return (value,) if isinstance(value, int | float) else value
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        return tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
 
 
 class BudgetConfig(_Section):
@@ -137,6 +144,8 @@ class Config(_Section):
         given = self.model_dump()
         if self.limits == LimitsConfig():
             del given["limits"]
+        if not self.subject.classes:
+            del given["subject"]["classes"]
         return tomli_w.dumps(_without_none(given))
 
 
@@ -244,6 +253,12 @@ def _known_model(spec: str) -> None:
             raise choice("model", name, [*known, *others])
     elif kind == "onnx":
         _present(name)
+    elif code.endswith(".py"):
+        _present(code)
+        raise Problem(
+            f"{code} is a file; which function of it makes the network?",
+            fix=f"--model {spec}:{likely_factory(named_path(code))}",
+        )
     elif code.rpartition(":")[0].endswith(".py"):
         _present(code.rpartition(":")[0])
     if weights:

@@ -274,6 +274,8 @@ class Context:
     @cached_property
     def _output_names(self) -> tuple[str, ...]:
         """What the model calls its outputs; empty where it takes the data's names."""
+        if self.config.subject.classes:
+            return self.config.subject.classes
         if "subject" not in self.__dict__ and not names_outputs(self.config.model):
             return ()
         return tuple(getattr(self.subject, "class_names", ()))
@@ -422,7 +424,8 @@ class Context:
         images = [NOTHING, NOTHING]
         if not is_stated(spec):
             enough = whole if spec.startswith("zoo:") else few
-            images = [enough(self._read(split)) for split in ("train", "test")]
+            read = self._labelled if config.subject.classes else self._read
+            images = [enough(read(split)) for split in ("train", "test")]
         how = Loading(
             train=images[0],
             test=images[1],

@@ -5,6 +5,7 @@ Whatever such code raises becomes a `Problem` that names it, except the user's o
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import signal
 import sys
@@ -168,6 +169,20 @@ def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Itera
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def likely_factory(path: Path) -> str:
+    """The function of a file that makes a network, by its name; else its first class. The file is
+    read, not run.
+    """
+    try:
+        nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return "factory"
+    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+    usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return next(iter([*usual, *classes, *functions]), "factory")
 
 
 def file_member(path: Path, member: str) -> Callable[..., Any]:

@@ -79,7 +79,7 @@ def test_different_sizes_name_the_remedy():
     pictures = [np.zeros((4, 4), np.uint8), np.zeros((4, 5), np.uint8)]
     with pytest.raises(Problem, match="b is 5×4") as caught:
         stacked(pictures, ["a", "b"])
-    assert "resize=224" in caught.value.fix
+    assert "?resize=4&crop=center" in caught.value.fix
 
 
 def test_damaged_and_deep_pictures_are_told():

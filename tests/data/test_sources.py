@@ -86,7 +86,7 @@ def test_words_that_name_nothing(spec: str, word: str, fix: str) -> None:
 def test_a_bare_path_is_told_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="say what kind") as caught:
         load(str(tmp_path))
-    assert caught.value.fix == f"folder:{tmp_path}"
+    assert caught.value.fix == f"--data folder:{tmp_path}"
 
 
 def test_an_unknown_split_is_an_error() -> None:

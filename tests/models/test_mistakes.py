@@ -19,7 +19,7 @@ def photographs(count=60, size=32):
     noise = 0.1 * torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
     x = (COLOURS[y][:, :, None, None] + noise).clamp(0, 1)
     ids = tuple(f"p{i:03d}" for i in range(count))
-    return Images((x * 255).to(torch.uint8), y, ids, tuple("abcdef"))
+    return Images((x * 255).to(torch.uint8), y, ids, tuple("abcdef"), "folder:photos")
 
 
 class Picky(nn.Module):
@@ -93,7 +93,7 @@ def test_labels_from_one_and_a_background_output():
     assert names(nn.Sequential(Picky(), nn.ConstantPad1d((0, 1), -1e3)), shifted) == [
         "labels from 1"
     ]
-    assert names(Picky(first=1)) == ["labels from 1"]
+    assert names(Picky(first=1)) == ["background"]
 
 
 def test_another_order_of_classes():

@@ -113,7 +113,7 @@ def test_the_hash_tells_weights_and_normalisation_apart():
     ("arguments", "words"),
     [
         ({"mean": (0.0, 0.0)}, "equal lengths"),
-        ({"std": (0.0,)}, "above 0"),
+        ({"std": (0.0,)}, "no std may be 0"),
         ({"outputs": "labels"}, "labels"),
     ],
 )
@@ -133,3 +133,23 @@ def test_one_row_answers_alone_as_among_others():
     assert torch.equal(
         torch.cat([subject(x[i : i + 1]).logits for i in range(40)]), subject(x).logits
     )
+
+
+@pytest.mark.parametrize(
+    ("channels", "given", "wanted"),
+    [("grey", 3, (2, 1, 8, 8)), ("colour", 1, (2, 3, 8, 8)), ("last", 3, (2, 8, 8, 3))],
+)
+def test_a_network_is_given_the_channels_it_takes(channels, given, wanted):
+    class Seen(nn.Module):
+        def forward(self, x):
+            assert x.shape[1:] == wanted[1:]
+            return x.flatten(1)[:, :2]
+
+    assert Subject(Seen(), channels=channels)(torch.rand(2, given, 8, 8)).logits.shape == (2, 2)
+
+
+def test_a_sigmoid_is_inverted():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    x = torch.rand(4, 1, 8, 8)
+    ended = Subject(nn.Sequential(net, nn.Sigmoid()), outputs="sigmoid")
+    assert torch.allclose(ended(x).logits, Subject(net)(x).logits, atol=1e-4)

@@ -242,15 +242,28 @@ def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterato
         yield from _job(config, progress)
     except Problem as problem:
         detail = " ".join([problem.what, *problem.why])
-        yield DoctorLine("stopped here", "problem", detail, problem.fix)
+        yield DoctorLine("stopped here", "problem", detail, _exact(problem.fix, config.data))
+
+
+def _exact(fix: str, data: str) -> str:
+    """A remedy that begins with options of the data, as the flag with them."""
+    if not fix.startswith("?"):
+        return fix
+    from hardcase.models.mistakes import with_options
+
+    options, _, rest = fix.partition(" ")
+    words = dict(word.split("=") for word in options.removeprefix("?").split("&"))
+    return f"{with_options(data, **words)} ({rest})"
 
 
 def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[DoctorLine]:
+    from hardcase.config import check_names
     from hardcase.context import Context
     from hardcase.data.sources import describe
     from hardcase.models.health import check
     from hardcase.tensors import steady
 
+    check_names(config)
     context = Context(config, progress=progress)
     images = context.images(config.split)
     about = describe(images)
@@ -288,22 +301,19 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         told = "answers depend on the batch in their last bits"
         yield DoctorLine("repeatable", "warning", told)
     for text in health.notes:
-        yield DoctorLine("model", "warning", text)
+        guessed = "probabilities" in text and config.subject.outputs == "auto"
+        remedy = "--set subject.outputs=probabilities" if guessed else ""
+        if "subject.outputs=sigmoid" not in text:  # said with the other mistakes
+            yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     yield _smoke(config, progress)
 
 
 def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
     """The usual mistakes that a few images give away, each with the flag that mends it."""
-    from hardcase.models.mistakes import diagnose
-    from hardcase.models.subject import Subject
+    from hardcase.models.mistakes import diagnosis_of
 
-    if not isinstance(model, Subject):
-        return
-    mean = tuple(model.mean.flatten().tolist())
-    std = tuple(model.std.flatten().tolist())
-    for found in diagnose(model.net, images, mean=mean, std=std).mistakes:
-        if found.name == "softmax" and model.outputs == "probabilities":
-            continue  # taken care of
+    diagnosis = diagnosis_of(model, images)
+    for found in diagnosis.mistakes if diagnosis else ():
         better = "" if found.accuracy is None else f" ({100 * found.accuracy:.0f} % right then)"
         yield DoctorLine(found.name, "warning", f"{found.what}{better}", found.fix)
 
@@ -321,6 +331,8 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     """Images are in 0..1; whether the model expects that shows in its accuracy,
     what was set shows here.
     """
+    from hardcase.models.load import is_stated
+    from hardcase.models.normalisation import flags_of, name_of
     from hardcase.models.subject import Subject
 
     mean = list(config.subject.mean)
@@ -334,7 +346,12 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
         )
         return DoctorLine("normalisation", "ok", f"none: the model sees 0..1{inside}")
     shown = ", ".join(f"({m:.3g}, {s:.3g})" for m, s in zip(mean, std))
-    return DoctorLine("normalisation", "ok", f"(mean, std) by channel: {shown}")
+    told = f"(mean, std) by channel: {shown}"
+    asked = (config.subject.mean, config.subject.std) != ((0.0,), (1.0,))
+    if asked or is_stated(config.model):
+        return DoctorLine("normalisation", "ok", told)
+    found = f"normalisation {name_of(mean, std)}, found by trying the usual ones; {told}"
+    return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
 
 
 def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> DoctorLine:
@@ -408,10 +425,16 @@ def doctor(flags: o.Flags) -> None:
         as_json([one._asdict() for one in seen])
     bad = sum(one.state == "problem" for one in seen)
     if not flags.json:
-        problems = f"{bad} problem{'' if bad == 1 else 's'}"
-        tell(f"\n{problems if bad else 'everything is in order'}")
+        tell(f"\n{_closing(bad, sum(one.state == 'warning' for one in seen))}")
     if bad:
         raise typer.Exit(USAGE)
+
+
+def _closing(problems: int, warnings: int) -> str:
+    if not problems + warnings:
+        return "everything is in order"
+    counts = {"problem": problems, "warning": warnings}
+    return " and ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n)
 
 
 def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]:

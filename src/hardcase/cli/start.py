@@ -12,6 +12,7 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, duration, facts, grid, note, shown, tell
 from hardcase.errors import Problem
+from hardcase.usercode import likely_factory
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -63,7 +64,7 @@ def _model(files: list[Path]) -> tuple[str, str]:
         form = f"onnx:{whole[0]}" if whole[0].suffix == ".onnx" else str(whole[0])
         return form, f"{whole[0]} holds a network"
     if code:
-        factory = f"{code[0]}:{_factory(code[0])}"
+        factory = f"{code[0]}:{likely_factory(code[0])}"
         if found:
             return f"{found[0]}@{factory}", f"weights in {found[0]}, code in {code[0]}"
         return factory, f"{code[0]} defines a network"
@@ -82,20 +83,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")[:100_000]
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _factory(path: Path) -> str:
-    """The function of a file that makes a network, by its name; else its first class."""
-    import ast
-
-    try:
-        nodes = ast.parse(_text(path)).body
-    except SyntaxError:
-        return "factory"
-    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
-    usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
-    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
-    return next(iter([*usual, *classes, *functions]), "factory")
 
 
 def _data(folder: Path, files: list[Path]) -> tuple[str, str]:

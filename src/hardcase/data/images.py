@@ -23,6 +23,7 @@ from hardcase.data import sources as named
 from hardcase.data.formats import Array, Bytes, content_hashes, split_by_content
 from hardcase.data.own import (
     class_names,
+    from_one,
     listed,
     natural,
     to_nchw,
@@ -445,6 +446,8 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
             return None
         divided = is_divided(path)
     stream = replace(stream, name=spec, split=part)
+    if options.get("first") == "1":
+        stream = replace(stream, **from_one(stream.y, stream.classes))
     if divided or part == "all":
         return stream
     hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in stream.shards()])

@@ -83,6 +83,17 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
 
+Numbers = TypeVar("Numbers", Labels, Tensor)
+
+
+def from_one(y: Numbers, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Labels that count from 1 as `y` and `classes` that count from 0; classes that are named by
+    their numbers keep these names.
+    """
+    numbered = classes == tuple(map(str, range(len(classes))))
+    return {"y": y - 1, "classes": classes[1:] if numbered else classes}
+
+
 def check(table: LabelledArrays, where: str) -> None:
     """The errors that any data can have: nothing in it, or labels that no class has."""
     if not len(table.y):
@@ -91,11 +102,16 @@ def check(table: LabelledArrays, where: str) -> None:
         )
     wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
     if len(wrong):
+        shifted = table.y.min() == 1 and table.y.max() == len(table.classes)
         raise Problem(
             f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)}"
             f" classes; {table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
             f"Labels count from 0 to {len(table.classes) - 1}.",
-            fix="correct the labels, or name all classes",
+            fix=(
+                "?first=1 after the path: these labels count from 1"
+                if shifted
+                else "correct the labels, or name all classes"
+            ),
         )
 
 
@@ -399,7 +415,7 @@ def _labels_by_folder(
             "The folder that holds an image names its class.",
             fix=(
                 "move them into class folders, or for names such as 7_photo.png:"
-                f" folder:{path}?labels=prefix"
+                f" --data 'folder:{path}?labels=prefix'"
             ),
         )
     number = {name: i for i, name in enumerate(classes)}

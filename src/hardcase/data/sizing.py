@@ -4,6 +4,7 @@ the camera's orientation honoured.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -148,10 +149,11 @@ def stacked(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:
         first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
+        side = Counter(min(size) for size in sizes).most_common(1)[0][0]
         raise Problem(
             f"the images have different sizes: {first}, {second}.",
             "A classifier is tested on images of one size.",
-            fix="?resize=224&crop=center after the path, with the size that the model takes",
+            fix=f"?resize={side}&crop=center after the path, or the size that the model takes",
         )
     if all(picture.ndim == 2 for picture in pictures):
         return np.stack(pictures)[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -12,7 +13,7 @@ import torch
 from hardcase.cache import named_path
 from hardcase.catalogue import options_of
 from hardcase.data.formats import Labels, split_rows
-from hardcase.data.own import LabelledArrays, check, numbered, to_images
+from hardcase.data.own import LabelledArrays, check, from_one, numbered, to_images
 from hardcase.data.public import PublicSet, public_part
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, parts, resolve
@@ -76,8 +77,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """The images that `spec` names.
 
     Data of one's own that comes without a split is divided 80 : 20 by content, always in the same
-    way; with ``?split=all`` either split is everything. The name of the images is `spec`, which
-    loads them again.
+    way; with ``?split=all`` either split is everything. Labels that count from 1 are said by
+    ``?first=1``. The name of the images is `spec`, which loads them again.
 
     Args:
         spec: ``mnist5k`` or another public set, ``folder:PATH``, ``npz:PATH``, ``parquet:PATH``,
@@ -131,13 +132,16 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
         raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
     choices = {name: option.choices for name, option in options_of(known[kind]).items()}
     if not known[kind].facts.get("undivided"):
-        choices["split"] = ("all",)
+        choices |= {"split": ("all",), "first": ("0", "1")}
     return kind, named_path(text), _options(f"{kind}:", choices, query)
 
 
 def read_own(kind: str, path: Path, options: Mapping[str, str], part: str) -> LabelledArrays:
     """The train part, the test part or all of the user's own data."""
-    table: LabelledArrays = readers()[kind](path, part, **options)
+    words = {name: word for name, word in options.items() if name != "first"}
+    table: LabelledArrays = readers()[kind](path, part, **words)
+    if options.get("first") == "1":
+        table = replace(table, **from_one(table.y, table.classes))
     check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
     if not table.divided and part != "all":
         table = table.take(_part_rows(table, part, f"{kind}:{path}"))
@@ -239,5 +243,5 @@ def _unknown(spec: str) -> Problem:
     return Problem(
         f"{spec!r} is a path; say what kind of data it is.",
         f"known: {', '.join(known)}",
-        fix=f"{kind}:{spec}",
+        fix=f"--data {kind}:{spec}",
     )

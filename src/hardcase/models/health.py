@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.models.normalisation import FINE
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model
 from hardcase.usercode import Raised
+
+DOUBTFUL = 0.6
+"""Share right below which the usual mistakes are tried, if that is quick."""
+SOME = 16
+"""Images that say how long that takes, and ..."""
+ROUNDS = 60
+"""... about how often they have to be asked."""
+PATIENCE = 20.0
+"""Seconds that this may take."""
 
 # `check`: does this subject answer sensibly on these images? What is wrong is said before any
 # search starts.
@@ -93,7 +104,6 @@ def usable(subject: Model, images: Images) -> Images:
 
 
 @torch.no_grad()
-@torch.no_grad()
 def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
     """What `model` says of 8-bit images, in calls of bounded size."""
     parts = [
@@ -119,15 +129,16 @@ def check(
             "there are no images to check the model with.", fix="another --data or --split"
         )
     logits = _first_answers(subject, some)
-    _widths(logits, some)
+    _widths(subject, logits, some)
     _finite(logits)
     _deterministic(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
     if not allow_low_accuracy:
-        _better_than_chance(logits, some, accuracy)
+        _better_than_chance(subject, logits, some, accuracy)
     confidence = logits.softmax(1).amax(1).mean().item()
     notes = (
         *_notes(subject, logits, some),
+        *_suspicion(subject, some, accuracy, allow_low_accuracy),
         *(["all images show one class"] if len(set(some.y.tolist())) == 1 else []),
     )
     bitwise = _batch_independent(subject, some, logits)
@@ -147,36 +158,59 @@ def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
     except Raised as raised:
         if not isinstance(raised.__cause__, Exception):  # it called sys.exit or the like
             raise
-        raise _unfit(images, raised.__cause__) from raised
+        raise _unfit(subject, images, raised.__cause__) from raised
     except Problem:
         raise
     except Exception as error:
-        raise _unfit(images, error) from error
+        raise _unfit(subject, images, error) from error
 
 
-def _unfit(images: Images, error: Exception) -> Problem:
+def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     shape = " x ".join(map(str, images.x.shape[1:]))
     said = f"{type(error).__name__}: {error}"
+    cause, fix = _cause(subject, images)
     return Problem(
         f"the model fails on an image of {shape} from {images.name}: {said}",
-        "Most often the image size or the number of channels differs from what the model was built"
-        " for.",
-        fix="data of the model's own size, or a factory that resizes inside the model",
+        cause
+        or "Most often the image size or the number of channels differs from what the model was"
+        " built for.",
+        fix=fix or "data of the model's own size, or a factory that resizes inside the model",
     )
 
 
-def _widths(logits: Tensor, images: Images) -> None:
+def _cause(subject: Model, images: Images, *, known: str = "") -> tuple[str, str]:
+    """The mistake that explains why a model fails, as a sentence, and what to do; else nothing.
+
+    Args:
+        subject: The model.
+        images: Some of its images.
+        known: What is known already; a mistake must then explain nearly all that is wrong.
+    """
+    from hardcase.models.mistakes import diagnosis_of
+
+    found = diagnosis_of(subject, images)
+    named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
+    if not named or (known and (named[-1].accuracy or 0.0) < FINE):
+        return "", ""
+    right = named[-1].accuracy
+    better = "" if right is None else f" ({100 * right:.0f} % right then)"
+    return f"Here {named[-1].what}{better}.", named[-1].fix
+
+
+def _widths(subject: Model, logits: Tensor, images: Images) -> None:
     if int(images.y.min()) < 0 or int(images.y.max()) >= len(images.classes):
         raise Problem(
             f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name}"
             f" names {len(images.classes)} classes."
         )
     if logits.shape[1] < len(images.classes):
+        cause, fix = _cause(subject, images)
         raise Problem(
             f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
             " classes.",
             "Seeds of the missing classes could never be correctly classified.",
-            fix="the data the model was trained for",
+            *([cause] if cause else []),
+            fix=fix or "the data the model was trained for",
         )
 
 
@@ -207,7 +241,7 @@ def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
         )
 
 
-def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None:
+def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
     chance = 1 / len(images.classes)
     present = len(set(images.y.tolist()))
     if accuracy > 2 * chance or (present == 1 and accuracy > 0):
@@ -228,12 +262,15 @@ def _better_than_chance(logits: Tensor, images: Images, accuracy: float) -> None
         f" {len(images.classes)} classes. {hint}"
     )
     order = _permuted(logits, images)
+    cause, fix = _cause(subject, images, known=order)
+    fix = fix or "--set subject.mean=... subject.std=..."
     raise Problem(
         f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
         f" {100 * chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. {seen.strip()}",
-        *([f"Here {order}."] if order else []),
-        fix="--set subject.mean=... subject.std=...      continue anyway: --allow-low-accuracy",
+        *([f"Here {order}."] if order and not cause else []),
+        *([cause] if cause else []),
+        fix=f"{fix}      continue anyway: --allow-low-accuracy",
     )
 
 
@@ -254,6 +291,8 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
     if getattr(subject, "outputs", "") == "probabilities" or looks_like_probabilities(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
+    elif logits.min() >= 0 and logits.max() <= 1 and logits.std() > 0:
+        notes.append("the outputs lie in 0..1: for a sigmoid, --set subject.outputs=sigmoid")
     if logits.shape[1] > len(images.classes):
         notes.append(
             f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has"
@@ -268,6 +307,18 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     if order:
         notes.append(order)
     return notes
+
+
+def _suspicion(subject: Model, images: Images, accuracy: float, expected: bool) -> list[str]:
+    """What may be wrong with a model that is often wrong; nothing where that was expected."""
+    if accuracy >= DOUBTFUL or expected:
+        return []
+    began = monotonic()
+    answers(subject, images.take(torch.arange(min(SOME, len(images)))))
+    if (monotonic() - began) * ROUNDS > PATIENCE:
+        return [f"only {100 * accuracy:.0f} % right; hardcase doctor tries what may be wrong"]
+    cause, fix = _cause(subject, images)
+    return [f"only {100 * accuracy:.0f} % right. {cause} Try: {fix}"] if cause else []
 
 
 def _permuted(logits: Tensor, images: Images) -> str:

@@ -79,8 +79,8 @@ class Loading:
         device: Where the networks are.
         mean: Mean per channel, in units of [0, 1].
         std: Standard deviation per channel.
-        outputs: ``logits``, ``probabilities`` or ``auto``.
-        channels: ``rgb``, or ``bgr`` for a network that wants blue first.
+        outputs: ``logits``, ``probabilities``, ``sigmoid`` or ``auto``.
+        channels: ``rgb``, or what else the network wants of them; see `Subject`.
         trust_pickle: Unpickle weights, which may run any code.
         seed: Everything random follows from it.
         progress: Told how the training goes.
@@ -226,7 +226,7 @@ def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
     """`how`, with the usual normalisation that the network clearly wants where none was said."""
     if (tuple(how.mean), tuple(how.std)) != ((0.0,), (1.0,)):
         return how
-    found = settled(copy.deepcopy(net).eval(), how.test)
+    found = settled(copy.deepcopy(net).eval(), how.test, how.channels)
     if found is None:
         return how
     _log.warning("found by trying the usual ones: %s", found)

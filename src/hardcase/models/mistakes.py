@@ -8,18 +8,20 @@ import copy
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hardcase.cache import named_path
 from hardcase.errors import Problem
 from hardcase.models.adapters import logits_of
-from hardcase.models.normalisation import ENOUGH, USUAL, Values
+from hardcase.models.normalisation import ENOUGH, FINE, USUAL, Values, flags_of
+from hardcase.models.subject import Subject, arranged
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Images
+from hardcase.types import Images, Model
 
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
 """Sides that networks are made for."""
@@ -46,6 +48,13 @@ class Mistake:
         return f"{self.what}{better}; try: {self.fix}"
 
 
+_NOISE = Mistake(
+    "noise",
+    "the network changes its answer from one time to the next: dropout or noise stays active",
+    "net.eval() in the factory, and no randomness in its forward",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The share of images that the model gets right as it is asked now (None: it fails on them),
@@ -62,9 +71,42 @@ class Diagnosis:
         return "\n".join([head, *(f"- {mistake}" for mistake in self.mistakes)])
 
 
+def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
+    """What is wrong with a model as it is asked; None where nothing can be tried with it."""
+    if not isinstance(subject, Subject) or not len(images):
+        return None
+    mean = tuple(subject.mean.flatten().tolist())
+    std = tuple(subject.std.flatten().tolist())
+    found = diagnose(subject.net, images, mean=mean, std=std, channels=subject.channels)
+    settled = {"probabilities": ("softmax", "double softmax"), "sigmoid": ("sigmoid",)}
+    known = settled.get(subject.outputs, ())
+    kept = [one for one in found.mistakes if one.name not in known]
+    beside = _weights_beside(subject.name)
+    named = [
+        replace(one, fix=beside) if beside and one.name == "no weights" else one for one in kept
+    ]
+    return replace(found, mistakes=tuple(named))
+
+
+def _weights_beside(model: str) -> str:
+    """The flag with the first file of weights that lies beside a model's code; else nothing."""
+    path = named_path(model.rpartition(":")[0])
+    if "@" in model or path.suffix != ".py":
+        return ""
+    kinds = (".safetensors", ".pt", ".pth")
+    found = sorted(one for one in path.parent.glob("*") if one.suffix in kinds)
+    return f"--model {found[0]}@{model}" if found else ""
+
+
 @torch.no_grad()
 def diagnose(
-    net: nn.Module, images: Images, *, mean: Values = (0.0,), std: Values = (1.0,), batch: int = 16
+    net: nn.Module,
+    images: Images,
+    *,
+    mean: Values = (0.0,),
+    std: Values = (1.0,),
+    channels: str = "rgb",
+    batch: int = 16,
 ) -> Diagnosis:
     """Ask `net` about up to fifty images as it is, and as it might have been meant.
 
@@ -73,6 +115,7 @@ def diagnose(
         images: Labelled images; the classes take turns.
         mean: The normalisation in use now, per channel.
         std: See `mean`.
+        channels: How they are given to it now; see `Subject`.
         batch: Images asked at once.
 
     Example:
@@ -86,15 +129,19 @@ def diagnose(
     some = images.sample(count=min(ENOUGH, len(images)))
     x = from_bytes(some.x)
     found = list(_mode(net))
-    asked = _Asked(_still(net), batch, mean, std)
+    asked = _Asked(_still(net), batch, mean, std, channels)
     logits, failure = asked.tried(x)
     if logits is None:
-        return Diagnosis(None, (*found, *_failing(asked, x, failure)))
-    shape = list(_outputs(logits, len(some.classes)))
+        return Diagnosis(None, (*found, *_failing(asked, x, failure, some.name)))
+    if not torch.equal(asked(x[:batch]), logits[:batch]) and not logits.isnan().any():
+        return Diagnosis(None, (*found, _NOISE))
+    shape = list(_outputs(logits, some))
     if logits.ndim != 2 or any(mistake.name in ("outputs", "nan") for mistake in shape):
         return Diagnosis(None, (*found, *shape))
     own = _right(logits, some.y)
-    found += [*shape, *_explained(asked, x, some.y, logits)]
+    if all(one.name != "labels from 1" for one in shape):
+        shape += _explained(asked, x, some, logits)
+    found += shape
     accuracy = float(own.mean())
     if not found and accuracy <= 2 / len(some.classes):
         found.append(_untrained(logits))
@@ -109,6 +156,7 @@ class _Asked:
     batch: int
     mean: Values
     std: Values
+    channels: str
 
     def __call__(self, x: Tensor, mean: Values = (), std: Values = ()) -> Tensor:
         shift, scale = (
@@ -116,11 +164,14 @@ class _Asked:
             for values in (mean or self.mean, std or self.std)
         )
         device = next((each.device for each in self.net.parameters()), torch.device("cpu"))
-        parts = [
-            logits_of(self.net(((x[rows] - shift) / scale).to(device)))
-            for rows in chunks(len(x), self.batch)
-        ]
+        given = (arranged(x, self.channels) - shift) / scale
+        given = given.permute(0, 2, 3, 1) if self.channels == "last" else given
+        parts = [logits_of(self.net(given[rows].to(device))) for rows in chunks(len(x), self.batch)]
         return torch.cat(parts).float().cpu()
+
+    def given(self, channels: str) -> _Asked:
+        """The same, given its images in another way."""
+        return replace(self, channels=channels)
 
     def tried(self, x: Tensor) -> tuple[Tensor | None, str]:
         """Its answers, or the words of its failure."""
@@ -146,37 +197,50 @@ def _mode(net: nn.Module) -> Iterator[Mistake]:
         )
 
 
-def _failing(asked: _Asked, x: Tensor, failure: str) -> Iterator[Mistake]:
+def with_options(data: str, **options: str | int) -> str:
+    """The flag that names the data with other options; empty where they have none.
+
+    Example:
+        >>> with_options("folder:photos?split=all", resize=224, crop="center")
+        "--data 'folder:photos?split=all&resize=224&crop=center'"
+    """
+    path, _, query = data.partition("?")
+    if "resize" in options and not path.startswith(("folder:", "csv:")):
+        return ""
+    words = dict(word.partition("=")[::2] for word in query.split("&") if word)
+    both = "&".join(f"{name}={word}" for name, word in {**words, **options}.items())
+    return f"--data '{path}?{both}'"
+
+
+def _failing(asked: _Asked, x: Tensor, failure: str, data: str) -> Iterator[Mistake]:
     """What makes a network that fails answer: other channels, another size,
     another device or type.
     """
-    for channels in (1, 3):
-        other = x.mean(1, keepdim=True).expand(-1, channels, -1, -1)
-        if channels != x.shape[1] and asked.tried(other)[0] is not None:
-            words = {1: "grey", 3: "colour"}
-            yield Mistake(
-                "channels",
-                f"the network takes {words[channels]} images, these are"
-                f" {words.get(x.shape[1], x.shape[1])}",
-                f"{words[channels]} data, or a first layer of {x.shape[1]} channels",
-            )
-            return
+    kind = "grey" if x.shape[1] == 1 else "colour"
+    other = "colour" if x.shape[1] == 1 else "grey"
+    if asked.given(other).tried(x)[0] is not None:
+        yield Mistake(
+            "channels",
+            f"the network takes {other} images, these are {kind}",
+            f"--set subject.channels={other}",
+        )
+        return
+    last = asked.given("last").tried(x)[0]
+    if last is not None and last.ndim == 2:
+        yield Mistake(
+            "channels last",
+            "the network takes images as N x H x W x C, these are N x C x H x W",
+            "--set subject.channels=last",
+        )
+        return
     for size in SIZES:
         if asked.tried(_resized(x, size))[0] is not None:
             yield Mistake(
                 "size",
                 f"the network takes images of {size} pixels, these have {x.shape[2]}",
-                f"--data '…?resize={size}&crop=center'",
+                with_options(data, resize=size, crop="center") or "a factory that resizes inside",
             )
             return
-    last = asked.tried(x.permute(0, 2, 3, 1))[0]
-    if last is not None and last.ndim == 2:
-        yield Mistake(
-            "channels last",
-            "the network takes images as N x H x W x C, these are N x C x H x W",
-            "x.permute(0, 2, 3, 1) first in the model's forward",
-        )
-        return
     if re.search(r"same device|cuda|mps", failure, re.IGNORECASE):
         yield Mistake(
             "device",
@@ -195,13 +259,20 @@ def _failing(asked: _Asked, x: Tensor, failure: str) -> Iterator[Mistake]:
         yield Mistake("fails", f"the network fails: {failure[:200]}", "one forward pass by hand")
 
 
-def _outputs(logits: Tensor, classes: int) -> Iterator[Mistake]:
+def _outputs(logits: Tensor, images: Images) -> Iterator[Mistake]:
+    classes = len(images.classes)
     if logits.ndim != 2:
         shape = " x ".join(map(str, logits.shape))
         yield Mistake(
             "outputs",
             f"the network returns {shape}, no row of scores an image",
             "its last layer, the head",
+        )
+    elif logits.shape[1] == classes - 1 and int(images.y.min()) == 1:
+        yield Mistake(
+            "labels from 1",
+            f"the labels count from 1 to {classes - 1}, the outputs from 0",
+            with_options(images.name, first=1),
         )
     elif logits.shape[1] < classes:
         yield Mistake(
@@ -226,7 +297,7 @@ def _outputs(logits: Tensor, classes: int) -> Iterator[Mistake]:
         )
     elif bool((logits >= 0).all() and (logits <= 1).all() and logits.std() > 0):
         yield Mistake(
-            "sigmoid", "the outputs lie in 0..1: a sigmoid", "the scores before the sigmoid"
+            "sigmoid", "the outputs lie in 0..1: a sigmoid", "--set subject.outputs=sigmoid"
         )
 
 
@@ -234,12 +305,16 @@ Explanation = tuple[Mistake, Float[Tensor, " m"]]
 """A mistake, and which images are right once it is put right."""
 
 
-def _explained(asked: _Asked, x: Tensor, y: Int[Tensor, " m"], logits: Tensor) -> list[Mistake]:
+def _explained(asked: _Asked, x: Tensor, images: Images, logits: Tensor) -> list[Mistake]:
     """The one explanation that makes most images right, if it does so clearly."""
+    y = images.y
+    hypotheses = _hypotheses(asked, x)
     tried = [
-        *_labels(logits, y),
-        *((mistake, _right(said, y)) for mistake, said in _hypotheses(asked, x)),
+        *_labels(logits, images),
+        *((mistake, _right(said, y)) for mistake, said in hypotheses),
     ]
+    if max(float(right.mean()) for _, right in tried) < FINE:
+        tried += [(mistake, _right(said, y)) for mistake, said in _sizes(asked, x, images.name)]
     mistake, right = max(
         tried, key=lambda pair: float(pair[1].mean()) - _HANDICAP.get(pair[0].name, 0.0)
     )
@@ -252,24 +327,33 @@ _HANDICAP = {"class order": 0.1, "size": 0.05}
 """What is chosen from many possibilities must be better by so much."""
 
 
-def _labels(logits: Tensor, y: Int[Tensor, " m"]) -> Iterator[Explanation]:
+def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
     """Labels that count from 1, an output before the first class, and classes in another order."""
-    yield Mistake("labels from 1", "the labels count from 1", "labels - 1"), _right(logits, y - 1)
-    yield (
-        Mistake(
-            "labels from 1",
-            "the network has an output before the first class (background)",
-            "labels + 1, or drop the first output",
-        ),
-        _right(logits, y + 1),
-    )
+    y = images.y
+    first = Mistake("labels from 1", "the labels count from 1", with_options(images.name, first=1))
+    if int(y.min()) == 1:
+        yield first, _right(logits, y - 1)
+    names = ["background", *images.classes]
+    before = "the network has an output before the first class (background)"
+    if logits.shape[1] == len(names):
+        yield Mistake("background", before, _named_outputs(names)), _right(logits, y + 1)
     order = _order(logits, y)
     present = sorted(set(y.tolist()))
     if len({int(order[at]) for at in present}) == len(present) <= len(y) // 3:
-        first = ", ".join(f"{at} -> {int(order[at])}" for at in present[:4])
-        words = f"the classes have another order ({first} …)"
-        fix = "class folders named as the model names its outputs"
-        yield Mistake("class order", words, fix), _right(logits, order[y])
+        some = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
+        words = f"the classes have another order ({some} …)"
+        names = [f"output {at}" for at in range(logits.shape[1])]
+        for at in present:
+            names[int(order[at])] = images.classes[at]
+        yield Mistake("class order", words, _named_outputs(names)), _right(logits, order[y])
+
+
+def _named_outputs(names: list[str]) -> str:
+    """The flag that says which class each output means."""
+    joined = ",".join(names)
+    if any(mark in joined for mark in " '\"") or joined.count(",") >= len(names):
+        return "class folders named as the model names its outputs, or hc.Subject(classes=...)"
+    return f"--set subject.classes={joined}"
 
 
 def _order(logits: Tensor, y: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
@@ -281,15 +365,11 @@ def _order(logits: Tensor, y: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
 
 def _hypotheses(asked: _Asked, x: Tensor) -> Iterator[tuple[Mistake, Tensor]]:
     """Every change that is tried, with the answers under it."""
-    yield (
-        Mistake(
-            "inverted", "light and dark are exchanged", "1 - x in the factory, or inverted images"
-        ),
-        asked(1 - x),
-    )
-    if x.shape[1] == 3:
-        swap = Mistake("BGR", "red and blue are exchanged", "--set subject.channels=bgr")
-        yield swap, asked(x.flip(1))
+    yield Mistake("inverted", "light and dark are exchanged", _inverted(asked)), asked(1 - x)
+    if x.shape[1] == 3 and asked.channels in ("rgb", "bgr"):
+        order = "bgr" if asked.channels == "rgb" else "rgb"
+        swap = Mistake("BGR", "red and blue are exchanged", f"--set subject.channels={order}")
+        yield swap, asked.given(order)(x)
     if x.shape[2] == x.shape[3]:
         turn = Mistake(
             "transposed",
@@ -298,23 +378,32 @@ def _hypotheses(asked: _Asked, x: Tensor) -> Iterator[tuple[Mistake, Tensor]]:
         )
         yield turn, asked(x.transpose(2, 3))
     for name, (mean, std) in USUAL.items():
-        if max(len(mean), len(std)) not in (1, x.shape[1]):
+        if max(len(mean), len(std)) not in (1, arranged(x[:1], asked.channels).shape[1]):
             continue
-        values = [",".join(f"{value:.4g}" for value in row) for row in (mean, std)]
-        flags = f"--set subject.mean={values[0]} --set subject.std={values[1]}"
-        yield (
-            Mistake("normalisation", f"the normalisation is another one: {name}", flags),
-            asked(x, mean, std),
-        )
+        other = f"the normalisation is another one: {name}"
+        yield Mistake("normalisation", other, flags_of(mean, std)), asked(x, mean, std)
+
+
+def _sizes(asked: _Asked, x: Tensor, data: str) -> Iterator[tuple[Mistake, Tensor]]:
+    """Images of other sizes, with the answers to them."""
     for size in SIZES:
-        if abs(size - x.shape[2]) > 2:
+        if abs(size - x.shape[2]) > 2 and x.shape[2] / 8 <= size <= 8 * x.shape[2]:
             logits = asked.tried(_resized(x, size))[0]
             if logits is not None and logits.ndim == 2:
                 words = (
                     f"the network was trained on images of about {size} pixels, these have"
                     f" {x.shape[2]}"
                 )
-                yield Mistake("size", words, f"--data '…?resize={size}&crop=center'"), logits
+                flag = with_options(data, resize=size, crop="center")
+                yield Mistake("size", words, flag or "a factory that resizes inside"), logits
+
+
+def _inverted(asked: _Asked) -> str:
+    """The flags of the normalisation in use, of images whose light and dark are exchanged:
+    1 - x is normalised as x is by 1 - mean and -std.
+    """
+    mean = tuple(1 - value for value in asked.mean)
+    return flags_of(mean, tuple(-value for value in asked.std))
 
 
 def _resized(x: Tensor, size: int) -> Tensor:
@@ -327,7 +416,7 @@ def _untrained(logits: Tensor) -> Mistake:
     return Mistake(
         "no weights",
         f"the network is no better than chance whatever is tried{same}: its weights may be missing",
-        "weights.safetensors@file.py:factory",
+        "--model weights.safetensors@file.py:factory",
     )
 
 

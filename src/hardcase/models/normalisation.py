@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.models.adapters import logits_of
+from hardcase.models.subject import arranged
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images
 
@@ -74,10 +75,33 @@ class Normalisation:
     @property
     def flags(self) -> str:
         """The words that say it on the command line."""
-        mean, std = (
-            ",".join(f"{value:.4g}" for value in values) for values in (self.mean, self.std)
-        )
-        return f"--set subject.mean={mean} --set subject.std={std}"
+        return flags_of(self.mean, self.std)
+
+
+def flags_of(mean: Values, std: Values) -> str:
+    """The words that say a normalisation on the command line.
+
+    Example:
+        >>> flags_of((0.5,), (0.25,))
+        '--set subject.mean=0.5 --set subject.std=0.25'
+    """
+    values = [",".join(f"{value:.4g}" for value in row) for row in (mean, std)]
+    return f"--set subject.mean={values[0]} --set subject.std={values[1]}"
+
+
+def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
+    """What a usual normalisation is called; ``another`` for any other.
+
+    Example:
+        >>> name_of([0.5], [0.5]), name_of([0.1], [0.2])
+        ('to -1..1', 'another')
+    """
+    said = torch.tensor([*mean, *std])
+    for name, (first, second) in USUAL.items():
+        known = torch.tensor([*first, *second])
+        if known.shape == said.shape and torch.allclose(known, said):
+            return name
+    return "another"
 
 
 def stated_by(thing: object) -> tuple[Values, Values] | None:
@@ -94,19 +118,20 @@ def stated_by(thing: object) -> tuple[Values, Values] | None:
 
 
 @torch.no_grad()
-def settled(net: nn.Module, images: Images) -> Normalisation | None:
+def settled(net: nn.Module, images: Images, channels: str = "rgb") -> Normalisation | None:
     """The usual normalisation that a network clearly wants of images in [0, 1]; None where it does
     well without any, fails, or where no other helps clearly.
 
     Args:
         net: A network in evaluation mode.
         images: Labelled images, in the order of its outputs.
+        channels: How they are given to it; see `Subject`.
     """
     if not len(images) or net.training:
         return None
     some = images.sample(count=min(ENOUGH, len(images)))
     device = next((each.device for each in net.parameters()), torch.device("cpu"))
-    x = from_bytes(some.x).to(device)
+    x = arranged(from_bytes(some.x).to(device), channels)
     none = next(iter(USUAL))
     try:
         plain, _ = _asked(net, x, some.y, USUAL[none], GLANCE)

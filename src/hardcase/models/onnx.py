@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.models.external import external_files
+from hardcase.models.subject import as_logits
 from hardcase.tensors import digest
 from hardcase.types import Answer, Offer, Tap
 
@@ -91,11 +92,7 @@ def to_logits(answer: Array, rows: int, *, classes: int, outputs: str) -> Float[
             f"an answer of shape {answer.shape} for {rows} images; it must be (images, classes)"
         )
     scores = torch.from_numpy(answer.reshape(rows, -1).astype(np.float32))
-    return (
-        scores.clamp_min(torch.finfo(torch.float32).tiny).log()
-        if outputs == "probabilities"
-        else scores
-    )
+    return as_logits(scores, outputs)
 
 
 # ONNX files as subjects, through onnxruntime.

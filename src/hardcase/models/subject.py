@@ -12,12 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, choice
 from hardcase.models.graphs import replayed
 from hardcase.tensors import digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, guarded, interrupts, reraise, within
 
+CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
+"""What a network may want of images: blue first, their luma, grey ones three times, channels last.
+"""
+OUTPUTS = ("logits", "probabilities", "sigmoid")
+LUMA = (0.299, 0.587, 0.114)
 LOOPING = 900.0
 """Seconds after which a call of a network is taken for one that never ends."""
 
@@ -28,18 +33,19 @@ class Subject(nn.Module):
 
     `mean` and `std` are per channel and applied here, so that everything outside works on images in
     [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
-    stands for the logits.
+    stands for the logits, and for ``sigmoid`` its inverse.
 
     Args:
         net: The network; it is copied.
         mean: Mean per channel of the training data, in units of [0, 1].
-        std: Standard deviation per channel.
+        std: Standard deviation per channel; a mean of 1 and a std of -1 exchange light and dark.
         classes: Names of its outputs, where they are not those of the data.
         name: Name in run folders and reports.
-        outputs: ``logits``, ``probabilities`` or ``auto``.
+        outputs: ``logits``, ``probabilities`` or ``sigmoid``.
         device: Where it runs; by default where its weights are.
-        channels: ``rgb``, or ``bgr`` for a network that wants blue first; `mean` and `std` are in
-            the order of the network.
+        channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for one that takes
+            the luma of colours, ``colour`` for one that takes grey images three times, ``last`` for
+            N x H x W x C. `mean` and `std` are in the order of the network.
 
     Example:
         >>> import torch
@@ -69,13 +75,14 @@ class Subject(nn.Module):
         channels: str = "rgb",
     ) -> None:
         super().__init__()
-        if len(mean) != len(std) or min(std) <= 0:
+        if len(mean) != len(std) or 0 in std:
             raise Problem(
                 f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and"
-                " std above 0."
+                " no std may be 0."
             )
-        if outputs not in ("logits", "probabilities"):
-            raise Problem(f"outputs is {outputs!r}; it is 'logits' or 'probabilities'.")
+        for what, said, known in (("outputs", outputs, OUTPUTS), ("channels", channels, CHANNELS)):
+            if said not in known:
+                raise choice(f"value of {what}", said, known)
         _computable(net, name)
         self.net = _frozen(net, name)
         self.name = name
@@ -110,8 +117,8 @@ class Subject(nn.Module):
     def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         """The answer to the rows of one call, padded to whole tiles."""
         batch = pad_rows(x, tile_rows(x.device))
-        batch = batch if self.channels == "rgb" else batch.flip(1)
-        images = (batch - self.mean) / self.std
+        images = (arranged(batch, self.channels) - self.mean) / self.std
+        images = images.permute(0, 2, 3, 1) if self.channels == "last" else images
         before = interrupts()
         with self._tapped(taps) as seen:
             try:
@@ -152,9 +159,7 @@ class Subject(nn.Module):
                     else ""
                 ),
             )
-        logits = logits[: len(x)]
-        if self.outputs == "probabilities":
-            logits = logits.clamp_min(torch.finfo(logits.dtype).tiny).log()
+        logits = as_logits(logits[: len(x)], self.outputs)
         return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
 
     def layers(self) -> dict[str, nn.Module]:
@@ -193,6 +198,34 @@ class Subject(nn.Module):
                 f"layer {silent[0]!r} did not run when the model was called, so it cannot be"
                 " tapped."
             )
+
+
+def arranged(x: Float[Tensor, "m c h w"], channels: str) -> Float[Tensor, "m d h w"]:
+    """Images with the channels that a network takes, one of `CHANNELS`.
+
+    Example:
+        >>> arranged(torch.zeros(2, 3, 8, 8), "grey").shape
+        torch.Size([2, 1, 8, 8])
+    """
+    if channels == "bgr":
+        return x.flip(1)
+    if channels == "grey" and x.shape[1] == len(LUMA):
+        return (x * x.new_tensor(LUMA).reshape(-1, 1, 1)).sum(1, keepdim=True)
+    return x.expand(-1, len(LUMA), -1, -1) if channels == "colour" else x
+
+
+def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m k"]:
+    """What a network returned, as logits; `outputs` is one of `OUTPUTS`.
+
+    Example:
+        >>> as_logits(torch.tensor([[0.5, 0.5]]), "sigmoid").tolist()
+        [[0.0, 0.0]]
+    """
+    if outputs == "probabilities":
+        return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
+    if outputs == "sigmoid":
+        return scores.float().logit(eps=torch.finfo(torch.float32).eps)
+    return scores
 
 
 def _joined(parts: Sequence[Answer]) -> Answer:

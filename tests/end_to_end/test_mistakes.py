@@ -1,0 +1,279 @@
+"""Twenty natural mistakes of a newcomer: `doctor` and `run` name the cause of each, and of most the
+flag to add; with that flag the doctor is content.
+"""
+
+import json
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hardcase.cli import inspect
+from hardcase.cli.main import main
+
+CLASSES = ("amber", "blue", "crimson", "green", "pink", "slate")
+COLOURS = np.array(
+    [[240, 190, 40], [30, 60, 200], [190, 20, 50], [40, 150, 60], [250, 150, 190], [90, 100, 110]]
+)
+NET = '''
+import torch
+from torch import nn
+from torch.nn import functional
+
+COLOURS = torch.tensor(COLOUR_TABLE) / 255
+LUMA = torch.tensor([0.299, 0.587, 0.114])
+
+
+class Net(nn.Module):
+    """The nearest of six colours, or of their six greys."""
+
+    def __init__(self, *, mean=0.0, std=1.0, grey=False, side=None, flip=False, dark=False,
+                 last=False, order=None, first=0, end="logits", noise=False, blind=False, copies=False):
+        super().__init__()
+        known = COLOURS if not grey else (COLOURS * LUMA).sum(1, keepdim=True)
+        known = known.expand(-1, 3).clone() if copies else known
+        self.known = nn.Parameter(known if not blind else torch.zeros_like(known))
+        self.told = (mean, std, side, flip, dark, last, first, end, noise)
+        self.order = torch.arange(6) if order is None else torch.tensor(order)
+
+    def forward(self, x):
+        mean, std, side, flip, dark, last, first, end, noise = self.told
+        x = x.permute(0, 3, 1, 2) if last else x
+        if x.shape[1] != self.known.shape[1]:
+            raise RuntimeError(f"expected {self.known.shape[1]} channels, got {x.shape[1]}")
+        if side and x.shape[2] != side:
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({x.shape[2]})")
+        x = x * torch.as_tensor(std).reshape(1, -1, 1, 1) + torch.as_tensor(mean).reshape(1, -1, 1, 1)
+        x = 1 - x if dark else x
+        x = x.flip(1) if flip else x
+        logits = -(x.mean((2, 3))[:, None] - self.known).square().sum(2)[:, self.order] * 100
+        logits = torch.cat([logits.new_full((len(x), first), -1e3), logits], 1)
+        logits = functional.dropout(logits, 0.5, training=True) if noise else logits
+        return {"softmax": logits.softmax, "sigmoid": lambda _: (logits + 3).sigmoid(),
+                "logits": lambda _: logits}[end](1)
+
+
+IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+def make(): return Net()
+def imagenet(): return Net(**IMAGENET)
+def bytes_(): return Net(std=1 / 255)
+def bgr(): return Net(flip=True)
+def grey(): return Net(grey=True)
+def dark(): return Net(dark=True)
+def last(): return Net(last=True)
+def side(): return Net(side=28)
+def order(): return Net(order=[3, 5, 0, 4, 1, 2])
+def background(): return Net(first=1)
+def softmax(): return Net(end="softmax")
+def sigmoid(): return Net(end="sigmoid")
+def noisy(): return Net(noise=True)
+def blind(): return Net(blind=True)
+def three(): return nn.Sequential(Net(), nn.AdaptiveAvgPool1d(3))
+def greys(): return Net(grey=True, copies=True)
+'''
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A folder with a network, its weights, and images of six colours in every usual form."""
+    root = tmp_path_factory.mktemp("newcomer")
+    (root / "net.py").write_text(NET.replace("COLOUR_TABLE", str(COLOURS.tolist())))
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 6
+    x = (
+        (COLOURS[y][:, None, None] + rng.integers(-9, 10, (60, 16, 16, 3)))
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
+    for number, (image, label) in enumerate(zip(x, y)):
+        picture = Image.fromarray(image)
+        for place, name, sized in (
+            (f"photos/{CLASSES[label]}", f"{number}.png", picture),
+            ("loose", f"{label}_{number}.png", picture),
+            (
+                f"mixed/{CLASSES[label]}",
+                f"{number}.png",
+                picture.resize((16 + 4 * (number % 3), 16)),
+            ),
+            (f"greys/{CLASSES[label]}", f"{number}.png", picture.convert("L")),
+        ):
+            (root / place).mkdir(parents=True, exist_ok=True)
+            sized.save(root / place / name)
+    np.savez(root / "one.npz", images=x, labels=y + 1)
+    np.savez(root / "float.npz", images=x.astype(np.float32), labels=y)
+    weights = {"known": torch.from_numpy(COLOURS).float() / 255}
+    torch.save(weights, root / "weights.pt")
+    torch.save({"state_dict": weights, "made by": Path("me")}, root / "whole.pkl")
+    return root
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A mistake: what was typed, a word of the cause, and the flag that mends it."""
+
+    name: str
+    cause: str
+    flag: str = ""
+    model: str = "net.py:make"
+    data: str = "folder:photos?split=all"
+    more: str = ""
+
+
+SLIPS = (
+    Slip(
+        "images of another size",
+        "takes images of 28 pixels",
+        "--data 'folder:photos?split=all&resize=28&crop=center'",
+        "net.py:side",
+    ),
+    Slip(
+        "images of several sizes",
+        "different sizes",
+        "--data 'folder:mixed?split=all&resize=16&crop=center'",
+        data="folder:mixed?split=all",
+    ),
+    Slip(
+        "colour images for a grey network",
+        "takes grey images",
+        "--set subject.channels=grey",
+        "net.py:grey",
+    ),
+    Slip(
+        "grey images for a colour network",
+        "takes colour images",
+        "--set subject.channels=colour",
+        "net.py:greys",
+        "folder:greys?split=all",
+    ),
+    Slip(
+        "ImageNet's normalisation",
+        "normalisation ImageNet",
+        "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225",
+        "net.py:imagenet",
+    ),
+    Slip(
+        "inputs in 0..255",
+        "normalisation images in 0..255",
+        "--set subject.mean=0 --set subject.std=0.003922",
+        "net.py:bytes_",
+    ),
+    Slip(
+        "a mean in grey levels",
+        "normalisation is another one",
+        "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225",
+        "net.py:imagenet",
+        more="--set subject.mean=123.7,116.8,103.9 --set subject.std=58.4,57.1,57.4",
+    ),
+    Slip("blue first", "red and blue are exchanged", "--set subject.channels=bgr", "net.py:bgr"),
+    Slip(
+        "light and dark exchanged",
+        "light and dark are exchanged",
+        "--set subject.mean=1 --set subject.std=-1",
+        "net.py:dark",
+    ),
+    Slip("channels last", "N x H x W x C", "--set subject.channels=last", "net.py:last"),
+    Slip(
+        "another order of classes",
+        "another order",
+        "--set subject.classes=green,slate,amber,pink,blue,crimson",
+        "net.py:order",
+    ),
+    Slip(
+        "an output for the background",
+        "output before the first class",
+        "--set subject.classes=background,amber,blue,crimson,green,pink,slate",
+        "net.py:background",
+    ),
+    Slip(
+        "labels from 1",
+        "labels count from 1",
+        "--data 'npz:one.npz?split=all&first=1'",
+        data="npz:one.npz?split=all",
+    ),
+    Slip(
+        "a softmax at the end",
+        "returns probabilities",
+        "--set subject.outputs=probabilities",
+        "net.py:softmax",
+    ),
+    Slip("a sigmoid at the end", "sigmoid", "--set subject.outputs=sigmoid", "net.py:sigmoid"),
+    Slip(
+        "weights forgotten",
+        "weights may be missing",
+        "--model weights.pt@net.py:blind",
+        "net.py:blind",
+    ),
+    Slip(
+        "weights that need unpickling",
+        "needs unpickling",
+        "--trust-pickle",
+        "whole.pkl@net.py:make",
+    ),
+    Slip("a device that is not here", "cannot be used", "--device cpu", more="--device cuda:7"),
+    Slip("a folder without its kind", "is a path", "--data folder:photos", data="photos"),
+    Slip(
+        "images in no class folder",
+        "lie in no class folder",
+        "--data 'folder:loose?labels=prefix'",
+        data="folder:loose",
+    ),
+    Slip("a file without its function", "which function", "--model net.py:make", "net.py"),
+    Slip("dropout that stays on", "changes its answer", model="net.py:noisy"),
+    Slip("a network for fewer classes", "3 outputs", model="net.py:three"),
+    Slip("float images in 0..255", "float images range over", data="npz:float.npz"),
+)
+
+
+def words(slip, more=""):
+    """What is typed: the slip, with flags of the same name replaced by those of `more`."""
+    typed = {"--model": [slip.model], "--data": [slip.data]}
+    for text in (slip.more, more):
+        said = {}
+        for flag in re.findall(r"--\S+(?: (?!--)(?:'[^']*'|\S+))?", text):
+            name, *value = shlex.split(flag)
+            said.setdefault(name, []).extend(value)
+        typed |= said
+    return [
+        word
+        for name, values in typed.items()
+        for value in values or [""]
+        for word in (name, value)
+        if word
+    ]
+
+
+def doctor(slip, capsys, more=""):
+    """The doctor's lines that are not in order."""
+    capsys.readouterr()
+    main(["doctor", "--format", "json", *words(slip, more)])
+    return [one for one in json.loads(capsys.readouterr().out) if one["state"] != "ok"]
+
+
+@pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: slip.name)
+def test_a_slip_is_named_and_its_flag_mends_it(slip, here, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(here)
+    if not os.environ.get("HARDCASE_TORTURE"):  # its ten-second run is tested elsewhere
+        monkeypatch.setattr(inspect, "_smoke", lambda *_: inspect.DoctorLine("smoke run", "ok", ""))
+    found = doctor(slip, capsys)
+    assert any(slip.cause in one["detail"] for one in found)
+    if slip.flag:
+        assert any(slip.flag in one["remedy"] for one in found)
+        left = doctor(slip, capsys, slip.flag)
+        assert not [one for one in left if one["remedy"] or one["state"] == "problem"]
+    short = ("--method", "fgsm", "--seeds", "24", "--out", str(tmp_path / "run"))
+    code = main(["run", *words(slip), *short])
+    said = capsys.readouterr()
+    assert code in (0, 2)
+    assert slip.cause in said.out + said.err
+
+
+def test_there_are_twenty_and_most_have_a_flag():
+    assert len(SLIPS) >= 20
+    assert sum(bool(slip.flag) for slip in SLIPS) >= 15
