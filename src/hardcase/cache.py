@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -46,6 +46,33 @@ def named_path(text: str) -> Path:
             f"{text[:80]!r}{'...' if len(text) > 80 else ''} cannot be opened: {why}."
         ) from error
     return path
+
+
+@contextmanager
+def turn(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock file `path`, which other processes may hold; True if it is held.
+
+    Where the platform or the file system knows no locks, everybody holds it.
+
+    Args:
+        path: It is made, with its folder.
+        wait: Until others have let go; else False comes back at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            held = True
+        except BlockingIOError:
+            held = False
+        except (ImportError, OSError):
+            held = True
+        yield held
+    finally:
+        os.close(handle)
 
 
 def step(name: str, path: Path) -> None:

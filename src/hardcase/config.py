@@ -205,7 +205,8 @@ def check_names(config: Config) -> None:
     """
     _known_method(config.method)
     _known_data(config.data)
-    named = (*config.peers, *(config.witnesses or ()), *([config.was] if config.was else ()))
+    witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
+    named = (*config.peers, *witnesses, *([config.was] if config.was else ()))
     for spec in (config.model, *named):
         _known_model(spec)
 

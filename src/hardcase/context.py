@@ -372,8 +372,8 @@ class Context:
             return ()
         found = list[Model]()
         for one in self._wanted:
-            if one == "default":
-                found += self._default_witnesses()
+            if isinstance(one, str) and one.partition(":")[0] == "default":
+                found += self._default_witnesses(one.partition(":")[2])
             elif isinstance(one, str):
                 found.append(self.model(one, label_only=False))
             else:
@@ -390,13 +390,23 @@ class Context:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
 
-    def _default_witnesses(self) -> tuple[Model, ...]:
-        """Networks trained on the data; for photographs those that others have trained."""
+    def _default_witnesses(self, epochs: str = "") -> tuple[Model, ...]:
+        """Networks trained on the data, for other `epochs` than usual if they are named; for
+        photographs those that others have trained.
+        """
+        if epochs and not (epochs.isdecimal() and int(epochs)):
+            raise Problem(
+                f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
+            )
         if is_photographic(self.shape):
             return self._pretrained_witnesses()
         with patient_for(PATIENCE):
             return default_witnesses(
-                self.train, self.test, device=self.subject.device, progress=self.progress
+                self.train,
+                self.test,
+                epochs=int(epochs) if epochs else None,
+                device=self.subject.device,
+                progress=self.progress,
             )
 
     def _pretrained_witnesses(self) -> tuple[Model, ...]:

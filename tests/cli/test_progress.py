@@ -3,6 +3,7 @@
 import io
 import signal
 from collections import Counter
+from time import monotonic
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from hardcase.campaign.record import Counts
 from hardcase.cli import progress
-from hardcase.cli.progress import Front, Lines, Screen, doubts, front, line
+from hardcase.cli.progress import Front, Lines, Screen, Stage, doubts, front, line
 from hardcase.runs.workers import Progress
 from hardcase.training.loop import TrainingProgress as Training
 
@@ -129,7 +130,36 @@ def test_the_screen_fits_80_columns_and_says_it_all(told):
 def test_the_screen_shows_training():
     screen = Screen(Console(file=io.StringIO()))
     screen.train(Training(3, 10, 30, 100, 0.25, what="lenet5 on mnist5k"))
-    assert "training lenet5 on mnist5k: epoch 3 of 10, loss 0.25" in shown(screen, 80)
+    screen.train(Training(3, 10, 40, 100, 0.25, what="lenet5 on mnist5k"))
+    text = shown(screen, 80)
+    assert "training lenet5 on mnist5k: epoch 3 of 10, about" in text
+    assert "networks that are ready are kept" in text
+
+
+def test_there_is_one_bar_whatever_is_trained():
+    screen = Screen(Console(file=io.StringIO()))
+    for name in ("lenet5", "witness 1 of 3", "witness 2 of 3"):
+        screen.train(Training(1, 2, 10, 20, 0.25, what=name))
+        screen.train(Training(2, 2, 20, 20, 0.25, what=name))
+    screen.train(Training(1, 2, 5, 20, 0.25, what="witness 3 of 3"))
+    text = shown(screen, 80)
+    assert sum("━" in row for row in text.splitlines()) == 1
+    assert "loss" not in text
+    assert screen.share() == 0.25
+
+
+def test_the_bar_of_a_job_of_several_parts_is_that_of_the_whole(told):
+    screen = Screen(Console(file=io.StringIO()))
+    began = monotonic() - 60
+    screen.stage = Stage(name="networks", before=0.0, share=0.5, trainings=4, began=began)
+    screen.train(Training(2, 2, 20, 20, 0.25, what="witness 1 of 3"))
+    assert screen.share() == pytest.approx(0.125)
+    assert screen.left() == pytest.approx(420, rel=0.05)
+    assert "networks" in shown(screen, 80)
+    screen.stage = Stage(name="pgd", before=0.5, share=0.2, began=began)
+    told(screen)
+    assert screen.share() == pytest.approx(0.5 + 0.2 * 8 / 18)
+    assert sum("━" in row for row in shown(screen, 80).splitlines()) == 1
 
 
 def test_a_stop_is_shown(told):
@@ -146,8 +176,8 @@ def test_plain_lines_tell_beginnings_ends_and_notes(told, capsys):
         told(screen)
         screen.say("mind this")
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "training net on data: 2 epochs of 5 steps"
-    assert said[1] == "trained net on data: loss 0.1"
+    assert said[0] == "training net on data: 10 steps"
+    assert said[1].startswith("trained net on data in 0:0")
     assert said[2] == "searching with pgd on m, d: 18 usable of 20 seeds"
     assert said[3] == "note: mind this"
     assert "8 of 18 seeds done, 3 failing (not judged); 100 queries" in said[4]

@@ -1,6 +1,7 @@
 """The verbs one after the other, as a person would use them."""
 
 import json
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -312,17 +313,18 @@ def test_doctor_names_the_problem_and_the_remedy(world):
 def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     from judged import QUICK
 
-    from hardcase.cli import run
+    from hardcase.cli import demo
     from hardcase.judges import teach
 
     for name in ("trained", "folder"):
         monkeypatch.setattr(teach, name, partial(getattr(teach, name), schooling=QUICK))
-    monkeypatch.setattr(run, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
-    monkeypatch.setattr(
-        run, "METHODS", ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
-    )
+    monkeypatch.setattr(demo, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
+    monkeypatch.setattr(demo, "_assistant", lambda flags: nullcontext())
+    methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
+    monkeypatch.setattr(demo, "METHODS", methods)
     done = world("demo", "--seeds", 4)
     assert done.code == 0, done.err
+    assert "first images, not yet judged: runs/demo/report/index.html" in done.err
     assert done.out.count("4 seeds, 4 usable") == 3
     assert Path("runs/demo/report/index.html").is_file()
     assert "runs/demo/report/index.html" in done.out

@@ -7,7 +7,7 @@ from hardcase.judges import teach
 from hardcase.judges.panel import FEATURES, VIEWS, Density, Member, Seat, even
 from hardcase.judges.teach import Shares, attacked, lesson
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import TrainingRecipe
+from hardcase.training.loop import TrainingRecipe, beside
 from tiny import bars
 
 
@@ -92,15 +92,37 @@ def test_easy_images_are_only_moved_and_mirrored():
         assert shades <= {0, *(255 * given).round().int().flatten().tolist()}
 
 
+SHORT = TrainingRecipe(epochs=1, batch=32, lr=3e-3)
+SCHOOL = teach.Schooling(
+    places=(Seat(view="plain", width=12), Seat(view="even", width=12)),
+    members=SHORT,
+    density=SHORT,
+    seen=0.8,
+)
+
+
+def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    monkeypatch.setattr(teach, "schooling_for", lambda *_, **__: SCHOOL)
+    train, test = bars(96), bars(30, seed=1, split="test")
+    teach.help_with(train, test)
+    assert not list(tmp_path.iterdir())  # nobody has begun: there is nobody to help
+    beside(teach.folder(train, test)).mkdir(parents=True)
+    helped, left = [], []
+    teach.help_with(train, test, progress=helped.append)
+    judge = teach.trained(train, test, progress=left.append)
+    assert {one.what.partition(" on ")[0] for one in helped} == {
+        "judge, density",
+        "judge, member 2 of 2",
+        "judge, member 1 of 2",
+    }
+    assert not left
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
+    assert teach.trained(train, test).card["weights"] == judge.card["weights"]
+
+
 def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    short = TrainingRecipe(epochs=1, batch=32, lr=3e-3)
-    school = teach.Schooling(
-        places=(Seat(view="plain", width=12), Seat(view="even", width=12)),
-        members=short,
-        density=short,
-        seen=0.8,
-    )
     train, test = bars(96), bars(30, seed=1, split="test")
     trained = []
 
@@ -110,15 +132,15 @@ def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        teach.trained(train, test, schooling=school, progress=stop)
+        teach.trained(train, test, schooling=SCHOOL, progress=stop)
     assert any("member 1" in what for what in trained)
     later = []
-    judge = teach.trained(train, test, schooling=school, progress=lambda p: later.append(p))
+    judge = teach.trained(train, test, schooling=SCHOOL, progress=lambda p: later.append(p))
     first = [p for p in later if "member 1" in p.what or "density" in p.what]
-    assert all("where it was stopped" in p.warning for p in first)
+    assert not first
     assert [p.what for p in later if "member 2" in p.what]
     assert judge.card["measured_images"] == 30
     assert not list(tmp_path.rglob("*.unfinished"))
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
-    whole = teach.trained(train, test, schooling=school)
+    whole = teach.trained(train, test, schooling=SCHOOL)
     assert whole.card["weights"] == judge.card["weights"]

@@ -113,7 +113,7 @@ _RESULTS = "Look at them, repair, pass them on"
 _PREPARE = "Prepare by hand, and look after what is kept"
 _SCIENCE = "Research"
 VERBS = (
-    Verb("demo", "run:demo", _START),
+    Verb("demo", "demo:demo", _START),
     Verb("init", "start:init", _START),
     Verb("doctor", "inspect:doctor", _START),
     Verb("run", "run:run", _START),

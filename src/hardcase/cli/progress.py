@@ -34,6 +34,10 @@ OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
 
 
+SURE = 0.03
+"""Share of a job from which on it is said how long the rest takes."""
+PACED = 5
+"""Steps of a training after which that is said of it."""
 KEPT = 0.9
 """Share of the subject's accuracy that must be left on what a generator gives back."""
 
@@ -71,6 +75,19 @@ class Standing:
         return self.seeds - self.usable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of a job of several: its name, the shares of the whole before it and in it, how many
+    networks it trains, and when the whole began (monotonic seconds).
+    """
+
+    name: str
+    before: float
+    share: float
+    trainings: int = 0
+    began: float
+
+
 class Front(Watcher):
     """Collects what it is told; subclasses show it. As a context it listens for Ctrl-C and SIGTERM.
 
@@ -82,7 +99,10 @@ class Front(Watcher):
     def __init__(self) -> None:
         self.phase = "preparing"
         self.notes = list[str]()
-        self.training = dict[str, Training]()
+        self.training: Training | None = None
+        self.trained = dict[str, float]()
+        self.paced = (monotonic(), 0)
+        self.stage: Stage | None = None
         self.record: dict[str, Any] = {}
         self.started = self.began = monotonic()
         self.usable = self.stops = 0
@@ -101,9 +121,38 @@ class Front(Watcher):
 
     def train(self, progress: Training) -> None:
         self.phase = "training"
-        self.training[progress.what] = progress
+        if self.training is None or self.training.what != progress.what:
+            self.paced = (monotonic(), progress.step)
+        self.training = progress
+        if progress.step == progress.steps:
+            self.trained[progress.what] = monotonic() - self.paced[0]
         if progress.warning:
             self.say(f"{progress.what}: {progress.warning}")
+
+    def share(self) -> float:
+        """How much of the whole is done, of the job if it has stages."""
+        if self.record:
+            own = self.total.seeds / max(self.usable, 1)
+        else:
+            now = self.training
+            running = 0.0 if now is None or now.what in self.trained else now.step / now.steps
+            known = max(self.stage.trainings if self.stage else 0, len(self.trained), 1)
+            own = running if self.stage is None else (len(self.trained) + running) / known
+        if self.stage is None:
+            return min(own, 1.0)
+        return self.stage.before + self.stage.share * min(own, 1.0)
+
+    def left(self) -> float | None:
+        """Seconds that the job still takes, or the training that is going on; None: not known."""
+        if self.stage is not None:
+            done = self.share()
+            spent = monotonic() - self.stage.began
+            return spent * (1 - done) / done if done > SURE else None
+        now = self.training
+        if now is None or self.record or now.step - self.paced[1] < PACED:
+            return None
+        began, first = self.paced
+        return (now.steps - now.step) * (monotonic() - began) / (now.step - first)
 
     def say(self, text: str) -> None:
         self.notes.append(text)
@@ -147,7 +196,7 @@ class Front(Watcher):
         phase = "stopping after this shard" if self.stops and searching else self.phase
         return Standing(
             phase=phase,
-            elapsed=now - self.started,
+            elapsed=now - (self.stage.began if self.stage else self.started),
             seeds=int(self.record.get("seeds", 0)),
             usable=self.usable,
             done=total.seeds,
@@ -245,14 +294,11 @@ class Lines(Front):
         note(f"note: {text}")
 
     def train(self, progress: Training) -> None:
-        if progress.what not in self.training:
-            note(
-                f"training {progress.what}: {progress.epochs} epochs of"
-                f" {progress.steps // progress.epochs} steps"
-            )
+        if self.training is None or progress.what != self.training.what:
+            note(f"training {progress.what}: {progress.steps:,} steps")
         super().train(progress)
         if progress.step == progress.steps:
-            note(f"trained {progress.what}: loss {progress.loss:.4g}")
+            note(f"trained {progress.what} in {clock(self.trained[progress.what])}")
 
     def begin(self, record: dict[str, Any], usable: int) -> None:
         super().begin(record, usable)
@@ -283,8 +329,9 @@ class Lines(Front):
                 note(self._line())
 
     def _line(self) -> str:
-        latest = list(self.training.values())[-1:]
-        return line(self.standing()) if self.record or not latest else training_line(latest[0])
+        if self.record or self.training is None:
+            return line(self.standing())
+        return training_line(self.training, self.left())
 
 
 def line(now: Standing) -> str:
@@ -301,8 +348,9 @@ def line(now: Standing) -> str:
     )
 
 
-def training_line(now: Training) -> str:
-    return f"training {now.what}: epoch {now.epoch} of {now.epochs}, loss {now.loss:.4g}"
+def training_line(now: Training, left: float | None = None) -> str:
+    rest = "" if left is None else f", about {clock(left)} left"
+    return f"training {now.what}: epoch {now.epoch} of {now.epochs}{rest}"
 
 
 NOTES = 5
@@ -327,7 +375,7 @@ class Screen(Front):
 
     def render(self) -> RenderableType:
         now = self.standing()
-        body = self._searching(now) if self.record else self._preparing()
+        body = self._searching(now) if self.record else self._preparing(now)
         notes = [Text(f"note  {text}", style="yellow") for text in self.notes[-NOTES:]]
         return Panel(
             Group(body, *notes),
@@ -344,33 +392,37 @@ class Screen(Front):
     def _hint(self, now: Standing) -> str:
         if now.phase == "searching":
             return "Ctrl-C: finish this shard, save and report; twice: stop at once"
-        return (
-            "Ctrl-C again: stop at once, this shard is redone on resume"
-            if now.phase.startswith("stopping")
-            else ""
-        )
+        if now.phase.startswith("stopping"):
+            return "Ctrl-C again: stop at once, this shard is redone on resume"
+        return "Ctrl-C: stop; networks that are ready are kept" if self.training else ""
 
-    def _preparing(self) -> RenderableType:
+    def _preparing(self, now: Standing) -> RenderableType:
+        table = self._whole(now)
+        if self.training is not None and self.training.what not in self.trained:
+            table.add_row("now", training_line(self.training, self.left()))
+        ready = [f"{what} ({clock(spent)})" for what, spent in self.trained.items()]
+        if ready:
+            table.add_row("ready", ", ".join(ready))
+        return table
+
+    def _whole(self, now: Standing) -> Table:
+        """The one bar: of the job if it has stages, else of what is going on."""
         table = _grid()
-        table.add_row(self.phase, clock(self.standing().elapsed))
-        for latest in self.training.values():
-            table.add_row("", training_line(latest))
-            table.add_row("", ProgressBar(latest.steps, latest.step, width=40))
+        left = now.left if self.stage is None and self.record else self.left()
+        rest = f" · about {clock(left)} left" if left else ""
+        word = self.stage.name if self.stage and not self.record else now.phase.split()[0]
+        table.add_row(word, f"{clock(now.elapsed)}{rest}")
+        table.add_row("", ProgressBar(1.0, self.share(), width=40))
         return table
 
     def _searching(self, now: Standing) -> RenderableType:
-        limits = budget(self.record["budget"])
-        left = f" · about {clock(now.left)} left" if now.left else ""
-        table = _grid()
-        table.add_row(
-            now.phase.split()[0], f"{clock(now.elapsed)}{left} · budget {limits or 'none'}"
-        )
-        table.add_row("seeds", ProgressBar(max(now.usable, 1), now.done, width=40))
+        table = self._whole(now)
+        table.add_row("budget", budget(self.record["budget"]) or "none")
         counts = (
             f"{now.done:,} done · {now.running:,} running · {now.waiting:,} waiting ·"
             f" {now.skipped:,} skipped"
         )
-        table.add_row("", counts)
+        table.add_row("seeds", counts)
         table.add_row(
             "failing",
             f"{now.failing:,} of {now.done + now.running:,} seeds · confirmed: not judged",

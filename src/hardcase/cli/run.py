@@ -1,4 +1,4 @@
-"""``hardcase run``, ``resume``, ``status`` and ``demo``."""
+"""``hardcase run``, ``resume`` and ``status``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run
 
 
+KEPT_NETWORKS = (
+    "networks that were trained are kept, and a generator or judge goes on where it stopped"
+)
+
+
 def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = None) -> None:
     """Say how the run ended; leave with 130 unless it is complete or reached its limit of
     findings. `beyond`: what a search for regressions shows beyond its nulls.
     """
     if run is None:
-        note("interrupted before the search began; nothing was written")
+        note(f"interrupted before the search began: no folder was made; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
     if flags.json:
         more = {} if beyond is None else {"regression": beyond}
@@ -93,94 +98,10 @@ def cost(record: dict[str, Any]) -> str:
 def _next(run: Run) -> str:
     name = shown(run.folder)
     if interrupted(run):
-        return f"go on   hardcase resume {name}"
+        stored = len(list((run.folder / "findings").glob("part-*.parquet")))
+        kept = f"{stored} of {run.record['shards']} shards, with all that they found"
+        return f"kept    {kept}\ngo on   hardcase resume {name}"
     return f"report  hardcase report {name} --open"
-
-
-WORLD = {"model": "zoo:lenet5", "data": "mnist5k"}
-LIMITS = {"confirmed_rate": 0.05}
-"""An example of what a model may show, so that the report can decide."""
-METHODS: tuple[dict[str, Any], ...] = (
-    {"name": "natural"},
-    {"name": "pgd", "epsilon": 0.2},
-    {"name": "cw", "steps": 40, "rounds": 5},
-    {"name": "sinvad"},
-)
-"""Bent digits that other networks still read, two yardsticks, and a search among codes."""
-
-
-@o.takes("seed", "out", "device", "show", *o.WATCHED)
-def demo(
-    flags: o.Flags,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
-    ] = 60,
-) -> None:
-    """Search LeNet-5 on handwritten digits with four methods, judge the findings,
-    write one report; trains what is missing.
-    """
-    from hardcase.report.page import write
-    from hardcase.runs.folder import refuse_used
-
-    home = flags.out or free(Path("runs/demo"))
-    refuse_used(home)
-    base = {
-        **WORLD,
-        "limits": LIMITS,
-        "seeds": seeds,
-        "seed": flags.seed or 0,
-        "device": flags.device or "auto",
-    }
-    runs = _judged([_one({**base, "method": m}, home / m["name"], flags) for m in METHODS], flags)
-    page = write(runs, home / "report")
-    if flags.json:
-        records = [{"folder": str(run.folder), **run.record} for run in runs]
-        as_json({"page": str(page), "runs": records})
-    elif flags.quiet:
-        tell(str(page))
-    else:
-        told = [_without_advice(closing(run)) for run in runs]
-        tell("\n".join([*told, "", f"report  {shown(page)}"]))
-    if flags.show:
-        typer.launch(page.absolute().as_uri())
-
-
-def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
-    from hardcase.config import parse
-    from hardcase.runs.start import start
-
-    with watched(parse(values), folder, flags) as (context, screen):
-        _drawn(start(context.plan, folder, screen), context)
-    run = stored(folder)
-    if run is None or interrupted(run):
-        note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
-        raise typer.Exit(INTERRUPTED)
-    return run, context
-
-
-def _judged(runs: list[tuple[Run, Context]], flags: o.Flags) -> list[Run]:
-    """The runs with verdicts, by a judge trained on the training digits that took no part in the
-    search.
-    """
-    from hardcase.cli.progress import front
-    from hardcase.runs.verdicts import finish
-
-    with front(flags.progress, quiet=flags.quiet) as screen:
-        return [
-            finish(
-                run,
-                say=note,
-                device=context.device,
-                progress=screen.train,
-                train=True,
-                images=context.images,
-            )
-            for run, context in runs
-        ]
-
-
-def _without_advice(text: str) -> str:
-    return text.rpartition("\n")[0]
 
 
 Retrained = Annotated[

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
+from hardcase.cache import turn
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
@@ -246,31 +249,10 @@ def teach(
     """Train density and members, remember real images, learn the rules;
     returns entries of the card. In the folder `kept` a training that is stopped is kept.
     """
-
-    def learn(number: int, net: nn.Module, goal: Goal, recipe: TrainingRecipe) -> History:
-        name = f"member {number} of {len(panel.members)}" if number else "density"
-        images = taught
-        if number and schooling.seen < 1:
-            images = _some(taught, schooling.seen, stream(seed, "judge", "images", number))
-        inside = None if kept is None else kept / str(number)
-        return fit(
-            net,
-            images,
-            goal,
-            recipe,
-            seed=seed + number,
-            name=f"judge, {name}",
-            device=device,
-            progress=progress,
-            kept=inside,
-        )
-
-    likelihood = _likelihood(schooling.untaught)
-    histories = [learn(0, panel.density, likelihood, schooling.density)]
-    for number, member in enumerate(panel.members, 1):
-        assert isinstance(member, Member)
-        goal = _lessons(panel, member.seat, schooling)
-        histories.append(learn(number, member, goal, schooling.members))
+    learn = partial(
+        _learn, panel, taught, schooling, seed=seed, device=device, progress=progress, kept=kept
+    )
+    histories = [learn(number) for number in range(len(panel.members) + 1)]
     panel.eval()
     _remember(panel, taught, held_out, device)
     return {
@@ -286,6 +268,75 @@ def teach(
             ).items()
         },
     }
+
+
+def _learn(
+    panel: Panel,
+    taught: Images,
+    schooling: Schooling,
+    number: int,
+    *,
+    seed: int,
+    device: torch.device | str,
+    progress: Tell,
+    kept: Path | None,
+) -> History:
+    """Train the density (`number` 0) or a member; another process that does it is waited for."""
+    net: nn.Module = panel.density
+    goal = _likelihood(schooling.untaught)
+    recipe = schooling.density
+    images = taught
+    if number:
+        member = panel.members[number - 1]
+        assert isinstance(member, Member)
+        net = member
+        goal = _lessons(panel, member.seat, schooling)
+        recipe = schooling.members
+        if schooling.seen < 1:
+            images = _some(taught, schooling.seen, stream(seed, "judge", "images", number))
+    name = f"member {number} of {len(panel.members)}" if number else "density"
+    with nullcontext() if kept is None else turn(kept / f"{number}.lock"):
+        return fit(
+            net,
+            images,
+            goal,
+            recipe,
+            seed=seed + number,
+            name=f"judge, {name}",
+            device=device,
+            progress=progress,
+            kept=None if kept is None else kept / str(number),
+        )
+
+
+def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = None) -> None:
+    """Train members of the judge that another process is training, from the last on, until that
+    process works at the next one; it finds them finished.
+
+    Args:
+        train: As for `trained`, by both processes.
+        test: See `train`.
+        seed: See `train`.
+        progress: Told how the training goes.
+    """
+    schooling = schooling_for(train, test, seed=seed, device="cpu")
+    taught, _ = parts(train, schooling.held_out)
+    config = _config(train, test, taught, schooling, seed)
+    home = cards.folder_of(KIND, NAME, config, train.hash)
+    kept = beside(home)
+    panel = build(config)
+    if not kept.is_dir():  # finished, or not begun
+        return
+    learn = partial(
+        _learn, panel, taught, schooling, seed=seed, device="cpu", progress=progress, kept=kept
+    )
+    learn(0)
+    for number in range(len(panel.members), 0, -1):
+        with turn(kept / f"{number}.lock", wait=False) as free:
+            pass
+        if not free or not kept.is_dir():
+            return
+        learn(number)
 
 
 def made_rules(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -106,6 +107,12 @@ def trained_witnesses(
             fix="--witness MODEL, a pretrained network that is not the subject",
         )
     part = even_half(train)
+
+    def named(number: int) -> Callable[[TrainingProgress], None] | None:
+        """`progress`, told which of the witnesses is trained."""
+        what = f"witness {number} of {len(seeds)}"
+        return progress and (lambda told: progress(replace(told, what=what)))
+
     return [
         trained_classifier(
             NETWORK,
@@ -115,9 +122,9 @@ def trained_witnesses(
             epochs=epochs,
             augment=augmentation_for(train),
             device=device,
-            progress=progress,
+            progress=named(number),
         )
-        for seed in seeds
+        for number, seed in enumerate(seeds, 1)
     ]
 
 

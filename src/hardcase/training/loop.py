@@ -325,10 +325,10 @@ class Keeper:
             )
             return 0
         self._restore(standing, tensors)
-        self._say(
-            int(standing["step"]), f"goes on after step {standing['step']}, where it was stopped"
-        )
-        return int(standing["step"])
+        step = int(standing["step"])
+        if step < self.tell.epochs * self.tell.inside:
+            self._say(step, f"goes on after step {step}, where it was stopped")
+        return step
 
     def _weights(self) -> dict[str, Tensor]:
         return {

@@ -1,0 +1,180 @@
+"""``hardcase demo``: the main job on real digits; what is missing is trained on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hardcase.cache import free
+from hardcase.cli import options as o
+from hardcase.cli.output import as_json, note, shown, tell
+from hardcase.cli.run import KEPT_NETWORKS, closing, interrupted, stored, watched
+from hardcase.errors import INTERRUPTED, Problem
+
+if TYPE_CHECKING:
+    from hardcase.cli.progress import Front
+    from hardcase.context import Context
+    from hardcase.runs.results import Run
+
+WORLD = {"model": "zoo:lenet5", "data": "mnist5k", "witnesses": "default:24"}
+"""Half of the usual lessons of a witness, which read 97 to 98 % of the digits."""
+LIMITS = {"confirmed_rate": 0.05}
+"""An example of what a model may show, so that the report can decide."""
+METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "natural"},
+    {"name": "pgd", "epsilon": 0.2},
+    {"name": "cw", "steps": 40, "rounds": 5},
+)
+"""Bent digits that other networks still read, and two yardsticks."""
+NETWORKS = 4
+"""The classifier and its witnesses."""
+SHARES = {"networks": 0.35, "natural": 0.06, "pgd": 0.01, "cw": 0.03, "judge": 0.55}
+"""About how much of the time each part takes where nothing is trained yet."""
+
+
+@o.takes("seed", "out", "device", "show", *o.WATCHED)
+def demo(
+    flags: o.Flags,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
+    ] = 60,
+) -> None:
+    """Search LeNet-5 on handwritten digits with three methods, judge the findings,
+    write one report; trains what is missing.
+    """
+    from hardcase.report.page import write
+    from hardcase.runs.folder import refuse_used
+
+    home = flags.out or free(Path("runs/demo"))
+    refuse_used(home)
+    began = monotonic()
+    base = {
+        **WORLD,
+        "limits": LIMITS,
+        "seeds": seeds,
+        "seed": flags.seed or 0,
+        "device": flags.device or "auto",
+    }
+    runs: list[tuple[Run, Context]] = []
+    with _assistant(flags) as assistant:
+        for method in METHODS:
+            name = method["name"]
+            runs.append(_one({**base, "method": method}, home / name, flags, began))
+            if name == METHODS[0]["name"]:  # something to look at while the rest goes on
+                page = write([runs[0][0]], home / "report")
+                flags.say(f"first images, not yet judged: {shown(page)}")
+        judged = _judged(runs, flags, began, assistant)
+    page = write(judged, home / "report")
+    if flags.json:
+        records = [{"folder": str(run.folder), **run.record} for run in judged]
+        as_json({"page": str(page), "runs": records})
+    elif flags.quiet:
+        tell(str(page))
+    else:
+        told = [closing(run).rpartition("\n")[0] for run in judged]
+        tell("\n".join([*told, "", f"report  {shown(page)}"]))
+    if flags.show:
+        typer.launch(page.absolute().as_uri())
+
+
+@contextmanager
+def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
+    """A second process that trains the judge meanwhile, on a CPU with a core for it; else none."""
+    import torch
+
+    from hardcase.context import usable_device
+    from hardcase.data.sources import load
+    from hardcase.judges import teach
+    from hardcase.training.cards import CARD
+
+    train, test = (load(WORLD["data"], split=split) for split in ("train", "test"))
+    there = (teach.folder(train, test, seed=0) / CARD).exists()
+    alone = there or usable_device(flags.device or "auto") != "cpu" or (os.cpu_count() or 1) < 2
+    if alone:
+        yield None
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads - 1))
+    words = ["train", "judge", "--data", WORLD["data"], "--progress", "none", "-q"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hardcase", *words, "--device", "cpu"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield child
+    finally:
+        torch.set_num_threads(threads)
+        if child.poll() is None:
+            child.terminate()  # what it has trained is kept
+            child.wait()
+
+
+def _one(values: dict[str, Any], folder: Path, flags: o.Flags, began: float) -> tuple[Run, Context]:
+    """One search, after the networks it needs."""
+    from hardcase.config import parse
+    from hardcase.runs.start import start
+
+    with watched(parse(values), folder, flags) as (context, screen):
+        _enter(screen, "networks", began, trainings=NETWORKS)
+        plan = context.plan
+        _enter(screen, folder.name, began)
+        start(plan, folder, screen)
+    run = stored(folder)
+    if run is None or interrupted(run):
+        note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
+        note(KEPT_NETWORKS)
+        raise typer.Exit(INTERRUPTED)
+    return run, context
+
+
+def _enter(screen: Front, name: str, began: float, trainings: int = 0) -> None:
+    """Say on the screen which part of the demo begins."""
+    from hardcase.cli.progress import Stage
+
+    names = [*SHARES]
+    before = sum(SHARES[one] for one in names[: names.index(name)]) if name in SHARES else 0.0
+    share = SHARES.get(name, 0.0)
+    screen.stage = Stage(name=name, before=before, share=share, trainings=trainings, began=began)
+
+
+def _judged(
+    runs: list[tuple[Run, Context]],
+    flags: o.Flags,
+    began: float,
+    assistant: subprocess.Popen[bytes] | None,
+) -> list[Run]:
+    """The runs with verdicts, by a judge trained on the training digits that took no part in the
+    search; the assistant, who has begun with it, is helped.
+    """
+    from hardcase.cli.progress import front
+    from hardcase.judges import teach
+    from hardcase.runs.verdicts import finish
+
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        _enter(screen, "judge", began, trainings=2)
+        if assistant is not None:
+            context = runs[0][1]
+            teach.help_with(context.train, context.test, progress=screen.train)
+            if assistant.wait() != 0:
+                raise Problem("the judge could not be trained.", fix="hardcase train judge")
+        return [
+            finish(
+                run,
+                say=note,
+                device=context.device,
+                progress=screen.train,
+                train=True,
+                images=context.images,
+            )
+            for run, context in runs
+        ]
