@@ -739,7 +739,7 @@ class Context:
         if steady(self.subject.device):
             asked = self.campaign.method.budget
             once = min(asked.queries or ONE_SHOT + 1, asked.gradients or ONE_SHOT + 1) <= ONE_SHOT
-            most = 256 if once else 32
+            most = min(256 if once else 32, 2**23 // size)
         return max(32, min(most, 2**26 // size))
 
     def _resolved(self) -> Config:

@@ -109,6 +109,15 @@ def test_a_hugging_face_preprocessor_is_read(text, mean, std, size, resize):
     assert hub.classes == ("a", "b", "c")
 
 
+def test_a_timm_network_in_the_form_of_hugging_face_states_its_preprocessing_inside():
+    net = HuggingFace()
+    stated = {"mean": [0.5] * 3, "std": [0.25] * 3, "input_size": [3, 96, 96], "crop_pct": 0.75}
+    net.config.pretrained_cfg = stated
+    hub = hubs.hf_hub(net, {})
+    assert (hub.mean, hub.std, hub.size, hub.resize) == ((0.5,) * 3, (0.25,) * 3, 96, 128)
+    assert hub.classes == ("a", "b", "c")
+
+
 def test_a_torchvision_entry_is_read():
     steps = SimpleNamespace(crop_size=[224], resize_size=[232], mean=(0.1,) * 3, std=(0.2,) * 3)
     weights = SimpleNamespace(transforms=lambda: steps, meta={"categories": ["a", "b"]})

@@ -113,9 +113,10 @@ def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hu
     return timm_hub(net, name)
 
 
-def timm_hub(net: nn.Module, name: str = "") -> Hub:
-    """What a timm network's ``pretrained_cfg`` says of its preprocessing."""
-    config = _plain(getattr(net, "pretrained_cfg", None) or getattr(net, "default_cfg", {}))
+def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
+    """What a timm network's ``pretrained_cfg``, or the one given, says of its preprocessing."""
+    own = config or getattr(net, "pretrained_cfg", None) or getattr(net, "default_cfg", {})
+    config = _plain(own)
     size = int((config.get("input_size") or (3, 224, 224))[-1])
     share = float(config.get("crop_pct") or 0.875)
     labels = config.get("label_names") or ()
@@ -137,6 +138,9 @@ def timm_hub(net: nn.Module, name: str = "") -> Hub:
 
 def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
     transformers = _imported("transformers", "transformers")
+    hide = getattr(getattr(transformers, "logging", None), "disable_progress_bar", None)
+    if hide is not None:  # the screen has a bar of its own
+        hide()
     place = named_path(name)
     where = str(place) if place.is_dir() else name
     try:
@@ -160,6 +164,9 @@ def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> H
     """What a Hugging Face network's ``preprocessor_config.json`` says;
     its labels are in its own configuration.
     """
+    inside = getattr(getattr(net, "config", None), "pretrained_cfg", None)
+    if inside and not preprocessor:  # a network of timm in Hugging Face's form
+        return replace(timm_hub(net, name, inside), classes=own_names(net))
     normalised = bool(preprocessor.get("do_normalize", True)) and "image_mean" in preprocessor
     factor = (
         float(preprocessor.get("rescale_factor", 1 / 255))
