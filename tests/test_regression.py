@@ -1,5 +1,7 @@
 """Regression: the oracle, counts with groups, and an excess that chance does not have."""
 
+import math
+
 import pytest
 import torch
 
@@ -53,17 +55,19 @@ def test_inputs_are_told_apart_with_groups():
         changed(before, after, group=["a"])
 
 
-def sides(rate, name, count=300, seed=0):
-    drawn = torch.rand(count, generator=stream(seed, name)) < rate
-    return {f"s{i}": bool(value) for i, value in enumerate(drawn.tolist())}
+def sides(scale, name, count=300, seed=0):
+    """Severities as a strong search gives them: something is found for every seed."""
+    drawn = torch.empty(count).exponential_(1, generator=stream(seed, name)) * scale
+    return {f"s{i}": value for i, value in enumerate(drawn.tolist())}
 
 
 def test_a_regression_is_what_exceeds_both_nulls():
-    found = excess(
-        sides(0.5, "found"), retrained=sides(0.2, "null"), swapped=sides(0.1, "swap"), rng=stream(0)
-    )
+    nulls = {"a retraining": sides(1.0, "null"), "swapped": sides(2.0, "swap")}
+    found = excess(sides(0.5, "found"), nulls, rng=stream(0))
     assert found.shown
-    assert found.value.value == pytest.approx(found.found - found.retrained)
+    assert found.value.value == pytest.approx(found.found - found.nulls["a retraining"])
+    assert 0.15 < found.value.value < 0.35, "the largest gap between the two is 25 points"
+    assert all(0.3 < limit < 1.5 for limit in found.limits)
     assert found.value.low < found.value.value < found.value.high
     assert found.p < 1e-6
     assert found.seeds == 300
@@ -73,9 +77,8 @@ def test_a_regression_is_what_exceeds_both_nulls():
 def test_where_nothing_got_worse_none_is_shown():
     shown = sum(
         excess(
-            sides(0.3, "a", seed=i),
-            retrained=sides(0.3, "b", seed=i),
-            swapped=sides(0.3, "c", seed=i),
+            sides(1, "a", seed=i),
+            {"b": sides(1, "b", seed=i), "c": sides(1, "c", seed=i)},
             rng=stream(i),
             repeats=300,
         ).shown
@@ -84,16 +87,22 @@ def test_where_nothing_got_worse_none_is_shown():
     assert shown <= 3
 
 
+def test_a_search_that_finds_nothing_or_everything_at_once_shows_nothing():
+    never = {str(i): math.inf for i in range(9)}
+    nothing = excess(never, {"swapped": never}, rng=stream(0))
+    assert (nothing.found, nothing.shown) == (0.0, False)
+    always = dict.fromkeys(never, 0.5)
+    everything = excess(always, {"swapped": always}, rng=stream(0))
+    assert (everything.value.value, everything.shown) == (0.0, False)
+    assert "within severity 0.50" in str(everything)
+
+
 def test_only_seeds_that_all_attempted_count_and_a_null_is_needed():
-    one = excess(
-        {"a": True, "b": False, "c": True},
-        swapped={"a": False, "b": False, "d": True},
-        rng=stream(0),
-    )
-    assert one.seeds == 2
-    assert one.retrained is None
-    assert one.found == 0.5
+    found = dict.fromkeys("abcdef", 0.1)
+    one = excess(found, {"swapped": dict.fromkeys("cdefgh", 0.9)}, rng=stream(0))
+    assert one.seeds == 4
+    assert (one.found, one.nulls) == (1.0, {"swapped": 0.0})
     with pytest.raises(Problem, match="without a null"):
-        excess({"a": True, "b": True}, rng=stream(0))
-    with pytest.raises(Problem, match="at least 2"):
-        excess({"a": True}, swapped={"b": True}, rng=stream(0))
+        excess(found, {}, rng=stream(0))
+    with pytest.raises(Problem, match="at least 4"):
+        excess(found, {"swapped": {"a": 0.1}}, rng=stream(0))

@@ -33,8 +33,6 @@ Progress = Callable[[int, int], None]
 Outcome = Literal["failing", "confirmed", "witnessed"]
 SURPRISE = ("dsa", "lsa", "mdsa")
 NEAR = "near-failures"
-CURVES = "curves.json"
-"""The file of a run folder in which ``hardcase curve RUN`` leaves its curves for the report."""
 IMAGENET = 1000
 """Classes of the data on which AlexNet's errors were published; elsewhere nothing is divided by
 them."""

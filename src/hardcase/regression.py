@@ -1,10 +1,11 @@
 """What a new version of a model broke: stored inputs told apart, an oracle to search with, and what
 exceeds chance.
 
-Two trainings of one recipe differ on many inputs, and a search finds such inputs easily. So what a
-search finds between the old and the new version is held against two nulls with the same seeds and
-budget: the same search between the old version and a retraining of it, and with the roles swapped
-(new right, old wrong). Only the excess over the larger of the two is called regression.
+Two trainings of one recipe differ on many inputs, and a search finds such inputs easily, in the end
+for every seed. So what counts is how *near* to its seed the new version fails where the old one
+does not, held against nulls with the same seeds and budget: the same search between the old version
+and retrainings of it, and with the roles swapped (new right, old wrong). Only the excess over the
+largest null within one limit of severity is called regression; the limit is chosen on other seeds.
 """
 
 from __future__ import annotations
@@ -158,26 +159,33 @@ def changed(
     )
 
 
+Nearest = Mapping[str, float]
+"""The severity of the nearest input that was found, for each attempted seed by its id; infinity
+where there was none.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Excess:
     """Seeds on which the new version is worse, beside what the same search finds where nothing got
     worse.
 
     Args:
-        found: Share of seeds with a finding: old right, new wrong.
-        retrained: The same between the old version and a retraining of it.
-        swapped: The same with the roles of old and new swapped.
-        value: `found` less the larger null, with its interval over seeds.
-        p: McNemar's exact test against the larger null, two-sided.
-        seeds: How many seeds all three searches attempted.
+        found: Share of seeds with a finding within the limits: old right, new wrong.
+        nulls: The same of each null, by its name.
+        value: `found` less the largest null, with its interval over seeds.
+        p: McNemar's exact test against the largest null, two-sided.
+        seeds: How many seeds all searches attempted.
+        limits: Within which severity a finding counts, for each half of the seeds; chosen on the
+            other half.
     """
 
     found: float
-    retrained: float | None
-    swapped: float | None
+    nulls: Mapping[str, float]
     value: Interval
     p: float
     seeds: int
+    limits: tuple[float, float]
 
     @property
     def shown(self) -> bool:
@@ -185,42 +193,36 @@ class Excess:
         return self.value.low > 0
 
     def __str__(self) -> str:
-        nulls = {
-            "a retraining of the old version": self.retrained,
-            "the roles swapped": self.swapped,
-        }
-        told = " and ".join(
-            f"{value:.1%} with {name}" for name, value in nulls.items() if value is not None
-        )
+        told = " and ".join(f"{value:.1%} with {name}" for name, value in self.nulls.items())
         word = "a regression" if self.shown else "no regression shown"
+        within = " or ".join(dict.fromkeys(f"{limit:.2f}" for limit in self.limits))
         return (
-            f"{self.found:.1%} of {self.seeds} seeds, {told}: excess {self.value.value:+.1%} "
-            f"({self.value.low:+.1%} to {self.value.high:+.1%}), {word}"
+            f"{self.found:.1%} of {self.seeds} seeds within severity {within}, {told}: excess "
+            f"{self.value.value:+.1%} ({self.value.low:+.1%} to {self.value.high:+.1%}), {word}"
         )
 
 
 def excess(
-    found: Mapping[str, bool],
-    *,
-    retrained: Mapping[str, bool] | None = None,
-    swapped: Mapping[str, bool] | None = None,
-    rng: torch.Generator,
-    repeats: int = 2000,
+    found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator, repeats: int = 2000
 ) -> Excess:
     """How far a search for regressions exceeds its nulls, on the seeds that all of them attempted.
 
+    The seeds are halved at random. Of each half those count whose nearest input lies within the
+    severity at which the *other* half exceeds its nulls most: no seed helps to choose its own
+    limit.
+
     Args:
-        found: For each attempted seed by id, whether old right and new wrong was found.
-        retrained: The same search between the old version and a retraining of it.
-        swapped: The same search with the roles swapped.
-        rng: For the bootstrap over seeds.
+        found: The severity of the nearest input with old right and new wrong.
+        nulls: The same of searches between versions of which neither is known to be worse.
+        rng: For the halves, and for the bootstrap over seeds.
         repeats: Of the bootstrap.
+
+    Example:
+        >>> near = {str(i): 0.1 + i / 100 for i in range(40)}
+        >>> far = {str(i): 0.6 + i / 100 for i in range(40)}
+        >>> excess(near, {"the roles swapped": far}, rng=torch.Generator().manual_seed(0)).shown
+        True
     """
-    nulls = {
-        name: null
-        for name, null in (("retrained", retrained), ("swapped", swapped))
-        if null is not None
-    }
     if not nulls:
         raise Problem(
             "regressions found by a search mean nothing without a null.",
@@ -228,28 +230,33 @@ def excess(
             fix="the same search with a retraining of the old version, and with the roles swapped",
         )
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
-    if len(seeds) < 2:
-        raise Problem(f"{len(seeds)} seeds were attempted by all searches; at least 2 are needed.")
-    own = _column(found, seeds)
-    columns = {name: _column(null, seeds) for name, null in nulls.items()}
-    larger = max(columns.values(), key=lambda column: float(column.mean()))
-    samples = [own, *columns.values()]
-
-    def gap(first: Tensor, *rest: Tensor) -> Tensor:
-        return first.mean(-1) - torch.stack([column.mean(-1) for column in rest]).amax(0)
-
-    value = bootstrap(gap, samples, rng=rng, repeats=repeats)
-    only = int(((own == 1) & (larger == 0)).sum()), int(((own == 0) & (larger == 1)).sum())
-    share = {name: float(column.mean()) for name, column in columns.items()}
-    return Excess(
-        float(own.mean()),
-        share.get("retrained"),
-        share.get("swapped"),
-        value,
-        mcnemar(*only).p,
-        len(seeds),
+    if len(seeds) < 4:
+        raise Problem(f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.")
+    near = torch.tensor(
+        [[float(said[seed]) for seed in seeds] for said in (found, *nulls.values())],
+        dtype=torch.float64,
     )
+    first = torch.randperm(len(seeds), generator=rng, device=rng.device).cpu() * 2 < len(seeds)
+    limits = (_limit(near[:, ~first]), _limit(near[:, first]))
+    hit = (near <= torch.where(first, *limits)).double()
+
+    def gap(own: Tensor, *rest: Tensor) -> Tensor:
+        return own.mean(-1) - torch.stack([column.mean(-1) for column in rest]).amax(0)
+
+    value = bootstrap(gap, list(hit), rng=rng, repeats=repeats)
+    own = hit[0]
+    largest = hit[1:][hit[1:].mean(1).argmax()]
+    only = int((own > largest).sum()), int((own < largest).sum())
+    shares = dict(zip(nulls, hit[1:].mean(1).tolist()))
+    return Excess(float(own.mean()), shares, value, mcnemar(*only).p, len(seeds), limits)
 
 
-def _column(said: Mapping[str, bool], seeds: Sequence[str]) -> Tensor:
-    return torch.tensor([float(said[seed]) for seed in seeds], dtype=torch.float64)
+def _limit(near: Float[Tensor, "searches n"]) -> float:
+    """The severity within which the first search has most findings beyond the largest of the
+    others; the smallest of those that are equal.
+    """
+    steps = near[near.isfinite()].sort().values
+    if not len(steps):
+        return 0.0
+    within = (near[:, None] <= steps[:, None]).double().mean(2)
+    return float(steps[(within[0] - within[1:].amax(0)).argmax()])

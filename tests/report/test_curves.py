@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from drawn import drawn_curves
 
-from hardcase.insight import CURVES
 from hardcase.report.charts import severity
 from hardcase.report.curves import severities
 from hardcase.report.page import write
-from hardcase.runs.ledger import sealed
 from hardcase.runs.results import Run
+from hardcase.runs.verify import CURVES, keep_beside
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
 from aftermath import write_run
@@ -26,7 +25,7 @@ def run(tmp_path):
 
 def test_the_most_fragile_change_comes_first_and_is_named(run):
     assert severities(run) is None
-    (run.folder / CURVES).write_bytes(sealed(drawn_curves()))
+    keep_beside(run.store, CURVES, drawn_curves())
     found = severities(run)
     assert [row["name"] for row in found["rows"]] == ["zoom blur", "tilted <11° clockwise"]
     assert "Most fragile: zoom blur (half of the seeds fail by severity 2.50)." in found["sentence"]

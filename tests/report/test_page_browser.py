@@ -7,9 +7,8 @@ import pytest
 from browser import PROGRAM, Browser, axe_core
 from drawn import drawn_curves, drawn_run
 
-from hardcase.insight import CURVES
 from hardcase.report.page import write
-from hardcase.runs.ledger import sealed
+from hardcase.runs.verify import CURVES, keep_beside
 
 pytestmark = [
     pytest.mark.browser,
@@ -263,7 +262,7 @@ def whole(tmp_path_factory):
         {"name": "slant", "low": -1.0, "high": 1.0, "cells": 6},
     ]
     run = drawn_run(folder / "run", seeds=300, map={"kind": "figure", "axes": axes})
-    (run.folder / CURVES).write_bytes(sealed(drawn_curves()))
+    keep_beside(run.store, CURVES, drawn_curves())
     (run.folder / "config.toml").write_text("[limits]\nconfirmed_rate = 0.05\nclass_rate = 0.1\n")
     return write([run], folder / "report")
 

@@ -1,6 +1,6 @@
 """Regressions beyond their nulls: which nulls there are, what counts, and what a folder keeps."""
 
-import json
+import math
 
 import pytest
 import torch
@@ -8,11 +8,11 @@ from aftermath import verdict, write_run
 
 from hardcase.errors import Problem
 from hardcase.regression import excess
+from hardcase.runs.verify import REGRESSION, keep_beside
 from hardcase.suite.regressions import (
-    FILE,
     _another_training,
     against_nulls,
-    outcomes,
+    nearest,
     record,
     stored,
 )
@@ -26,9 +26,10 @@ def test_a_zoo_network_is_retrained_and_no_other():
 
 def test_attempted_seeds_count_with_what_was_found_for_them(tmp_path):
     run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
-    said = outcomes(run)
+    said = nearest(run)
     assert len(said) == 4
-    assert sum(said.values()) == 1
+    assert sum(math.isfinite(value) for value in said.values()) == 1
+    assert min(said.values()) == run.findings["distance"][0].as_py()
 
 
 def test_a_run_without_a_version_before_is_refused(tmp_path):
@@ -41,14 +42,15 @@ def test_a_run_without_a_version_before_is_refused(tmp_path):
 
 
 def test_what_a_folder_keeps_is_read_again_if_it_says_something(tmp_path):
-    found = {str(i): i < 30 for i in range(40)}
-    null = {str(i): i < 2 for i in range(40)}
-    seen = excess(found, swapped=null, rng=torch.Generator().manual_seed(0))
-    (tmp_path / FILE).write_text(json.dumps(record(seen, None)))
-    kept = stored(tmp_path)
+    run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
+    assert stored(run) is None
+    found = {str(i): 0.2 if i < 30 else math.inf for i in range(40)}
+    null = {str(i): 0.2 if i < 2 else math.inf for i in range(40)}
+    seen = excess(found, {"swapped": null}, rng=torch.Generator().manual_seed(0))
+    keep_beside(run.store, REGRESSION, record(seen, None))
+    kept = stored(run)
     assert kept["shown"]
     assert kept["excess"] == pytest.approx(0.7)
     assert "a regression" in kept["sentence"]
-    (tmp_path / FILE).write_text("[]")
-    assert stored(tmp_path) is None
-    assert stored(tmp_path / "nowhere") is None
+    (run.folder / REGRESSION).write_text("[]")
+    assert stored(run) is None

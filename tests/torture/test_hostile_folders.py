@@ -36,6 +36,7 @@ LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 MODEL = """
 from hardcase.testing.toys import Quarters
 def make(): return Quarters()
+def other(): return Quarters(30.0)
 """
 JUDGE = """
 import hardcase as hc
@@ -348,22 +349,24 @@ class Victim(type(Path())):
     port = 0
 
 
+def furnish(home, patch):
+    """A user with a model, data and a judge of their own, who has run the model before."""
+    images = toy_images(60)
+    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
+    np.savez(home / "toy.npz", **arrays, classes=np.array(images.classes))
+    (home / "model.py").write_text(MODEL)
+    (home / "judge.py").write_text(JUDGE)
+    patch.chdir(home)
+    patch.setenv("HARDCASE_CACHE", str(home / "cache"))
+    remember({"model": "model.py:make"})
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """A finished run of the command line."""
     home = tmp_path_factory.mktemp("stored")
-    images = toy_images(60)
-    np.savez(
-        home / "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
-    (home / "model.py").write_text(MODEL)
-    (home / "judge.py").write_text(JUDGE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        patch.setenv("HARDCASE_CACHE", str(home / "cache"))
+        furnish(home, patch)
         words = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd")
         assert main([*words, "--seeds", "6", "--out", "run", "-q"]) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
@@ -380,14 +383,8 @@ def pairs():
 
 
 @pytest.fixture
-def world_of_ones_own(tmp_path, stored, monkeypatch):
-    """A user with a model and data of their own, who has run the model here before."""
-    for path in stored.iterdir():
-        if path.is_file():
-            shutil.copy(path, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    remember({"model": "model.py:make"})
+def world_of_ones_own(tmp_path, monkeypatch):
+    furnish(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("verb", "option"), verbs())

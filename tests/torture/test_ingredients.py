@@ -216,6 +216,32 @@ def test_verdicts_of_another_run_are_not_believed(tmp_path, whole):
     assert "the verdicts are of another run" in Run(tmp_path / "one").verification.notes
 
 
+@pytest.mark.parametrize("ledger", [True, False])
+def test_shards_of_another_run_are_not_believed(tmp_path, whole, ledger):
+    """All shards of a run with another random seed, with the ledger that fits them or with none."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    shutil.copytree(whole, mine)
+    start(plan(lambda: full(seed=5), seeds=8), other)
+    for path in (*other.glob("findings/*"), *other.glob("state/*-0*")):
+        shutil.copy(path, mine / path.relative_to(other))
+    shutil.copy(other / "seeds.parquet", mine)
+    shutil.copy(other / "state/ledger.jsonl", mine / "state")
+    assert Run(mine).verification.state == "damaged"
+    if not ledger:
+        (mine / "state/ledger.jsonl").unlink()
+    resume(plan(seeds=8), mine)
+    assert world.left(mine) == world.left(whole)
+    assert Run(mine).verification.state == "verified"
+
+
+def test_a_ledger_that_is_lost_costs_nothing(tmp_path, whole):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run/state/ledger.jsonl").unlink()
+    resume(plan(seeds=8), tmp_path / "run")
+    assert world.left(tmp_path / "run") == world.left(whole)
+    assert not list(tmp_path.rglob("*.damaged"))
+
+
 def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
     """What guides know before the search comes from the training split."""
     monkeypatch.chdir(tmp_path)

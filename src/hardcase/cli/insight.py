@@ -51,7 +51,9 @@ def curve(
     """Draw the share failing against severity, and where each image first fails; of a run, for its
     report too."""
     from hardcase.corruptions import CORRUPTIONS
-    from hardcase.insight import CURVES, severity_curves
+    from hardcase.insight import severity_curves
+    from hardcase.runs.folder import Store
+    from hardcase.runs.verify import CURVES, keep_beside
     from hardcase.spaces.appearance import PARTS
 
     context, images = _model_and_images(folder, flags, split, count)
@@ -65,7 +67,7 @@ def curve(
         progress=lambda done, total: flags.say(f"{done} of {total} curves"),
     )
     if out is None and folder is not None:
-        out = folder / CURVES
+        keep_beside(Store.open(folder), CURVES, found)
     _write(out, found)
     if flags.json:
         as_json(found)
@@ -250,7 +252,7 @@ def _failures(near: Path | None) -> Any:
 
 
 def _write(out: Path | None, found: dict[str, Any]) -> None:
-    """As JSON with a checksum, by which a report believes it."""
+    """As JSON with a checksum."""
     if out is None:
         return
     from hardcase.cache import write_atomically

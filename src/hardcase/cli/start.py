@@ -205,15 +205,12 @@ def open_run(
         bool, typer.Option("-q", "--quiet", help="Print the page's path, open nothing.")
     ] = False,
 ) -> None:
-    """Open the report of a run in the browser; it is written first where it is missing."""
-    page = folder / "report" / "index.html"
-    record = folder / "run.json"
-    stale = page.is_file() and record.is_file() and page.stat().st_mtime < record.stat().st_mtime
-    if not page.is_file() or stale:
-        from hardcase.cli.output import opened
-        from hardcase.report.page import write
+    """Write the report of a run and open it in the browser."""
+    from hardcase.cli.output import opened
+    from hardcase.report.page import write
 
-        page = write([opened(folder)], folder / "report")
+    # always anew: a page that came with somebody else's folder may hold any script
+    page = write([opened(folder)], folder / "report")
     tell(str(page))
     if not quiet and typer.launch(page.absolute().as_uri()):
         note("no browser could be opened; open the page above by hand")

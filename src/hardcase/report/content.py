@@ -262,7 +262,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
         "notes": [*(record.get("notes") or []), *_regressions(run)],
-        "regression": regressions.stored(run.folder) if record.get("was") else None,
+        "regression": regressions.stored(run) if record.get("was") else None,
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
@@ -293,7 +293,7 @@ def _regressions(run: Run) -> list[str]:
     was = run.record.get("was")
     if was is None:
         return []
-    seen = regressions.stored(run.folder)
+    seen = regressions.stored(run)
     beyond = (
         f"Here: {seen['sentence']}." if seen else f"hardcase resume {run.folder.name} runs them."
     )

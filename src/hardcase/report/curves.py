@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hardcase.insight import CURVES
 from hardcase.report.words import number, percent, plural
-from hardcase.runs.directory import read_plain
-from hardcase.runs.ledger import unsealed
 from hardcase.runs.results import Run
+from hardcase.runs.verify import CURVES, read_beside
 
-LONGEST = 5_000_000
-"""Bytes of curves that are read."""
 FRAGILE = 3
 """Changes that the sentence names."""
 
@@ -23,26 +19,18 @@ def severities(run: Run) -> dict[str, Any] | None:
     Args:
         run: A stored run.
     """
+    said = read_beside(run.store, CURVES)
+    if said is None:
+        return None
     try:
-        said, sound = unsealed(read_plain(run.folder / CURVES, most=LONGEST))
-        if not sound:
-            return None
         rows = [_row(row) for row in (*said["corruptions"], *said["coordinates"])]
         usable = int(said["usable"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
         relative = None if error is None else error["relative_to"]
         model = str(said["model"])
-    except (
-        OSError,
-        ArithmeticError,
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ):
-        return None  # none were drawn, or the file says nothing that can be drawn
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
+        return None  # it says nothing that can be drawn
     rows.sort(key=lambda row: (-row["mean"], row["name"]))
     return {
         "usable": usable,

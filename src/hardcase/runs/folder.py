@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from hardcase.runs.directory import (
     read_plain,
     refuse_links,
 )
+from hardcase.runs.identity import run_digest
 from hardcase.runs.ledger import (
     SEEDS,
     Entry,
@@ -167,7 +169,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.directory = Directory(folder)
-        self.ledger = Ledger(self.directory)
+        self.ledger = Ledger(self.directory, lambda: self.run)
         self.seal: bool | None = None
 
     @classmethod
@@ -178,6 +180,7 @@ class Store:
         refuse_used(folder)
         store = cls(folder)
         record, config = storable(record), redact(config)
+        store.run = run_digest(record)
         try:
             for name in FOLDERS:
                 make_folder(folder / name)
@@ -206,6 +209,17 @@ class Store:
         raise Problem(
             f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
         )
+
+    @cached_property
+    def run(self) -> str:
+        """The identity of the campaign that this folder belongs to; nothing if it stored none."""
+        begun = self.begun()
+        if begun is not None:
+            return run_digest(begun["record"])
+        try:
+            return run_digest(self.record())
+        except Problem:
+            return ""
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
         self.directory.write(name, data, flush=flush)
@@ -418,7 +432,9 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _examined(store: Store, number: int) -> Entry | None:
-    """The entry of a shard that the ledger does not know, if all its files can be read."""
+    """The entry of a shard that the ledger does not know, if all its files can be read and it says
+    itself that it is of this run.
+    """
     files = {str(path.relative_to(store.folder)): path for path in _files(store, number)}
     try:
         spent = tables.read(
@@ -430,6 +446,10 @@ def _examined(store: Store, number: int) -> Entry | None:
         store.deltas(number)
         content = {name: read_plain(path, most=LARGE) for name, path in files.items()}
     except (Problem, OSError):
+        return None
+    if store.run and not tables.belongs(
+        spent, store.run, content[f"findings/part-{number:05d}.parquet"]
+    ):
         return None
     return Entry.of(content, tables.summarise(findings, spent))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,47 +23,131 @@ from hardcase.runs.directory import LARGE, Directory, read_plain
 # What is read from a run folder is checked before anybody uses it: whoever can write there can
 # write anything.
 
+Shape = Any
+"""What a value must be: a type or several; ``[shape]`` a list of such; an object with these entries
+where they are there (a name with ``!`` must be); ``...`` stands for every other name."""
+LARGEST = 2**63
+"""Numbers of a run are smaller than this."""
+_NONE = type(None)
 _NUMBER = (int, float)
-RECORD: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("schema", "seed", "seeds", "shards", "threads"), (int,)),
-    **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), (str,)),
-    **dict.fromkeys(("complete", "bitwise", "deterministic"), (bool,)),
-    **dict.fromkeys(
-        ("versions", "budget", "hashes", "identity", "answers", "totals", "funnel", "skipped"),
-        (dict,),
-    ),
-    **dict.fromkeys(("findings", "kinds"), (dict,)),
-    **dict.fromkeys(
-        ("accuracy", "verdicts", "judge", "service", "shrink", "generator", "witnesses", "space"),
-        (dict, type(None)),
-    ),
-    **dict.fromkeys(("argv", "classes", "image", "notes", "citations"), (list,)),
-    "judge_features": (list,),
-    "finished": (str, type(None)),
-    "coverage": (list, type(None)),
+_WORDS = {...: (str, _NONE)}
+_COUNTS = {...: (int, _NONE)}
+_RATE = {
+    "hits!": int,
+    "total!": int,
+    "share!": (*_NUMBER, _NONE),
+    "low!": _NUMBER,
+    "high!": _NUMBER,
+}
+_QUESTION = {
+    "auroc!": {"value!": (*_NUMBER, _NONE)},
+    "tpr!": _RATE,
+    "tnr!": _RATE,
+    "undecided!": _RATE,
+}
+_ERRORS = {
+    "images!": int,
+    "valid!": _QUESTION,
+    "label_kept!": _QUESTION,
+    "confirmed!": {"precision!": _RATE, "recall!": _RATE},
+}
+_PEOPLE = ("low!", "value!", "high!", "attempted!", "rated!", "failing!")
+_AXIS = {"name!": str, "low!": _NUMBER, "high!": _NUMBER, "cells!": int}
+RECORD: dict[Any, Shape] = {
+    **dict.fromkeys(("schema", "seed", "seeds", "shards", "threads"), int),
+    **dict.fromkeys(("hardcase", "created", "method", "model", "data", "split", "device"), str),
+    **dict.fromkeys(("complete", "bitwise", "deterministic"), bool),
+    **dict.fromkeys(("totals", "funnel", "skipped", "findings", "kinds"), _COUNTS),
+    **{name: [str] for name in ("argv", "classes", "notes", "citations", "judge_features")},
+    **dict.fromkeys(("finished", "was", "precision"), (str, _NONE)),
+    "versions": _WORDS,
+    "identity": {"digest": str, "parts": {...: str}},
+    "answers": {...: [(*_NUMBER, _NONE)]},
+    "hashes": {"subject": str, "data": str, "generator": (str, _NONE)},
+    "budget": {"time": (str, *_NUMBER, _NONE), ...: (*_NUMBER, _NONE)},
+    "options": {...: (str, bool, *_NUMBER, _NONE, list)},
+    "image": [int],
     "elapsed": _NUMBER,
-}
-"""What the entries of run.json are, where they are there."""
-_ITEMS = {
-    **dict.fromkeys(("argv", "classes", "notes", "citations", "judge_features"), str),
-    "image": int,
-}
+    "tile": (int, _NONE),
+    "accuracy?": {"value": (*_NUMBER, _NONE), "images": int},
+    "verdicts?": {...: [int]},
+    "judge?": {
+        **dict.fromkeys(("name", "standing", "weights", "data"), (str, _NONE)),
+        "accuracy": (*_NUMBER, _NONE),
+        "calibrated": (bool, _NONE),
+        "calibration?": _ERRORS,
+        "elsewhere?": _ERRORS,
+        "members": (dict, _NONE),
+        "rules": (dict, _NONE),
+        "groups": [dict],
+        "silence?": {...: (dict, list, *_NUMBER, _NONE)},
+        "independence": (dict, _NONE),
+    },
+    "service?": _COUNTS,
+    "shrink?": {"needed?": _COUNTS, ...: (str, *_NUMBER, _NONE)},
+    "generator?": {
+        **dict.fromkeys(("measured_images",), (int, _NONE)),
+        **dict.fromkeys(("reconstruction_accuracy", "ssim"), (*_NUMBER, _NONE)),
+        **dict.fromkeys(("kind", "name", "weights"), str),
+    },
+    "witnesses?": {"models": [str], "margin": _NUMBER, "independence": dict},
+    "space?": {"text": str, "name": str, "shape": [int]},
+    "map?": {"kind!": str, "axes!": [_AXIS]},
+    "coverage?": [
+        {"criterion": str, "before": (*_NUMBER, _NONE), "after": (*_NUMBER, _NONE)},
+    ],
+    "people?": {
+        **dict.fromkeys(("rated!", "confirmed!", "undecided!"), int),
+        "rate?": dict.fromkeys(_PEOPLE, _NUMBER),
+        "studies": [str],
+        "findings": {...: str},
+    },
+}  # fmt: skip
+"""What the entries of run.json are, where they are there; one with ``?`` may also be nothing."""
 
 
 def wrong_record(record: Any) -> str:
     """What is wrong with the content of run.json; nothing, if that is sound."""
-    if not isinstance(record, dict):
-        return "it is not an object"
-    for key, kinds in RECORD.items():
-        if key in record and not _is(record[key], kinds):
-            return f"{key} is {str(record[key])[:40]!r}"
-    for key, kind in _ITEMS.items():
-        if not all(_is(item, (kind,)) for item in record.get(key, ())):
-            return f"{key} holds something else than it should"
+    wrong = _amiss(record, RECORD)
+    if wrong is not None:
+        return wrong.strip() or "it is not an object"
     shape = record.get("image", [1, 1, 1])
     if len(shape) != 3 or min(shape) < 1:
         return f"image is {str(shape)[:40]}"
     return "" if record.get("classes", [""]) else "it names no class"
+
+
+def _amiss(value: Any, shape: Shape, path: str = "") -> str | None:
+    """Where a value is not of its shape, and what stands there; None if it is."""
+    if isinstance(shape, list):
+        pairs = (
+            [(str(i), one, shape[0]) for i, one in enumerate(value)] if _is(value, list) else None
+        )
+    elif isinstance(shape, dict):
+        pairs = _entries(value, shape)
+    else:
+        pairs = [] if _is(value, shape) else None
+    if pairs is None:
+        return f"{path} is {str(value)[:40]!r}"
+    said = (_amiss(one, inner, f"{path}.{name}".strip(".")) for name, one, inner in pairs)
+    return next((wrong for wrong in said if wrong is not None), None)
+
+
+def _entries(value: Any, shape: Mapping[Any, Shape]) -> list[tuple[str, Any, Shape]] | None:
+    """The entries of an object with their shapes; None if it is none, or lacks one."""
+    if not isinstance(value, dict):
+        return None
+    known = {
+        str(name).rstrip("?!"): (name, inner) for name, inner in shape.items() if name is not ...
+    }
+    if any(str(name).endswith("!") and key not in value for key, (name, _) in known.items()):
+        return None
+    pairs = []
+    for key, one in value.items():
+        name, inner = known.get(key, (..., shape.get(..., object)))
+        if one is not None or not str(name).endswith("?"):
+            pairs.append((str(key)[:40], one, inner))
+    return pairs
 
 
 def sound_beginning(said: Any) -> bool:
@@ -106,7 +190,7 @@ def _sound_summary(summary: Mapping[str, Any]) -> bool:
     tallies = [summary.get(name, {}) for name in ("service", "kinds")]
     numbers = ("seeds", "queries", "gradients", "failing", "findings")
     return (
-        all(type(summary.get(name, 0)) is int for name in numbers)
+        all(_is(summary.get(name, 0), int) for name in numbers)
         and isinstance(confusions, list)
         and all(_whole(row, 3) for row in confusions)
         and all(
@@ -118,13 +202,19 @@ def _sound_summary(summary: Mapping[str, Any]) -> bool:
 
 def _whole(row: Any, length: int) -> bool:
     return (
-        isinstance(row, list) and len(row) == length and (not row or set(map(type, row)) == {int})
+        isinstance(row, list)
+        and len(row) == length
+        and (not row or (set(map(type, row)) == {int} and max(map(abs, row)) < LARGEST))
     )
 
 
-def _is(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Like isinstance, but true and false are no numbers."""
-    return isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+def _is(value: Any, kinds: Any) -> bool:
+    """Like isinstance, but true and false are no numbers, and numbers are below `LARGEST`."""
+    if isinstance(value, bool):
+        return kinds is object or kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
+    if isinstance(value, int | float) and not abs(value) < LARGEST:
+        return False
+    return isinstance(value, kinds)
 
 
 # The ledger: one line for every stored shard, with the size and checksum of its files and the
@@ -164,10 +254,16 @@ class Ledger:
     """The file ``state/ledger.jsonl`` of a run folder.
 
     `torn`: its last line may be half a line, so a new one is begun.
+
+    Args:
+        directory: The run folder.
+        run: Says whose shards these are: the identity of the campaign; lines of another one mean
+            nothing here.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, run: Callable[[], str] = str) -> None:
         self.directory = directory
+        self.run = run
         self.folder = directory.path
         self.path = self.folder / NAME
         self.pending: set[Path] = set()
@@ -187,15 +283,17 @@ class Ledger:
                 lines = []
             with _uncollected():
                 said = _read_all([body for line in lines if (body := _body(line)) is not None])
-                self.known = {one["shard"]: _entry(one) for one in said if sound_line(one)}
+                own = self.run()
+                sound = (one for one in said if sound_line(one))
+                ours = (one for one in sound if not own or one.get("run", own) == own)
+                self.known = {one["shard"]: _entry(one) for one in ours}
         return self.known
 
     def add(self, number: int, entry: Entry) -> None:
         """Enter a stored shard."""
         self.read()[number] = entry
-        body = json.dumps(
-            {"shard": number, "files": entry.files, "summary": entry.summary}, separators=(",", ":")
-        )
+        said = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
+        body = json.dumps(said, separators=(",", ":"))
         line = f"{body}\t{crc32(body.encode()):08x}\n".encode()
         try:
             with open(self.directory.appending(NAME), "ab") as file:

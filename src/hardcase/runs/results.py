@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from hardcase import statistics, tensors
@@ -17,7 +18,7 @@ from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity
-from hardcase.runs.tables import VERDICTS, read
+from hardcase.runs.tables import SEEDS, VERDICTS, read
 from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
 from hardcase.types import ClassNames
@@ -127,7 +128,14 @@ class Run:
 
     @cached_property
     def findings(self) -> pa.Table:
-        return self.store.findings()
+        """All findings, in the order of their seeds' shards; each has its seed in `seeds`."""
+        found = self.store.findings()
+        known = read(self.folder / "seeds.parquet", SEEDS, ["id"])["id"].combine_chunks()
+        lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
+        if len(lost):
+            seed = lost["seed"][0].as_py()
+            raise Problem(f"{self.folder} is damaged: its table of seeds lacks {seed[:80]!r}.")
+        return found
 
     @cached_property
     def seeds(self) -> pa.Table:
@@ -249,8 +257,6 @@ class Run:
         if not -len(self) <= index < len(self):
             raise IndexError(f"finding {index} of {len(self)}")
         row = self.findings.slice(index % len(self), 1).to_pylist()[0]
-        if row["seed"] not in self._seed_rows:
-            raise Problem(f"{self.folder} is damaged: its table of seeds lacks {row['seed']!r}.")
         return Finding(row, self._seed_rows[row["seed"]], self.classes)
 
     def __iter__(self) -> Iterator[Finding]:

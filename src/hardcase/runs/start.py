@@ -10,7 +10,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -303,6 +303,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     opened = _reopened if again else _created
     with opened(plan, out, watcher) as (campaign, store, rows, record):
         todo, budget = _tasks(plan, campaign, rows)
+        todo = replace(todo, run=store.run)
         limit = seconds(budget.time)
         store.directory.hold(*FOLDERS)
         with logged(store.folder):

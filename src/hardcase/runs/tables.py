@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -150,6 +151,20 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
 def spent_table(columns: Mapping[str, Any]) -> pa.Table:
     """What became of the seeds of a shard; their images are in the run's own table."""
     return table(columns, SPENT)
+
+
+def owned(spent: pa.Table, run: str, part: bytes) -> pa.Table:
+    """The rows of a shard's seeds with a word on whose they are: the identity of the campaign, and
+    the checksum of the findings beside them.
+    """
+    said = {"run": run, "part": f"{crc32(part):08x}"}
+    return spent.replace_schema_metadata({**(spent.schema.metadata or {}), **said})
+
+
+def belongs(spent: pa.Table, run: str, part: bytes) -> bool:
+    """Whether a shard's seeds say that they and the findings `part` are of the campaign `run`."""
+    said = spent.schema.metadata or {}
+    return said.get(b"run") == run.encode() and said.get(b"part") == b"%08x" % crc32(part)
 
 
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hardcase.config import loads
 from hardcase.runs.directory import FOLDERS, LARGE, read_plain
 from hardcase.runs.identity import FREE, Identity, run_digest
-from hardcase.runs.ledger import seal_of, unsealed
+from hardcase.runs.ledger import seal_of, sealed, unsealed
 
 if TYPE_CHECKING:
     from hardcase.runs.folder import Store
@@ -25,6 +25,27 @@ CHANGING = (
 
 JUDGE = "judge.json"
 """The file in verdicts/ that says whose they are."""
+CURVES = "curves.json"
+"""What ``hardcase curve`` leaves in a run folder."""
+REGRESSION = "regression.json"
+"""What a search for regressions shows beyond its nulls."""
+BESIDE = (CURVES, REGRESSION)
+"""Files that verbs add to a run later, each with its own checksum and the run it is about."""
+
+
+def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
+    """Add one of `BESIDE` to a run folder."""
+    store.write(name, sealed({**content, "run": store.run}))
+
+
+def read_beside(store: Store, name: str) -> dict[str, Any] | None:
+    """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
+    try:
+        said, sound = unsealed(read_plain(store.folder / name))
+    except (OSError, ValueError, RecursionError):
+        return None
+    mine = isinstance(said, dict) and said.get("run") == store.run
+    return said if sound and mine else None
 
 
 def read_judge(folder: Path) -> dict[str, Any]:
@@ -75,6 +96,9 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     whose = read_judge(store.folder)
     if JUDGE in (record.get("verdicts") or {}) and whose.get("run") != run_digest(record):
         yield "the verdicts are of another run"
+    for name in BESIDE:
+        if (store.folder / name).exists() and read_beside(store, name) is None:
+            yield f"{name} is damaged, or of another run"
     if record.get("complete"):
         yield from _small_files(store)
 

@@ -43,7 +43,14 @@ from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
+from hardcase.runs.tables import (
+    SPENDING,
+    findings_table,
+    owned,
+    spent_table,
+    summarise,
+    to_parquet,
+)
 from hardcase.tensors import chunks, steady
 from hardcase.types import Guide, Images, State
 from hardcase.usercode import Raised, guarded
@@ -53,13 +60,16 @@ from hardcase.usercode import Raised, guarded
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard's work: which seeds, what they may cost, and when to stop (monotonic seconds)."""
+    """One shard's work: which seeds, what they may cost, when to stop (monotonic seconds), and the
+    identity of the campaign it belongs to.
+    """
 
     number: int
     first: int
     images: Images
     limits: Limits
     deadline: float | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +326,8 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
             **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
         }
     )
-    packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
+    part = to_parquet(found)
+    packed = Packed(part, to_parquet(owned(spent, task.run, part)), pack_deltas(shard.deltas))
     return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
 
 
@@ -562,13 +573,14 @@ Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
     """The seeds at `rows` of `images`, cut into shards of `shard` seeds;
-    a task is made when it is asked for.
+    a task is made when it is asked for. `run`: the identity of the campaign.
     """
 
     images: Images
     rows: Int[Tensor, " u"]
     limits: Limits
     shard: int
+    run: str = ""
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.shard)
@@ -577,7 +589,8 @@ class Tasks(Sequence[Task]):
         part = slice(number * self.shard, min((number + 1) * self.shard, len(self.rows)))
         if not 0 <= part.start < len(self.rows):
             raise IndexError(number)
-        return Task(number, part.start, self.images.take(self.rows[part]), self.limits.take(part))
+        images = self.images.take(self.rows[part])
+        return Task(number, part.start, images, self.limits.take(part), run=self.run)
 
 
 def tasks(images: Images, limits: Limits, *, shard: int) -> Tasks:

@@ -4,12 +4,11 @@ between the old version and a retraining of it.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hardcase.cache import write_atomically
 from hardcase.config import Config, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
@@ -17,9 +16,10 @@ from hardcase.randomness import stream
 from hardcase.regression import Excess, excess
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher, resume, start
+from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
 
-FILE = "regression.json"
-"""What a run folder keeps of the comparison, for its report."""
+NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
+"""The nulls, and what they are called."""
 RETRAINED = "?seed=1"
 """What makes another training of a zoo network of its name."""
 
@@ -59,35 +59,33 @@ def against_nulls(
     for name, (model, was) in models.items():
         say(f"null: {model} in place of {config.model}, {was} in place of {config.was}")
         changed = config.model_copy(update={"model": model, "was": was})
-        nulls[name] = outcomes(_null(changed, done.folder, name, watcher))
-    found = excess(
-        outcomes(done),
-        retrained=nulls.get("retrained"),
-        swapped=nulls["swapped"],
-        rng=stream(config.seed, "excess"),
-    )
-    told = json.dumps(record(found, again), indent=1)
-    write_atomically(done.folder / FILE, told.encode())
+        nulls[NULLS[name]] = nearest(_null(changed, done.folder, name, watcher))
+    found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
+    keep_beside(done.store, REGRESSION, record(found, again))
     return found
 
 
-def outcomes(run: Run) -> dict[str, bool]:
-    """For each attempted seed whether the search found an input for it; with witnesses, one that
-    they all keep."""
+def nearest(run: Run) -> dict[str, float]:
+    """For each attempted seed the severity of the nearest input that the search found, in the
+    distance of its space; with witnesses, of one that they all keep.
+    """
     rows = run.seeds.select(["id", "status", "looked"]).to_pylist()
     tried = [r["id"] for r in rows if r["status"] in ("done", "out of time") and r["looked"]]
-    findings = run.findings.select(["seed", "kind", "witnessed"]).to_pylist()
+    findings = run.findings.select(["seed", "kind", "witnessed", "distance"]).to_pylist()
     asked = bool(run.record.get("witnesses"))
-    hit = {r["seed"] for r in findings if r["kind"] == "label" and (r["witnessed"] or not asked)}
-    return {seed: seed in hit for seed in tried}
+    near = dict.fromkeys(tried, math.inf)
+    for row in findings:
+        if row["kind"] == "label" and (row["witnessed"] or not asked):
+            near[row["seed"]] = min(near.get(row["seed"], math.inf), row["distance"])
+    return {seed: near[seed] for seed in tried}
 
 
 def record(found: Excess, retrained: str | None) -> dict[str, Any]:
     """The comparison as plain values."""
     return {
         "found": found.found,
-        "swapped": found.swapped,
-        "retrained": found.retrained,
+        "nulls": dict(found.nulls),
+        "limits": list(found.limits),
         "retraining": retrained,
         "excess": found.value.value,
         "low": found.value.low,
@@ -117,17 +115,19 @@ def _null(config: Config, beside: Path, name: str, watcher: Watcher | None) -> R
     return start(plan, folder, watcher)
 
 
-def stored(folder: Path) -> Mapping[str, Any] | None:
+def stored(run: Run) -> Mapping[str, Any] | None:
     """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
-    from hardcase.runs.directory import read_plain
-
+    said = read_beside(run.store, REGRESSION)
     try:
-        said = json.loads(read_plain(folder / FILE, most=100_000))
-        return {
-            **{name: float(said[name]) for name in ("found", "excess", "low", "high")},
-            "seeds": int(said["seeds"]),
-            "shown": bool(said["shown"]),
-            "sentence": str(said["sentence"]),
-        }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return (
+            None
+            if said is None
+            else {
+                **{name: float(said[name]) for name in ("found", "excess", "low", "high")},
+                "seeds": int(said["seeds"]),
+                "shown": bool(said["shown"]),
+                "sentence": str(said["sentence"]),
+            }
+        )
+    except (ArithmeticError, ValueError, KeyError, TypeError):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
+from hardcase.runs.directory import read_plain
 from hardcase.runs.results import Run
 
 BATCH = 500
@@ -85,16 +87,17 @@ def track(run: Run, to: str, *, uri: str | None = None, experiment: str = "hardc
 
 
 def _files(run: Run, tracker: Tracker) -> None:
-    for name in ("run.json", "config.toml", "history.csv"):
-        path = run.folder / name
-        if path.is_file() and not path.is_symlink():
-            tracker.file(path, "")
-    with tempfile.TemporaryDirectory() as folder:
-        page = run.folder / "report" / "index.html"
-        where = page.parent if page.is_file() else run.report(folder).parent
-        for path in sorted(where.iterdir()):
-            if path.is_file() and not path.is_symlink():
-                tracker.file(path, "report")
+    """The papers of a run, and its report, which is written for that: what lies in a folder of
+    others is not passed on unread.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        for name in ("run.json", "config.toml", "history.csv"):
+            with suppress(OSError):
+                copy = Path(place) / name
+                copy.write_bytes(read_plain(run.folder / name))
+                tracker.file(copy, "")
+        for path in sorted(run.report(Path(place) / "report").parent.iterdir()):
+            tracker.file(path, "report")
 
 
 def parameters(run: Run) -> dict[str, str]:

@@ -1,0 +1,193 @@
+"""Whatever stands in a file of a run, with checksums that are right: no verb fails in an unforeseen
+way, shows signs that command a terminal, or takes words for HTML.
+"""
+
+import json
+import os
+import random
+import shutil
+
+import pyarrow as pa
+import pytest
+import test_hostile_folders as folders
+from test_hostile_folders import MORE, record_with
+
+from hardcase.cli.main import main
+from hardcase.runs.folder import Store
+from hardcase.runs.ledger import Entry, read_json, sealed
+from hardcase.runs.results import Run
+from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
+from hardcase.runs.verify import BESIDE
+
+LONG = os.environ.get("HARDCASE_TORTURE") == "long"
+READERS = ("report", "compare", "gate", "export", "evidence", "status", "cite", "open", "judge")
+WORKERS = ("replay", "resume", "shrink", "curve", "rank", "retrain", "study new")
+FORMS = ("npz", "imagefolder", "csv", "sarif", "junit", "hf", "fiftyone")
+ODD = (
+    None, True, 0, -1, 10**30, 1e300, -1e-300, "", "x" * 70_000, "\x1b]0;x\x07", "<script>x</script>",
+    "../../victim/mark", "\u202e\u0663", "a\n::error::b", "=1+1", [], {}, [[]], [None], [-1, 1e300], ["<b>"],
+    {"": None}, {"x": {"y": []}}, {"<b>": "\x1b[2J"}, "2026-99-99T99:99", "javascript:x", "{{ 7 * 7 }}", "%s%n",
+)  # fmt: skip
+"""What may stand where something else is expected."""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A run with one of everything that a folder may hold."""
+    home = tmp_path_factory.mktemp("rich")
+    with pytest.MonkeyPatch.context() as patch:
+        folders.furnish(home, patch)
+        words = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "natural")
+        more = (
+            "--witness",
+            "model.py:other",
+            "--map",
+            "brightness,contrast",
+            "--queries",
+            "24",
+            "--set",
+            "method.space=warp*light",
+        )
+        assert main([*words, *more, "--seeds", "6", "--out", "run", "-q"]) == 0
+        assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
+        assert main(["curve", "run", *MORE["curve"], "-q"]) == 0
+        assert Run("run").verification.state == "verified"
+    return home
+
+
+def places(value, path=()):
+    """Every place in a tree of JSON."""
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(one, (*path, key))
+
+
+def put(value, path, new):
+    """The tree with something else at one place."""
+    copy = json.loads(json.dumps(value))
+    at = copy
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = new
+    return copy
+
+
+def change_record(folder, rng):
+    record = Store.open(folder).record()
+    path = rng.choice([*places(record)])
+    record_with(folder, **put(record, path, rng.choice(ODD)))
+    return "run.json", path
+
+
+def change_file(name):
+    """One of the files that carry a checksum of their own."""
+
+    def change(folder, rng):
+        said = read_json((folder / name).read_bytes())
+        path = rng.choice([*places(said)])
+        (folder / name).write_bytes(sealed(put(said, path, rng.choice(ODD))))
+        if name.startswith("verdicts/"):
+            seal_verdicts(folder)
+        return name, path
+
+    return change
+
+
+def seal_verdicts(folder):
+    files = {path.name: path.read_bytes() for path in (folder / "verdicts").iterdir()}
+    seals = {name: list(Entry.of({name: data}, {}).files[name]) for name, data in files.items()}
+    record_with(folder, verdicts=seals)
+
+
+def change_summary(folder, rng):
+    """What the ledger says of a shard."""
+    store = Store.open(folder)
+    entry = store.ledger.read()[0]
+    path = rng.choice([*places(entry.summary)])
+    store.ledger.add(0, Entry(entry.files, put(entry.summary, path, rng.choice(ODD))))
+    return "ledger", path
+
+
+NUMBERS = {"i": (-(2**31), -1, 0, 7, 2**31 - 1), "f": (float("nan"), float("inf"), -1e38, 0.0)}
+WORDS = (
+    "",
+    "x" * 70_000,
+    "\x1b]0;x\x07",
+    "<script>x</script>",
+    "../../victim",
+    "label",
+    "=1+1",
+    "done",
+)
+TABLES = {
+    "findings/part-00000.parquet": FINDINGS, "seeds.parquet": SEEDS,
+    "state/seeds-00000.parquet": SPENT, "verdicts/part-00000.parquet": VERDICTS,
+}  # fmt: skip
+
+
+def odd_values(kind, rng, count):
+    """Values of a column's own type that no run would hold."""
+    if pa.types.is_list(kind):
+        return [odd_values(kind.value_type, rng, rng.choice((0, 1, 9))) for _ in range(count)]
+    if pa.types.is_boolean(kind):
+        return [rng.choice((True, False)) for _ in range(count)]
+    if pa.types.is_string(kind):
+        return [rng.choice(WORDS)] * count
+    if pa.types.is_struct(kind):
+        return [
+            {"bytes": rng.choice((b"", b"<svg/>", b"\x89PNG\r\n\x1a\n")), "path": "/etc/passwd"}
+        ] * count
+    return [rng.choice(NUMBERS["f" if pa.types.is_floating(kind) else "i"])] * count
+
+
+def change_table(name):
+    def change(folder, rng):
+        rows = read(folder / name, TABLES[name])
+        column = rng.choice(rows.column_names)
+        kind = rows.schema.field(column)
+        new = pa.array(odd_values(kind.type, rng, len(rows)), kind.type)
+        rows = rows.set_column(rows.column_names.index(column), kind, new)
+        (folder / name).write_bytes(to_parquet(rows))
+        if name.startswith("verdicts/"):
+            seal_verdicts(folder)
+            return name, column
+        store = Store.open(folder)
+        for number, entry in list(store.ledger.read().items()):
+            if name in entry.files:
+                fresh = Entry.of({name: (folder / name).read_bytes()}, {}).files
+                store.ledger.add(number, Entry({**entry.files, **fresh}, entry.summary))
+        return name, column
+
+    return change
+
+
+CHANGES = (
+    *[change_record] * 6, change_summary, change_file("verdicts/judge.json"), change_file("status.json"),
+    change_file(BESIDE[0]), *map(change_table, TABLES),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("turn", range(2500 if LONG else 40))
+def test_no_value_of_any_file_is_unforeseen(tmp_path, stored, capfd, monkeypatch, turn):
+    rng = random.Random(turn)
+    folders.furnish(tmp_path, monkeypatch)
+    folder = tmp_path / "deep" / "run"
+    shutil.copytree(stored / "run", folder)
+    what = CHANGES[turn % len(CHANGES)](folder, rng)
+    verb = rng.choice(READERS if turn % 3 else WORKERS)
+    words = folders.words_for(verb, "--near" if verb == "rank" else "", folder, stored / "run")
+    if verb == "export":
+        words += ["--to", rng.choice(FORMS)]
+    code = main([*words, "-q"] if verb == "open" else words)
+    said = "".join(capfd.readouterr())
+    assert code != 3, (what, said)
+    assert "\x1b]" not in said, what
+    assert "\n::error" not in said, what
+    assert not (tmp_path / "victim").exists()
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<script>x" not in text, what
+        assert "\x1b" not in text, what
+        assert 'href="javascript:' not in text, what
