@@ -125,6 +125,15 @@ def redacted(value: Any) -> Any:
     return [redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+def for_people(value: Any) -> Any:
+    """A tree of JSON as it goes into a page: every text in it redacted and legible."""
+    if isinstance(value, str):
+        return legible(redact(value))
+    if isinstance(value, dict):
+        return {legible(redact(str(key))): for_people(inner) for key, inner in value.items()}
+    return [for_people(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
 def legible(text: str) -> str:
     """`text` without signs that command a terminal or turn the direction of reading.
 

@@ -6,15 +6,17 @@ import json
 import os
 import random
 import shutil
+import tomllib
 
 import pyarrow as pa
 import pytest
 import test_hostile_folders as folders
+import torch
 from test_hostile_folders import MORE, record_with
 
 from hardcase.cli.main import main
-from hardcase.runs.folder import Store
-from hardcase.runs.ledger import Entry, read_json, sealed
+from hardcase.runs.folder import Store, pack_deltas
+from hardcase.runs.ledger import Entry, read_json, seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
 from hardcase.runs.verify import BESIDE
@@ -153,19 +155,63 @@ def change_table(name):
         if name.startswith("verdicts/"):
             seal_verdicts(folder)
             return name, column
-        store = Store.open(folder)
-        for number, entry in list(store.ledger.read().items()):
-            if name in entry.files:
-                fresh = Entry.of({name: (folder / name).read_bytes()}, {}).files
-                store.ledger.add(number, Entry({**entry.files, **fresh}, entry.summary))
+        reseal(folder, name)
         return name, column
 
     return change
 
 
+def change_config(folder, rng):
+    """A setting that says something else, in config.toml and in what was kept of the beginning."""
+    key = rng.choice([*tomllib.loads((folder / "config.toml").read_text()), "limits", "was", "x"])
+    odd = [one for one in ODD if one is not None and "None" not in str(one) and one != 10**30]
+    folders.begin_as(
+        folder, **{key: rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])}
+    )
+    return "config.toml", key
+
+
+def change_text(folder, rng):
+    """Lines of history.csv, whose seal agrees."""
+    lines = (folder / "history.csv").read_text().splitlines()
+    lines[rng.randrange(len(lines))] = rng.choice(
+        ("", "a,b", "nan,inf,-1", "9" * 400, "\x1b[2J", "=1", ",,,,,")
+    )
+    data = "\n".join(lines).encode()
+    (folder / "history.csv").write_bytes(data)
+    said = read_json((folder / "status.json").read_bytes())
+    (folder / "status.json").write_bytes(sealed({**said, "history": seal_of(data)}))
+    return "history.csv", lines
+
+
+def change_tensors(folder, rng):
+    """What guides have learned, with tensors of other kinds and sizes."""
+    kinds = (
+        torch.rand(100),
+        torch.full((100,), -5),
+        torch.zeros(3),
+        torch.zeros(0),
+        torch.rand(10, 10).bool(),
+    )
+    name = "state/deltas-00000.safetensors"
+    (folder / name).write_bytes(
+        pack_deltas({"map": {rng.choice(("visits", "x")): rng.choice(kinds)}})
+    )
+    reseal(folder, name)
+    return name, ""
+
+
+def reseal(folder, name):
+    store = Store.open(folder)
+    for number, entry in list(store.ledger.read().items()):
+        if name in entry.files:
+            fresh = Entry.of({name: (folder / name).read_bytes()}, {}).files
+            store.ledger.add(number, Entry({**entry.files, **fresh}, entry.summary))
+
+
 CHANGES = (
     *[change_record] * 6, change_summary, change_file("verdicts/judge.json"), change_file("status.json"),
-    change_file(BESIDE[0]), *map(change_table, TABLES),
+    change_file(BESIDE[0]), *map(change_table, TABLES), change_config, change_text, change_tensors,
 )  # fmt: skip
 
 

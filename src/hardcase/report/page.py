@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hardcase.cache import sweep, write_atomically
-from hardcase.environment import redacted
+from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
@@ -34,7 +34,7 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     small = pictures.thumbnails(runs, report["runs"])
     mapped = pictures.map_cells(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
-    report = redacted(report)
+    report = for_people(report)
     page = _render(plain(report), large, small, mapped)
     write_atomically(
         folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()

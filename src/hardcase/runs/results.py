@@ -133,9 +133,14 @@ class Run:
         known = read(self.folder / "seeds.parquet", SEEDS, ["id"])["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
         if len(lost):
-            seed = lost["seed"][0].as_py()
-            raise Problem(f"{self.folder} is damaged: its table of seeds lacks {seed[:80]!r}.")
+            raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
+        for name in ("code", "peer_predicted"):
+            if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
+                raise self._damaged(f"column {name} of its findings has rows of different lengths")
         return found
+
+    def _damaged(self, why: str) -> Problem:
+        return Problem(f"{self.folder} is damaged: {why}.")
 
     @cached_property
     def seeds(self) -> pa.Table:
@@ -161,7 +166,7 @@ class Run:
     def classes(self) -> ClassNames:
         """Names of the data's classes, which name any other output of the network by its number."""
         if "classes" not in self.record:
-            raise Problem(f"{self.folder / 'run.json'} is damaged: it names no classes.")
+            raise self._damaged("run.json names no classes")
         return ClassNames(map(one_line, map(str, self.record["classes"])))
 
     def counts(self) -> dict[str, dict[str, int | None]]:
@@ -176,13 +181,15 @@ class Run:
 
         Only spaces of appearance have: ``bent 3 % of the side, 0.7 stops darker``.
         """
-        record = self.record.get("space")
+        record = self.record.get("space") or {}
         codes = self.findings["code"].to_pylist()
-        if not record or not any(codes):
+        if not {"text", "shape"} <= record.keys() or not any(codes):
             return [None] * len(codes)
         from hardcase.spaces.appearance import Appearance
 
         space = Appearance.from_record(record)
+        if any(code and len(code) != space.size for code in codes):
+            raise self._damaged(f"its findings have codes of another space than {record['text']}")
         return [space.words(torch.tensor([code]))[0] if code else None for code in codes]
 
     def undecided(self) -> int | None:

@@ -70,7 +70,7 @@ def _standing(run: Run, row: Mapping[str, Any]) -> Standing:
 def _told(run: Run, row: Mapping[str, Any]) -> str:
     pair = run.classes.pair(row["expected"], row["predicted"])
     sure = f"confidence {row['confidence']:.2f}, L2 {row['l2']:.2f} from its seed {row['seed']}"
-    return f"{pair} ({sure}), found by {row['method']}"
+    return one_line(f"{pair} ({sure}), found by {row['method']}")
 
 
 def _sarif(run: Run, rows: Rows) -> str:
@@ -125,7 +125,8 @@ def _junit(run: Run, rows: Rows) -> str:
     for row in rows:
         if row["kind"] == "label":
             found.setdefault(row["seed"], []).append(row)
-    suite = ElementTree.Element("testsuite", name=f"hardcase {run.record.get('method', '')}")
+    name = one_line(f"hardcase {run.record.get('method', '')}")
+    suite = ElementTree.Element("testsuite", name=name)
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for seed in _attempted(run):
         case = ElementTree.SubElement(
@@ -134,12 +135,12 @@ def _junit(run: Run, rows: Rows) -> str:
         counts["tests"] += 1
         said = {name: one for one in found.get(seed["id"], ()) for name in [_standing(run, one)]}
         if "confirmed" in said:
-            text = one_line(_told(run, said["confirmed"]))
+            text = _told(run, said["confirmed"])
             ElementTree.SubElement(case, "failure", message=text).text = text
             counts["failures"] += 1
         elif said and set(said) != {"refused"}:
             name = next(name for name in said if name != "refused")
-            text = f"{_RULES[name][1]} {one_line(_told(run, said[name]))}"
+            text = f"{_RULES[name][1]} {_told(run, said[name])}"
             ElementTree.SubElement(case, "skipped", message=text)
             counts["skipped"] += 1
     suite.attrib |= {name: str(count) for name, count in counts.items()}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.cache import write_atomically
+from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.inference import newcombe_paired
 from hardcase.randomness import stream
@@ -404,11 +405,12 @@ def write(table: Mapping[str, Any], page: Path) -> Path:
         "small": _small,
     }
     style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
+    told = for_people(plain(table))
     html = environment.get_template("comparison.html").render(
-        table=plain(table), style=style, curves=curves(table["runs"])
+        table=told, style=style, curves=curves(told["runs"])
     )
     write_atomically(
-        page.with_suffix(".json"), json.dumps(plain(table), indent=1, allow_nan=False).encode()
+        page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
     )
     return write_atomically(page, html.encode())
 
