@@ -45,3 +45,21 @@ def test_the_mean_of_finite_values_has_an_interval_from_two_on():
     assert known.low <= 2 <= known.high
     assert isnan(finite_mean(torch.tensor([1.0])).low)
     assert isnan(finite_mean(torch.zeros(0)).value)
+
+
+def test_a_cell_is_measured_once_and_shared_by_parts_of_a_study(tmp_path):
+    made = []
+
+    def measured():
+        made.append(1)
+        return [0.5, 2]
+
+    one = Bench(out=tmp_path, options={"faults": "tint", "queries": 4})
+    other = Bench(out=tmp_path, options={"faults": "size", "queries": 4})
+    assert one.cell("a 0", measured, but=("faults",)) == [0.5, 2.0]
+    assert other.cell("a 0", measured, but=("faults",)) == [0.5, 2.0]
+    assert len(made) == 1
+    other.cell("a 1", measured, but=("faults",))
+    Bench(out=tmp_path, options={"queries": 5}).cell("a 0", measured, but=("faults",))
+    Bench(out=tmp_path, options={"queries": 4}, seed=1).cell("a 0", measured, but=("faults",))
+    assert len(made) == 4

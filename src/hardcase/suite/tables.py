@@ -19,10 +19,11 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.cache import make_folder, write_atomically
-from hardcase.environment import inert
+from hardcase.environment import VERSION, inert
 from hardcase.randomness import stream
 from hardcase.statistics import Interval
 from hardcase.statistics import interval as wilson
+from hardcase.tensors import digest
 
 Cell = str | int | float | None
 
@@ -59,6 +60,27 @@ class Bench:
         """The option called `name` as a list of names; a single name is a list of one."""
         given = self.options.get(name, usual)
         return (given,) if isinstance(given, str) else tuple(map(str, given))
+
+    def cell(
+        self, name: str, make: Callable[[], Sequence[float]], *, but: Sequence[str] = ()
+    ) -> list[float]:
+        """The numbers called `name`, made now unless they are kept in the study's folder already.
+
+        A study that was stopped goes on with what it lacks, and several processes can fill one
+        folder, each with a part of the cells; the command without parts then reads them all.
+
+        Args:
+            name: What is measured, apart from the settings of the study.
+            make: Measures it.
+            but: Options that only choose which cells a process measures.
+        """
+        chosen = {key: value for key, value in self.options.items() if key not in but}
+        settings = [VERSION, self.data, self.full, self.seed, self.device, chosen, name]
+        path = self.out / "cells" / f"{digest([json.dumps(settings, sort_keys=True)])}.json"
+        if not path.is_file():
+            content = {"cell": name, "numbers": [float(value) for value in make()]}
+            write_atomically(path, json.dumps(content).encode())
+        return list(json.loads(path.read_bytes())["numbers"])
 
     def command(self, name: str) -> str:
         """The command line that repeats the study called `name` at these sizes."""

@@ -50,7 +50,8 @@ class RandomCodes:
 
 
 def run(bench: Bench) -> Outcome:
-    """``--repeats 10``, ``--set queries=400``, ``seeds=32`` and ``map="stroke:12,slant:12"`` are the sizes."""
+    """``--repeats 10``, ``--set queries=400``, ``seeds=32`` and ``map="stroke:12,slant:12"`` are the sizes; processes with
+    ``only=[0, 1]`` and so on and one ``--out`` share the repeats."""
     repeats = bench.repeats or 10
     queries = bench.size("queries", 400, 1000)
     count = bench.size("seeds", 32, 100)
@@ -62,32 +63,38 @@ def run(bench: Bench) -> Outcome:
     arms = {arm: ARMS[arm] for arm in bench.names("arms", tuple(ARMS))}
     cells: dict[str, list[float]] = {arm: [] for arm in arms}
     asked: dict[str, list[float]] = {arm: [] for arm in arms}
-    for number in range(repeats):
+    only = [int(number) for number in bench.options.get("only", range(repeats))]
+    for number in only:
         seed = bench.seed + number
         images = _usable(lab, witnesses, count, seed)
         for arm, (method, mapped) in arms.items():
             bench.say(f"{arm}, {number + 1} of {repeats}")
-            spent, found = 0, set[int]()
-            for again in range(MOST):
-                left = queries - spent // len(images)
-                if left < 0.05 * queries:
-                    break
-                campaign = _campaign(
-                    lab,
-                    images,
-                    arm,
-                    method,
-                    text if mapped else None,
-                    grid,
-                    witnesses,
-                    seed + 1000 * again,
-                    queries,
-                )
-                done = search_campaign(campaign, images, Budget(queries=left), shard=1024, rounds=1)
-                spent += int(done.queries.sum())
-                found |= _confirmed(judge, grid, done.findings)
-            cells[arm].append(float(len(found)))
-            asked[arm].append(spent / len(images))
+
+            def measured(
+                arm: str = arm,
+                method: str = method,
+                named: str | None = text if mapped else None,
+                images: Images = images,
+                seed: int = seed,
+            ) -> list[float]:
+                spent, found = 0, set[int]()
+                for again in range(MOST):
+                    left = queries - spent // len(images)
+                    if left < 0.05 * queries:
+                        break
+                    turn = seed + 1000 * again
+                    campaign = _campaign(
+                        lab, images, arm, method, named, grid, witnesses, turn, queries
+                    )
+                    most = Budget(queries=left)
+                    done = search_campaign(campaign, images, most, shard=1024, rounds=1)
+                    spent += int(done.queries.sum())
+                    found |= _confirmed(judge, grid, done.findings)
+                return [float(len(found)), spent / len(images)]
+
+            filled, each = bench.cell(f"{arm} {number}", measured, but=("arms", "only"))
+            cells[arm].append(filled)
+            asked[arm].append(each)
     return Outcome(
         "cells of a map with a confirmed failure",
         [_table(cells, asked, text, len(grid), count, lab)],
