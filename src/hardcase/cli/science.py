@@ -296,10 +296,12 @@ def retrain(
 
     from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
+    from hardcase.runs.directory import refuse_links
     from hardcase.suite.retrain import Retraining
     from hardcase.suite.retrain import retrain as perform
 
     run = opened(folder)
+    refuse_links(folder, ("retrain",))
     config = config_of(
         run,
         uses=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -134,6 +135,7 @@ class Run:
         lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
         if len(lost):
             raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
+        self._check_labels(found["expected"])
         for name in ("code", "peer_predicted"):
             if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
                 raise self._damaged(f"column {name} of its findings has rows of different lengths")
@@ -144,7 +146,16 @@ class Run:
 
     @cached_property
     def seeds(self) -> pa.Table:
-        return self.store.seeds()
+        """Every seed with what became of it."""
+        rows = self.store.seeds()
+        self._check_labels(rows["label"])
+        return rows
+
+    def _check_labels(self, labels: pa.ChunkedArray) -> None:
+        """Refuse numbers that no class of the data has; what a network answers may lie beyond."""
+        known = len(self.record["classes"]) if "classes" in self.record else math.inf
+        if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < known:
+            raise self._damaged("it has labels of classes that its data lacks")
 
     @cached_property
     def verdicts(self) -> dict[str, dict[str, Any]] | None:

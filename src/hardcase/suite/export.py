@@ -94,9 +94,6 @@ def export(run: Run, to: str, out: Path) -> Path:
         raise choice("form of export", to, list(forms))
     if not len(run) and to not in CHECKS:
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
-    labels = run.findings.column("expected").to_pylist()
-    if not all(0 <= label < len(run.classes) for label in labels):
-        raise Problem(f"{run.folder} is damaged: it has labels of classes that its data lacks.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Problem(
             f"{out} exists and is not empty.",
