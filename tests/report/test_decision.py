@@ -94,7 +94,8 @@ def test_the_first_screen_fits_a_desk_and_a_phone(run, tmp_path):
 
 def test_one_sentence_says_where(run):
     said = decided(run)["where"]
-    assert said.startswith("Where it fails: most often ")
+    assert said.startswith("Where it fails: ")
+    assert "most often " in said
     assert " is taken for " in said
     rate = {"share": 0.68}
     held = [{"name": "dark and tilted", "inside": rate, "outside": {"share": 0.09}}]
@@ -108,8 +109,12 @@ def test_several_runs_are_decided_together_and_the_worst_decides(run, tmp_path):
     other = judge(drawn_run(tmp_path / "other", method="pgd"), card=SOUND)
     said = report_content([run, other], GateLimits(confirmed_rate=0.2))["decision"]
     assert said["verdict"] == "fail"
-    assert said["sentence"].startswith("So say runs run and other. ")
+    assert said["sentence"].startswith("Run run: ")
+    assert said["where"].endswith("The verdict of other is the same.")
     assert said["where"].startswith("Where it fails: ")
     page = write([run, other], tmp_path / "report", limits=GateLimits(confirmed_rate=0.2))
     text = page.read_text()
     assert text.index("Not within its limits") < text.index("Side by side")
+    first = text[: text.index("Side by side")]
+    assert "What to do next" in first
+    assert first.count('class="flip"') == 3, "three findings on the first screen"

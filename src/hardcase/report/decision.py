@@ -90,6 +90,8 @@ def where_in_one_sentence(
         for one, count in zip(pairs, counts)
     ]
     most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {_listed(told)}"
+    if len({one["expected"] for one in pairs}) == len(classes) > 1:
+        most = f"in all {len(classes)} classes, {most}"
     if not held:
         return f"Where it fails: {most}."
     first = held[0]
@@ -103,15 +105,17 @@ def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     said = {section["name"]: section["decision"]["verdict"] for section in sections}
     worst = next(word for word in WORST if word in said.values())
     which = [name for name, verdict in said.items() if verdict == worst]
-    first = next(one["decision"] for one in sections if one["decision"]["verdict"] == worst)
-    runs = f"run {which[0]}" if len(which) == 1 else f"runs {_listed(which)}"
+    place = next(i for i, one in enumerate(sections) if one["decision"]["verdict"] == worst)
+    first = sections[place]["decision"]
+    others = f" The verdict of {_listed(which[1:])} is the same." if which[1:] else ""
     models = list(dict.fromkeys(str(section["model"]) for section in sections))
     return {
         "question": f"Can {_listed(models)} ship?",
         "verdict": worst,
         "word": VERDICTS[worst],
-        "sentence": f"So {'say' if len(which) > 1 else 'says'} {runs}. {first['sentence']}",
-        "where": first["where"],
+        "sentence": f"Run {which[0]}: {first['sentence']}",
+        "where": " ".join(filter(None, [first["where"], others.strip()])) or None,
+        "run": place,
     }
 
 
