@@ -117,20 +117,22 @@ def wrong_record(record: Any) -> str:
     return "" if record.get("classes", [""]) else "it names no class"
 
 
-def _amiss(value: Any, shape: Shape, path: str = "") -> str | None:
+def _amiss(record: Any, shape: Shape) -> str | None:
     """Where a value is not of its shape, and what stands there; None if it is."""
-    if isinstance(shape, list):
-        pairs = (
-            [(str(i), one, shape[0]) for i, one in enumerate(value)] if _is(value, list) else None
-        )
-    elif isinstance(shape, dict):
-        pairs = _entries(value, shape)
-    else:
-        pairs = [] if _is(value, shape) else None
-    if pairs is None:
-        return f"{path} is {str(value)[:40]!r}"
-    said = (_amiss(one, inner, f"{path}.{name}".strip(".")) for name, one, inner in pairs)
-    return next((wrong for wrong in said if wrong is not None), None)
+    waiting: list[tuple[str, Any, Shape]] = [("", record, shape)]
+    while waiting:
+        path, value, shape = waiting.pop()
+        inside: list[tuple[str, Any, Shape]] | None = None
+        if isinstance(shape, dict):
+            inside = _entries(value, shape)
+        elif isinstance(shape, list) and isinstance(value, list):
+            inside = [(str(i), one, shape[0]) for i, one in enumerate(value)]
+        elif not isinstance(shape, list) and _is(value, shape):
+            inside = []
+        if inside is None:
+            return f"{path} is {str(value)[:40]!r}"
+        waiting += [(f"{path}.{name}".strip("."), one, inner) for name, one, inner in inside]
+    return None
 
 
 def _entries(value: Any, shape: Mapping[Any, Shape]) -> list[tuple[str, Any, Shape]] | None:
