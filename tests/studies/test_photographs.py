@@ -1,7 +1,8 @@
 """The experiments about photographs, on bars: what they count, and that they go on where they stood."""
 
-import pytest
+from functools import partialmethod
 
+from hardcase.generators.diffusion import Diffusion
 from hardcase.judges import teach
 from hardcase.judges.panel import Seat
 from hardcase.training.loop import TrainingRecipe
@@ -33,11 +34,14 @@ def test_reconstructions_are_counted(bench):
     assert " of 90 = " in table.rows[0][1]
 
 
-@pytest.mark.parametrize("guidance", [0.5])
-def test_samples_are_counted_and_drawn(bench, written, guidance):
-    small = bench(generator_epochs=1, width=4, samples=6, guidance=guidance)
+def test_samples_are_counted_at_the_guidance_that_the_judge_prefers(bench, monkeypatch, written):
+    monkeypatch.setattr(teach, "schooling_for", lambda *args, **options: QUICK)
+    monkeypatch.setattr(Diffusion, "draw", partialmethod(Diffusion.draw, rounds=2))
+    small = bench(generator_epochs=1, width=4, tried=6, samples=9, guidance=[0.0, 0.5])
     outcome = photographs.diffusion(small)
-    assert outcome.tables[0].rows[0][0] == guidance
-    assert " of 6 = " in outcome.tables[0].rows[0][1]
-    assert outcome.figures == ["samples-0.5.png"]
+    rows = outcome.tables[0].rows
+    assert [row[0] for row in rows] == [0.0, 0.5]
+    assert all(" of 6 = " in row[1] for row in rows)
+    shares = [int(row[1].split()[0]) for row in rows]
+    assert [row[2] is not None for row in rows] == [shares[0] >= shares[1], shares[0] < shares[1]]
     assert "weights, trained for" in written(outcome, small)

@@ -104,21 +104,23 @@ class Codebook(nn.Module):
         return z + (self.embed(self.nearest(z)) - z).detach()
 
     @torch.no_grad()
-    def learn(self, z: Float[Tensor, "m d h w"], rng: torch.Generator) -> None:
+    def learn(self, z: Float[Tensor, "m d h w"], rng: torch.Generator) -> Int[Tensor, "m h w"]:
         """One step of the moving averages; codes start from `z` and unused ones start again from
-        it.
+        it. Returns the codes that were nearest before it.
         """
         flat = z.detach().movedim(1, -1).reshape(-1, z.shape[1])
         if not bool(self.started):
             self._place(torch.arange(len(self.codes), device=z.device), flat, rng)
             self.started.fill_(True)
-        index = self.nearest(z).reshape(-1)
+        nearest = self.nearest(z)
+        index = nearest.reshape(-1)
         used = index.bincount(minlength=len(self.codes)).to(flat.dtype)
         self.count.mul_(self.decay).add_(used, alpha=1 - self.decay)
         self.total.mul_(self.decay).index_add_(0, index, flat, alpha=1 - self.decay)
         if self.learned == "ema":
             self.codes.copy_(self.total / self.count.clamp_min(1e-5)[:, None])
         self._place((self.count < 0.01).nonzero().squeeze(1), flat, rng)
+        return nearest
 
     def usage(self) -> float:
         """The share of codes in use."""
@@ -179,8 +181,7 @@ class Codebooks(nn.Module):
         """One step of the moving averages of every level, on what those before it leave."""
         left = z.detach()
         for book in self._books():
-            book.learn(left, rng)
-            left = left - book.embed(book.nearest(left))
+            left = left - book.embed(book.learn(left, rng))
 
     def _books(self) -> list[Codebook]:
         return [book for book in self.levels if isinstance(book, Codebook)]
@@ -216,6 +217,22 @@ class _Residual(nn.Module):
         return out
 
 
+class _Shortcut(nn.Module):
+    """A linear map of every patch, and what `deep` layers add to it."""
+
+    def __init__(self, linear: nn.Conv2d | nn.ConvTranspose2d, deep: nn.Sequential) -> None:
+        super().__init__()
+        self.linear = linear
+        self.deep = deep
+        last = deep[-1]
+        assert isinstance(last, nn.Conv2d | nn.ConvTranspose2d)
+        nn.init.zeros_(last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x) + self.deep(x)
+        return out
+
+
 class VqVae(nn.Module):
     """`encode` gives the continuous code before quantisation, `decode` quantises and paints.
 
@@ -228,6 +245,8 @@ class VqVae(nn.Module):
         halvings: How often the side is halved.
         learned: How the codebook is learnt: ``ema`` or by its ``loss``.
         levels: Codebooks, each for what the ones before it have left.
+        shortcut: Whether patches are also coded and painted linearly, which is learnt in a
+            hundred steps.
 
     Example:
         >>> import torch
@@ -248,6 +267,7 @@ class VqVae(nn.Module):
         halvings: int = 2,
         learned: str = "ema",
         levels: int = 1,
+        shortcut: bool = False,
     ) -> None:
         super().__init__()
         if size % 2**halvings:
@@ -255,13 +275,19 @@ class VqVae(nn.Module):
                 f"a VQ-VAE halves its images {halvings} times; {size}x{size} pixels cannot be"
                 " halved so often."
             )
+        patch = 2**halvings
         self.shape = (channels, size, size)
-        self.code_shape = (code, size // 2**halvings, size // 2**halvings)
-        self.encoder = _encoder(channels, width, code, halvings)
+        self.code_shape = (code, size // patch, size // patch)
+        into = _encoder(channels, width, code, halvings)
         self.book: Codebook | Codebooks = Codebook(book, code, learned=learned)
         if levels > 1:
             self.book = Codebooks(levels, book, code)
-        self.decoder = _decoder(channels, width, code, halvings)
+        back = _decoder(channels, width, code, halvings)
+        self.encoder: nn.Module = into
+        self.decoder: nn.Module = back
+        if shortcut:
+            self.encoder = _Shortcut(nn.Conv2d(channels, code, patch, patch), into)
+            self.decoder = _Shortcut(nn.ConvTranspose2d(code, channels, patch, patch), back)
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
         z: Tensor = self.encoder(x)
@@ -344,10 +370,11 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     kind="hierarchical",
     paper="Lee, Kim, Kim, Cho and Han, CVPR 2022; van den Oord et al., NeurIPS 2017",
     cite=(_LEE, "oord2017vqvae"),
-    recipe=TrainingRecipe(epochs=40, steps=500, batch=128, lr=1e-3),
+    latent=32,
+    recipe=TrainingRecipe(epochs=1, steps=600, batch=32, lr=2e-3),
 )
 def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
-    """Discrete codes in a hierarchy of four codebooks on a grid; the default for colour.
+    """Discrete codes in a hierarchy of six codebooks on a grid; the default for colour.
 
     The grid has 14 to 31 places a side for images of 28 to 248 pixels. `latent` is the width of a
     code.
@@ -355,8 +382,9 @@ def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
     halvings = 1
     while size % 2 ** (halvings + 1) == 0 and size >= 32 * 2**halvings:
         halvings += 1
-    width = 128 if channels > 1 else 64
-    return VqVae(channels, size, code=latent, width=width, book=512, halvings=halvings, levels=4)
+    return VqVae(
+        channels, size, code=latent, book=64, halvings=halvings, levels=6, shortcut=True
+    )
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:

@@ -448,7 +448,7 @@ class Panel(nn.Module):
         low, high = spread(x)
         mean = spoken.mean(0)
         return Signals(
-            seen=mean.argmax(1),
+            seen=spoken[self._readers()].mean(0).argmax(1),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1),
             neighbours=closer(distances, expected),
             something=(spoken[:, :, :-1].logsumexp(2) - spoken[:, :, -1]).clamp(-20, 20).mean(0),
@@ -494,6 +494,13 @@ class Panel(nn.Module):
             f"member {i}": digest_tensors(net.state_dict()) for i, net in enumerate(self.members, 1)
         }
         return {**members, "density": digest_tensors(self.density.state_dict())}
+
+    def _readers(self) -> list[int]:
+        """Members that say which class is seen: a deep one that was trained against attacks reads
+        real photographs worse than the others, and only its doubts count.
+        """
+        seats = [member.seat for member in self._members()]
+        return [i for i, seat in enumerate(seats) if not (seat.deep and seat.attack)]
 
     def _members(self) -> list[Member]:
         return [net for net in self.members if isinstance(net, Member)]

@@ -5,7 +5,8 @@ Ours. Everything is trained when it is first asked for and found again afterward
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,15 +16,19 @@ from hardcase.generators.build import trained_generator
 from hardcase.generators.diffusion import Diffusion
 from hardcase.generators.quality import write
 from hardcase.judges import teach
+from hardcase.judges.judge import PanelJudge
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
 from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images
 from hardcase_studies.lab import Lab
 
 KINDS = ("vqvae:hierarchical",)
-GUIDANCE = (0.0, 1.0)
+GUIDANCE = (0.0, 1.0, 2.0, 3.0, 4.0)
+SECONDS = 20.0
+"""Between two words on a training."""
 
 
 def _classifier(lab: Lab) -> tuple[Subject, Mapping[str, Any]]:
@@ -39,14 +44,35 @@ def _rate(part: float, count: int) -> str:
     return share(torch.arange(count) < round(part * count))
 
 
+def _telling(bench: Bench) -> Callable[[TrainingProgress], None]:
+    """Says now and then how far a training is."""
+    said = time.monotonic()
+
+    def tell(now: TrainingProgress) -> None:
+        nonlocal said
+        if now.warning or time.monotonic() - said > SECONDS:
+            said = time.monotonic()
+            told = f"{now.what}: epoch {now.epoch}, step {now.step}, loss {now.loss:.4f}"
+            bench.say(f"{told} {now.warning}".rstrip())
+
+    return tell
+
+
+def _judge(lab: Lab) -> PanelJudge:
+    bench = lab.bench
+    bench.say("judge")
+    return teach.trained(
+        lab.train, lab.test, seed=bench.seed, device=bench.device, progress=_telling(bench)
+    )
+
+
 def judge(bench: Bench) -> Outcome:
     """A classifier and the judge of the data: how many real test images each reads rightly, and what that took."""
     lab = Lab(bench)
     bench.say("classifier")
     subject, card = _classifier(lab)
     rows = [_measured(subject.name, card)]
-    bench.say("judge")
-    made = teach.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
+    made = _judge(lab)
     rows.append(_measured("judge", made.card))
     for number, right in enumerate(_members(made.panel, lab.test, bench.device), 1):
         rows.append([f"its member {number} alone", _rate(right, len(lab.test)), None])
@@ -82,6 +108,7 @@ def reconstruction(bench: Bench) -> Outcome:
             epochs=bench.options.get("generator_epochs"),
             judge=lambda x: subject(x).logits,
             device=bench.device,
+            progress=_telling(bench),
         )
         count = card["measured_images"]
         kept = _rate(card["reconstruction_agreement"], count)
@@ -96,9 +123,13 @@ def reconstruction(bench: Bench) -> Outcome:
 
 
 def diffusion(bench: Bench) -> Outcome:
-    """``--set minutes=… samples=… guidance=…``: the share of a diffusion model's samples that a classifier recognises."""
+    """``--set minutes=… samples=… guidance=…``: the share of a diffusion model's samples that a classifier recognises.
+
+    The guidance is the one whose samples the judge of the data recognises most often; the classifier sees none of these.
+    """
     lab = Lab(bench)
     subject, known = _classifier(lab)
+    made = _judge(lab)
     options = bench.options
     bench.say("diffusion model")
     net, card = trained_generator(
@@ -112,47 +143,65 @@ def diffusion(bench: Bench) -> Outcome:
         piece=float(options.get("piece", "inf")),
         judge=lambda x: subject(x).logits,
         device=bench.device,
+        progress=_telling(bench),
     )
     assert isinstance(net, Diffusion)
     net.halves = bench.device != "cpu"
-    count = bench.size("samples", 1000, 10_000)
-    rows: list[list[Cell]] = []
-    figures = []
+    tried = bench.size("tried", 200, 1000)
     given = options.get("guidance", GUIDANCE)
-    for guidance in given if isinstance(given, Sequence) else (given,):
-        bench.say(f"samples, guidance {guidance}")
-        made, label = _drawn(net, count, float(guidance), bench)
-        seen = torch.cat(
-            [
-                subject(from_bytes(made[part].to(bench.device))).logits.argmax(1).cpu()
-                for part in chunks(count, 500)
-            ]
-        )
-        right = [int((seen[label == c] == c).sum()) for c in range(net.labels)]
-        worst = min(range(net.labels), key=lambda c: right[c] / max(int((label == c).sum()), 1))
-        rows.append([float(guidance), _rate(sum(right) / count, count), lab.test.classes[worst]])
-        figures.append(f"samples-{guidance}.png")
-        sheet = [made[label == c][:12] for c in range(min(net.labels, 20))]
-        write(bench.out / figures[-1], sheet)
-    columns = ("guidance", "recognised", "least recognised class")
+    guided = {
+        float(one): _development(net, tried, float(one), made, bench)
+        for one in (given if isinstance(given, Sequence) else (given,))
+    }
+    best = max(guided, key=lambda one: guided[one])
+    count = bench.size("samples", 1000, 10_000)
+    bench.say(f"{count} samples, guidance {best}")
+    images, label = _drawn(net, count, best, "samples", bench)
+    seen = torch.cat(
+        [
+            subject(from_bytes(images[part].to(bench.device))).logits.argmax(1).cpu()
+            for part in chunks(count, 500)
+        ]
+    )
+    right = [int((seen[label == c] == c).sum()) for c in range(net.labels)]
+    worst = min(range(net.labels), key=lambda c: right[c] / max(int((label == c).sum()), 1))
+    rows: list[list[Cell]] = [
+        [one, _rate(part, tried), _rate(sum(right) / count, count) if one == best else None]
+        for one, part in guided.items()
+    ]
+    write(bench.out / "samples.png", [images[label == c][:12] for c in range(min(net.labels, 20))])
+    columns = ("guidance", "recognised by the judge", "recognised")
     weights = sum(parameter.numel() for parameter in net.parameters())
     notes = (
-        f"{count} samples, classes in turns; 18 steps of Heun's method",
+        f"{count} samples of the best guidance, classes in turns; 18 steps of Heun's method",
+        f"least recognised: {lab.test.classes[worst]}, {right[worst]} of {int((label == worst).sum())}",
         f"{weights:,} weights, trained for {card['seconds']:.0f} s: {card['steps']} steps of "
         f"{card['configuration']['recipe']['batch']} of the {len(lab.train)} training images",
-        f"{subject.name}, which took no part: {known['accuracy']:.2%} of real test images right",
+        f"{subject.name}, which took no part: {known['accuracy']:.2%} of real test images right; "
+        f"the judge, by which the guidance was chosen on other samples: {made.card['accuracy']:.2%}",
         f"reconstructions right: {card['reconstruction_accuracy']:.2%}; "
         f"samples by their codes right: {card['sample_accuracy']:.2%}; diversity {card['diversity']:.2f}",
     )
-    return Outcome(
-        "diffusion-cifar10", [Table("Samples recognised", columns, rows, notes)], figures
-    )
+    table = Table("Samples recognised", columns, rows, notes)
+    return Outcome("diffusion-cifar10", [table], ["samples.png"])
 
 
-def _drawn(net: Diffusion, count: int, guidance: float, bench: Bench) -> tuple[Tensor, Tensor]:
+def _development(
+    net: Diffusion, count: int, guidance: float, judge: PanelJudge, bench: Bench
+) -> float:
+    """The share of samples that the judge takes for what they should be."""
+    bench.say(f"{count} samples for the judge, guidance {guidance}")
+    images, label = _drawn(net, count, guidance, "development", bench)
+    seen = judge.panel.ask(from_bytes(images.to(bench.device)), label.to(bench.device)).seen
+    return float((seen.cpu() == label).double().mean())
+
+
+def _drawn(
+    net: Diffusion, count: int, guidance: float, name: str, bench: Bench
+) -> tuple[Tensor, Tensor]:
     """So many 8-bit samples and their labels, classes in turns."""
     label = torch.arange(count) % net.labels
-    rng = stream(bench.seed, "study", "samples", device=bench.device)
+    rng = stream(bench.seed, "study", name, device=bench.device)
     parts = [
         to_bytes(net.draw(label[part].to(bench.device), rng, guidance=guidance)).cpu()
         for part in chunks(count, 1000)
