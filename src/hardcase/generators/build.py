@@ -112,6 +112,7 @@ def _train_vqvae(course: Course) -> History:
             seen=lambda: _draw(course),
         )
     else:
+        vqvae.start_linear(net, course.images)
         history = _fit(course, vqvae.reconstruct(course.images, reduction))
     vqvae.healthy(net, course.images)
     return history

@@ -226,7 +226,9 @@ class _Shortcut(nn.Module):
         self.deep = deep
         last = deep[-1]
         assert isinstance(last, nn.Conv2d | nn.ConvTranspose2d)
+        assert last.bias is not None
         nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear(x) + self.deep(x)
@@ -245,8 +247,7 @@ class VqVae(nn.Module):
         halvings: How often the side is halved.
         learned: How the codebook is learnt: ``ema`` or by its ``loss``.
         levels: Codebooks, each for what the ones before it have left.
-        shortcut: Whether patches are also coded and painted linearly, which is learnt in a
-            hundred steps.
+        shortcut: Whether patches are also coded and painted linearly; see `start_linear`.
 
     Example:
         >>> import torch
@@ -371,7 +372,7 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     paper="Lee, Kim, Kim, Cho and Han, CVPR 2022; van den Oord et al., NeurIPS 2017",
     cite=(_LEE, "oord2017vqvae"),
     latent=32,
-    recipe=TrainingRecipe(epochs=1, steps=600, batch=32, lr=2e-3),
+    recipe=TrainingRecipe(epochs=1, steps=200, most=500, batch=32, lr=2e-3),
 )
 def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
     """Discrete codes in a hierarchy of six codebooks on a grid; the default for colour.
@@ -482,6 +483,37 @@ def reconstruct(images: Images, reduction: str = "mean") -> Goal:
 
     chance = from_bytes(images.x).var(0, correction=0)
     return Goal(loss, answer, float(chance.sum() if reduction == "sum" else chance.mean()))
+
+
+@torch.no_grad()
+def start_linear(net: VqVae, images: Images, *, most: int = 1000) -> None:
+    """Begin with the principal components of the images' patches, the best that linear maps can do;
+    training adds codebooks and what deep layers see beyond. Without shortcuts nothing is done.
+
+    Args:
+        net: What will be trained.
+        images: What it will be trained on.
+        most: How many images are looked at.
+    """
+    if not (isinstance(net.encoder, _Shortcut) and isinstance(net.decoder, _Shortcut)):
+        return
+    into = net.encoder.linear
+    back = net.decoder.linear
+    assert into.bias is not None
+    assert back.bias is not None
+    x = from_bytes(images.x[:: max(1, len(images) // most)])
+    patch = into.kernel_size[0]
+    mean = x.mean((0, 2, 3))
+    centred = functional.unfold(x - mean[:, None, None], patch, stride=patch)  # n, c p p, places
+    rows = centred.movedim(1, -1).flatten(0, 1)
+    _, axes = torch.linalg.eigh(rows.T @ rows / len(rows))
+    count = min(len(axes), len(into.weight))
+    maps = torch.zeros(len(into.weight), len(axes))
+    maps[:count] = axes.T.flip(0)[:count]
+    into.weight.copy_(maps.reshape(into.weight.shape))
+    back.weight.copy_(maps.reshape(back.weight.shape))
+    into.bias.copy_(-maps @ mean.repeat_interleave(patch**2))
+    back.bias.copy_(mean)
 
 
 def healthy(net: VqVae, images: Images) -> None:

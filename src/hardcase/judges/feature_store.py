@@ -20,7 +20,7 @@ from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, Seen
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
-PART = 256
+PART = 128
 """Images in one part: what an interruption can lose."""
 Tell = Callable[[int, int], None]
 """Told how many images are done, of how many."""

@@ -5,7 +5,7 @@ with the same answers as any judge.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
+from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images
 
 KIND = "judge"
 NAME = "features"
 FEWEST_IMAGES = 20
+FIRST = 8
+"""Images by which the time of all of them is told."""
 EXAMINED = 96
 """Real images of which the pictures of the examination are made, four of each."""
 PRECISION = 0.95
@@ -79,6 +82,8 @@ def photo_panel(
     def shaped(_: Mapping[str, Any]) -> nn.Module:
         """A fitted panel, or an empty one of the shape that the card of a kept one states."""
         if not (folder / cards.CARD).exists():
+            if tell is not None:
+                tell(0, len(train))
             return fit(encoders, train, plan=plan, heads=heads, store=store, seed=seed, tell=tell)
         places = cards.read_card(folder)["places"]
         return build(encoders, places, classes=len(train.classes), learned=len(train))
@@ -179,7 +184,7 @@ def feature_judge(
     device: torch.device | str = "cpu",
     offline: bool = False,
     encoders: Sequence[Encoder] = (),
-    tell: Tell | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> PanelJudge:
     """The judge of `train`'s kind of photographs, by features of networks that others have trained.
 
@@ -191,7 +196,7 @@ def feature_judge(
         device: Where it computes.
         offline: Fetch nothing.
         encoders: The same networks, where they are loaded already.
-        tell: Told how many images are done, of how many.
+        progress: Told whose features are read, and about how long that takes.
 
     Raises:
         Problem: If there are too few images, or a network's layers cannot be read.
@@ -213,9 +218,32 @@ def feature_judge(
         heads=heads if len(heads) == len(loaded) else (),
         seed=seed,
         device=device,
-        tell=tell,
+        tell=None if progress is None else _telling(loaded, train, test, progress),
     )
     return photo_judge(panel, {**card, "encoders": [each.spec for each in loaded]}, folder)
+
+
+def _telling(
+    encoders: Sequence[Encoder],
+    train: Images,
+    test: Images,
+    progress: Callable[[TrainingProgress], None],
+) -> Tell:
+    """Says with the first images how long making and measuring the judge will take."""
+    passes = len(USUAL.views) * (len(test) + 4 * EXAMINED) + len(train)
+    what = f"judge of {train.name} by {', '.join(each.spec for each in encoders)}"
+
+    def tell(done: int, of: int) -> None:
+        said = ""
+        if not done:
+            begun = time.monotonic()
+            for each in encoders:
+                each.ask(from_bytes(train.x[:FIRST].to(each.subject.device)))
+            seconds = (time.monotonic() - begun) / FIRST * passes
+            said = f"takes about {max(seconds / 60, 1):.0f} minutes; it is made once"
+        progress(TrainingProgress(0, 0, done, of, 0.0, said, what))
+
+    return tell
 
 
 def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> PanelJudge:

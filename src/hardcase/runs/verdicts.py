@@ -273,7 +273,9 @@ def for_run(
     encoders = [encoder_of(spec, first, second, device=device, offline=offline) for spec in wanted]
     for each in encoders:
         _took_no_part(run, {each.hash: each.spec})
-    return feature_judge(wanted, first, second, seed=seed, device=device, encoders=encoders)
+    return feature_judge(
+        wanted, first, second, seed=seed, device=device, encoders=encoders, progress=progress
+    )
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:

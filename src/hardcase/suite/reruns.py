@@ -105,7 +105,8 @@ def keep(outcome: Outcome, bench: Bench, name: str, folder: Path) -> Path:
     Args:
         outcome: What a study found.
         bench: What it was given.
-        name: What ``hardcase reproduce`` calls it.
+        name: What ``hardcase reproduce`` calls it; of ``FILE.py:FUNCTION`` the outcome's own name
+            is taken.
         folder: Where results are kept.
     """
     name = outcome.name if ".py:" in name else name

@@ -61,6 +61,7 @@ class TrainingRecipe:
         decay: Weight decay.
         half: Compute losses in bfloat16 on a GPU; on a CPU it changes nothing.
         smoothing: Share of a label that is spread over all classes.
+        most: The most steps of an epoch, which then passes over a part of the images; 0: all.
     """
 
     epochs: int
@@ -73,6 +74,7 @@ class TrainingRecipe:
     decay: float = 0.0
     half: bool = field(default=False, metadata=UNSTATED)
     smoothing: float = field(default=0.0, metadata=UNSTATED)
+    most: int = field(default=0, metadata=UNSTATED)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
@@ -85,6 +87,7 @@ class TrainingRecipe:
     def rounds(self, count: int) -> tuple[int, int]:
         """Epochs, and steps in each, for `count` images; a smaller last batch is left out."""
         inside = max(count // self.batch, 1)
+        inside = min(inside, self.most or inside)
         return max(self.epochs, math.ceil(self.steps / inside)), inside
 
 
@@ -178,9 +181,32 @@ class History:
     warnings: tuple[str, ...] = ()
 
 
+_PATIENCE: ContextVar[float] = ContextVar("patience", default=math.inf)
+PACED = 6
+"""Steps after which it is told how long a training will take."""
+LONG = 60.0
+"""Seconds from which on that is worth a word."""
+
+
+@contextmanager
+def patient_for(seconds: float) -> Iterator[None]:
+    """Refuse trainings that would take longer than this, as soon as their pace is known."""
+    before = _PATIENCE.set(seconds)
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(before)
+
+
+INSTEAD = (
+    "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
+    " hardcase train beforehand"
+)
+
+
 class Teller:
     """Adds up losses, reports them, stops a training that has become NaN,
-    and says when nothing is learned.
+    and says how long it will take and when nothing is learned.
     """
 
     def __init__(
@@ -190,6 +216,7 @@ class Teller:
         inside: int,
         progress: Callable[[TrainingProgress], None] | None,
         what: str,
+        most: float = math.inf,
     ) -> None:
         self.chance = chance
         self.epochs = epochs
@@ -198,18 +225,48 @@ class Teller:
         self.what = what
         self.means: list[float] = []
         self.warnings: list[str] = []
+        self.most = most
         self.step = 0
+        self.calls = 0
+        self.began = 0.0
         self.waiting: list[Tensor] = []
         self.epoch: list[float] = []
 
     def __call__(self, loss: Tensor) -> None:
         self.step += 1
+        self._pace(float(loss) if self.calls == PACED - 1 else 0.0)
         self.waiting.append(loss)
         ended = self.step % self.inside == 0
         if ended or self.step % EVERY == 1:
             recent = torch.stack(self.waiting).tolist()
             self.waiting.clear()
             self._report(recent, ended)
+
+    def _pace(self, loss: float) -> None:
+        """After a few steps: how long will all of them take? Longer than anybody is patient for is
+        refused.
+        """
+        self.calls += 1
+        if self.calls == 1:  # the first step warms up
+            self.began = time.monotonic()
+        if self.calls != PACED:
+            return
+        steps = self.epochs * self.inside
+        pace = (time.monotonic() - self.began) / (PACED - 1)
+        seconds = min(pace * (steps - self.step), self.most)
+        patience = _PATIENCE.get()
+        if seconds > patience:
+            raise Problem(
+                f"training {self.what} would take about {seconds / 60:.0f} minutes here.",
+                f"Nobody asked for it, so more than {patience / 60:.0f} minutes are not spent.",
+                fix=INSTEAD,
+            )
+        if seconds > LONG and self.progress is not None:
+            said = f"takes about {seconds / 60:.0f} minutes; it is trained once"
+            epoch = (self.step - 1) // self.inside + 1
+            self.progress(
+                TrainingProgress(epoch, self.epochs, self.step, steps, loss, said, self.what)
+            )
 
     def _report(self, recent: list[float], ended: bool) -> None:
         self._refuse_infinite(recent)
@@ -497,27 +554,6 @@ def _paused(name: str, share: float) -> Problem:
     )
 
 
-_PATIENCE: ContextVar[float] = ContextVar("patience", default=math.inf)
-PACED = 6
-"""Steps after which it is told how long a training will take."""
-
-
-@contextmanager
-def patient_for(seconds: float) -> Iterator[None]:
-    """Refuse trainings that would take longer than this, as soon as their pace is known."""
-    before = _PATIENCE.set(seconds)
-    try:
-        yield
-    finally:
-        _PATIENCE.reset(before)
-
-
-INSTEAD = (
-    "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
-    " hardcase train beforehand"
-)
-
-
 def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
     """Refuse a training whose weights, gradients and moments do not fit into the memory."""
     needed = 16 * sum(weight.numel() for weight in net.parameters())
@@ -541,16 +577,6 @@ def free_memory(place: torch.device) -> int | None:
         return None
     known = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
     return int(known["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in known else None
-
-
-def _refuse_too_long(name: str, seconds: float, place: torch.device) -> None:
-    """Refuse a training that would take longer than its user is patient for."""
-    if seconds > _PATIENCE.get():
-        raise Problem(
-            f"training {name} would take about {seconds / 60:.0f} minutes on {place}.",
-            f"Nobody asked for it, so more than {_PATIENCE.get() / 60:.0f} minutes are not spent.",
-            fix=INSTEAD,
-        )
 
 
 def fit(
@@ -595,7 +621,7 @@ def fit(
     step = _stepper(net, goal, recipe, optimiser, noise)
     x = images.x.to(place)
     y = images.y.to(place)
-    tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}")
+    tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}", limit.total)
     keep = Keeper(
         folder=kept,
         nets=[net, *also],
@@ -608,16 +634,10 @@ def fit(
     with own_randomness(seed, "training", "layers", device=place), tuned(half):
         net.train()
         number = done = keep.resume()
-        began = time.monotonic()
         for number, batch in _batches(goal, recipe, (x, y), order, noise, done):
             share = max((number - 1) / total, keep.spent / limit.total)
             tell(step(share, *batch))
             after(number)
-            if number == done + 1:  # the first step warms up
-                began = time.monotonic()
-            elif number == done + PACED:
-                pace = (time.monotonic() - began) / (PACED - 1)
-                _refuse_too_long(name, pace * (total - number), place)
             over = number == total or keep.spent >= limit.total
             pausing = keep.spent - keep.earlier >= limit.piece and not over
             keep(number, now=over or pausing)
