@@ -27,7 +27,7 @@ from hardcase.environment import arithmetic
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import load_generator, trained_generator, usual_generator
 from hardcase.generators.quality import Sampler, fresh, measure, refuse_unreadable
-from hardcase.generators.staged import Decoder, supplied
+from hardcase.generators.staged import Decoder, Recalled, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, is_stated, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
@@ -97,10 +97,11 @@ _ORACLES: Mapping[str, Callable[[], Oracle]] = {
 }
 _CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
 """Families in whose codes can be searched."""
-_PLACES: Mapping[str, Callable[[Any], Any]] = {
-    "gan": lambda net: net,
-    "vae": Decoder,
-    "diffusion": lambda net: net,
+_PLACES: Mapping[str, Callable[[Any, Context], Any]] = {
+    "gan": lambda net, context: net,
+    "vae": lambda net, context: Decoder(net),
+    "vqvae": lambda net, context: Recalled(net, context.images(context.config.split)),
+    "diffusion": lambda net, context: net,
 }
 """Families whose activations can be perturbed, as generators with places."""
 
@@ -474,6 +475,8 @@ class Context:
         """The generator that was named, or the method's own, trained on the data if missing."""
         assert self.part is not None
         own = str(self.part.facts.get("generator", ""))
+        if own == "gan" and self.shape[0] > 1:  # a small one paints no photographs
+            own = "vqvae"
         named = self.config.generator or own
         family, _, rest = named.partition(":")
         if family == "pixels":
@@ -506,7 +509,7 @@ class Context:
                     device=self.subject.device,
                     **self._joint_training(),
                 )
-        if not self._perturbs:
+        if not self._perturbs or family == "vqvae":
             self._check_labels_kept(card)
         return Generator(family, net.to(self.subject.device), card)
 
@@ -518,7 +521,7 @@ class Context:
             return Pixels()
         if not self._perturbs:
             return self._codes(made)
-        net: Any = made.net if made.family == "supplied" else _PLACES[made.family](made.net)
+        net: Any = made.net if made.family == "supplied" else _PLACES[made.family](made.net, self)
         classes = len(self._some.classes)
         return Activations(net, early_places(net, classes=classes), classes=classes)
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from hardcase.training.loop import TrainingRecipe
 
+FAR = ("--set", "method.stride=0.1", "--set", "method.radius=500")
 FILES = '''
 import torch
 from torch import nn
@@ -53,12 +54,12 @@ def photographs(world):
     Path("own.py").write_text(FILES)
     rng = torch.Generator().manual_seed(0)
     for split, count in (("train", 12), ("test", 4)):
-        for label, name in enumerate(("blue", "green", "red")):
+        for label, name in enumerate(("a red", "b green", "c blue")):
             folder = Path("photos", split, name)
             folder.mkdir(parents=True)
             for i in range(count):
                 x = 0.3 + 0.2 * torch.rand(3, 3, 3, generator=rng)
-                x[:, :, 2 - label] += 0.25
+                x[:, :, label] += 0.25
                 image = Image.fromarray((255 * x).byte().numpy())
                 image.resize((70 + 9 * i, 80), Image.Resampling.BICUBIC).save(folder / f"{i}.jpg")
     return world
@@ -67,7 +68,7 @@ def photographs(world):
 def searched(world, method, *more):
     data = "folder:photos?resize=64&crop=center"
     words = ("--model", "own.py:model", "--data", data, "--set", "subject.outputs=logits")
-    done = world("run", *words, "--method", method, "--seeds", 6, "--out", f"out-{method}", *more)
+    done = world("run", *words, "--method", method, "--seeds", 3, "--out", f"out-{method}", *more)
     assert done.code == 0, done.err
     record = json.loads(Path(f"out-{method}/run.json").read_text())
     assert record["funnel"]["attempted"] > 0
@@ -75,23 +76,18 @@ def searched(world, method, *more):
     return record
 
 
-@pytest.fixture
-def briefly(monkeypatch):
-    """Trainings of a few steps."""
-    monkeypatch.setattr(TrainingRecipe, "rounds", lambda recipe, count: (1, 5))
-
-
-def test_the_default_generator_is_trained_once_and_said(photographs, briefly):
-    first = searched(photographs, "sinvad", "--queries", 60)
-    again = searched(photographs, "argus-adaptive", "--queries", 60)
-    for record in (first, again):
-        made = record["generator"]
-        assert (made["configuration"]["family"], made["configuration"]["kind"]) == (
-            "vqvae",
-            "hierarchical",
-        )
-        assert made["reconstruction_agreement"] >= 0.8
-    assert first["generator"] == again["generator"]
+def test_the_default_generator_is_trained_once_and_said(photographs, monkeypatch):
+    monkeypatch.setattr(TrainingRecipe, "rounds", lambda recipe, count: (1, 4))
+    records = [
+        searched(photographs, "sinvad", "--queries", 20),
+        searched(photographs, "argus-adaptive", "--queries", 20),
+        searched(photographs, "feature-perturbation", "--gradients", 30, *FAR),
+    ]
+    made = records[0]["generator"]
+    assert made["configuration"]["family"] == "vqvae"
+    assert made["configuration"]["kind"] == "hierarchical"
+    assert made["reconstruction_agreement"] >= 0.8
+    assert [record["generator"] for record in records] == [made] * 3
 
 
 @pytest.mark.parametrize(
@@ -99,17 +95,12 @@ def test_the_default_generator_is_trained_once_and_said(photographs, briefly):
     [
         ("sinvad", "codes", ("--queries", 60)),
         ("argus-adaptive", "codes", ("--queries", 60)),
-        ("feature-perturbation", "painter", ("--gradients", 60, "--set", "method.stride=0.05")),
+        ("feature-perturbation", "painter", ("--gradients", 30, *FAR)),
     ],
 )
 def test_a_generator_of_ones_own_is_a_file(photographs, method, factory, budget):
     record = searched(photographs, method, "--generator", f"own.py:{factory}", *budget)
     assert record["generator"]["name"] == f"own.py:{factory}"
-
-
-def test_feature_perturbation_trains_its_gan(photographs, briefly):
-    record = searched(photographs, "feature-perturbation", "--gradients", 40)
-    assert record["generator"]["configuration"]["family"] == "gan"
 
 
 def test_a_training_nobody_has_time_for_says_what_to_do(photographs, monkeypatch):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hardcase.generators.diffusion import Diffusion
     from hardcase.generators.gan import Gan
     from hardcase.generators.quality import fresh
-    from hardcase.generators.staged import Decoder, Supplied, supplied
+    from hardcase.generators.staged import Decoder, Recalled, Supplied, supplied
     from hardcase.generators.vae import Hierarchical, Vae
     from hardcase.generators.vqvae import VqVae
 

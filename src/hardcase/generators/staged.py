@@ -1,9 +1,10 @@
-"""Other generators with places: the decoder of a conditional VAE, and any module ``z,
-y -> image`` with named layers.
+"""Other generators with places: the decoder of a conditional VAE, images as a VQ-VAE gives them
+back, and any module ``z, y -> image`` with named layers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.generators.vae import Vae
+from hardcase.generators.vqvae import VqVae
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
 from hardcase.usercode import interrupts, reraise
 
 Meet = Callable[[int, Tensor], Tensor]
@@ -72,6 +76,65 @@ class Decoder(nn.Module):
         """Fresh codes of these classes, drawn from the prior, and their images."""
         z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
         return z, self(z, y)
+
+
+class Recalled(nn.Module):
+    """A VQ-VAE as a generator of given classes: its samples are real images as it gives them back.
+
+    A sample is the code of an image of its class, moved up to a tenth of the way to that of another
+    one. Place 0 is the code, in units of its spread, place 1 the quantised code that is painted.
+
+    Args:
+        net: A trained VQ-VAE.
+        images: What is recalled.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> from hardcase.testing import toy_world
+        >>> images = toy_world().images.first(8)
+        >>> net = hc.generators.VqVae(1, images.x.shape[2], width=4, code=2, book=4).eval()
+        >>> hc.generators.Recalled(net, images).early
+        (1,)
+    """
+
+    def __init__(self, net: VqVae, images: Images) -> None:
+        super().__init__()
+        self.net = net
+        self.images = images
+        self.shape = net.shape
+        self.latent = math.prod(net.code_shape)
+        with torch.no_grad():
+            some = net.encode(from_bytes(images.x[:64].to(_device(net))))
+        self.unit = float(some.std().clamp_min(1e-6))
+
+    early = (1,)
+
+    def forward(self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
+        return self.walk(z, y, lambda place, features: features)
+
+    def walk(
+        self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
+    ) -> Float[Tensor, "m c h w"]:
+        """The image, where `meet` may change the code and what becomes of it."""
+        code = self.unit * meet(0, z).reshape(len(z), *self.net.code_shape)
+        return self.net.paint(meet(1, self.net.book.quantise(code))).clamp(0, 1)
+
+    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Codes of images of these classes, and what they give back."""
+        order = self.images.y.argsort(stable=True).to(y.device)
+        counts = self.images.y.bincount(minlength=len(self.images.classes)).to(y.device)
+        if bool((counts[y] == 0).any()):
+            raise Problem("there is a class without an image to begin with.")
+        drawn = torch.rand(2, len(y), generator=rng, device=y.device)
+        near, far = order[(counts.cumsum(0) - counts)[y] + (drawn * counts[y]).long()]
+        share = torch.rand(len(y), 1, generator=rng, device=y.device) / 10
+        z = (1 - share) * self._codes(near) + share * self._codes(far)
+        return z, self(z, y)
+
+    def _codes(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m d"]:
+        x = from_bytes(self.images.x[rows.cpu()].to(rows.device))
+        return self.net.encode(x).flatten(1) / self.unit
 
 
 class Supplied(nn.Module):

@@ -217,7 +217,7 @@ class _Residual(nn.Module):
         return out
 
 
-class _Shortcut(nn.Module):
+class _Patchwise(nn.Module):
     """A linear map of every patch, and what `deep` layers add to it."""
 
     def __init__(self, linear: nn.Conv2d | nn.ConvTranspose2d, deep: nn.Sequential) -> None:
@@ -287,8 +287,8 @@ class VqVae(nn.Module):
         self.encoder: nn.Module = into
         self.decoder: nn.Module = back
         if shortcut:
-            self.encoder = _Shortcut(nn.Conv2d(channels, code, patch, patch), into)
-            self.decoder = _Shortcut(nn.ConvTranspose2d(code, channels, patch, patch), back)
+            self.encoder = _Patchwise(nn.Conv2d(channels, code, patch, patch), into)
+            self.decoder = _Patchwise(nn.ConvTranspose2d(code, channels, patch, patch), back)
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
         z: Tensor = self.encoder(x)
@@ -383,9 +383,7 @@ def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
     halvings = 1
     while size % 2 ** (halvings + 1) == 0 and size >= 32 * 2**halvings:
         halvings += 1
-    return VqVae(
-        channels, size, code=latent, book=64, halvings=halvings, levels=6, shortcut=True
-    )
+    return VqVae(channels, size, code=latent, book=64, halvings=halvings, levels=6, shortcut=True)
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:
@@ -495,7 +493,7 @@ def start_linear(net: VqVae, images: Images, *, most: int = 1000) -> None:
         images: What it will be trained on.
         most: How many images are looked at.
     """
-    if not (isinstance(net.encoder, _Shortcut) and isinstance(net.decoder, _Shortcut)):
+    if not (isinstance(net.encoder, _Patchwise) and isinstance(net.decoder, _Patchwise)):
         return
     into = net.encoder.linear
     back = net.decoder.linear
