@@ -100,7 +100,7 @@ _CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
 _PLACES: Mapping[str, Callable[[Any, Context], Any]] = {
     "gan": lambda net, context: net,
     "vae": lambda net, context: Decoder(net),
-    "vqvae": lambda net, context: Recalled(net, context.images(context.config.split)),
+    "vqvae": lambda net, context: Recalled(net, context.starting_images),
     "diffusion": lambda net, context: net,
 }
 """Families whose activations can be perturbed, as generators with places."""
@@ -290,6 +290,11 @@ class Context:
     def test(self) -> Images:
         """What trained networks are measured on."""
         return self.images("test")
+
+    @property
+    def starting_images(self) -> Images:
+        """The split of which seeds are drawn."""
+        return self.images(self.config.split)
 
     @cached_property
     def seeds(self) -> Images:
