@@ -91,11 +91,13 @@ class Recalled(nn.Module):
     Example:
         >>> import torch
         >>> import hardcase as hc
-        >>> from hardcase.testing import toy_world
-        >>> images = toy_world().images.first(8)
+        >>> from hardcase.testing.toys import toy_images
+        >>> images = toy_images(8)
         >>> net = hc.generators.VqVae(1, images.x.shape[2], width=4, code=2, book=4).eval()
-        >>> hc.generators.Recalled(net, images).early
-        (1,)
+        >>> label = torch.tensor([2])
+        >>> z, x = hc.generators.Recalled(net, images).sample(label, torch.Generator())
+        >>> x.shape == (1, *images.x.shape[1:])
+        True
     """
 
     def __init__(self, net: VqVae, images: Images) -> None:
