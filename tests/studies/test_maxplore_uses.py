@@ -1,11 +1,19 @@
 """What MaXplore's report proposes, small: tables are whole, and nearest neighbours tell labels."""
 
+import os
 from dataclasses import replace
+
+import pytest
 
 from hardcase.campaign.in_memory import search
 from hardcase.methods.pgd import fgsm
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_studies import maxplore_uses
+
+long = pytest.mark.skipif(
+    os.environ.get("HARDCASE_TORTURE") != "long",
+    reason="trains several networks: HARDCASE_TORTURE=long, as make torture does",
+)
 
 
 def test_neighbours_vote_for_the_seeds_label():
@@ -20,6 +28,7 @@ def test_neighbours_vote_for_the_seeds_label():
     assert bool((near | ~near).all())
 
 
+@long
 def test_the_proposals_are_measured_beside_their_controls(bench, monkeypatch):
     monkeypatch.setattr(maxplore_uses, "NETWORKS", ("zoo:lenet1", "zoo:lenet1?seed=1"))
     small = bench(taught=40, seeds=10, retrain_epochs=1, added=12)

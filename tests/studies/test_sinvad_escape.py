@@ -1,5 +1,6 @@
 """Mixed labels: how many, which, the smaller share inside the larger; and who notices."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,10 @@ from hardcase_studies import sinvad_escape
 from hardcase_studies.sinvad_escape import pollute
 from tiny import bars
 
+long = pytest.mark.skipif(
+    os.environ.get("HARDCASE_TORTURE") != "long",
+    reason="trains several networks: HARDCASE_TORTURE=long, as make torture does",
+)
 NAMES = [sinvad_escape.OURS, sinvad_escape.FLOOR, sinvad_escape.GENETIC, sinvad_escape.ERROR]
 
 
@@ -71,6 +76,7 @@ def test_rq3_refuses_pairs_that_the_data_does_not_have(bench):
         sinvad_escape.run(bench())
 
 
+@long
 def test_a_clean_network_is_held_against_clean_retrainings(bench):
     small = bench(clean=3, shares=[0.5], tested=1, seeds=12, walks=4, epochs=4)
     (table,) = sinvad_escape.null(small).tables
