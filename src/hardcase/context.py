@@ -71,8 +71,12 @@ SEEDS = 100
 """Images to start from where nobody says how many."""
 FEWEST = 20
 """The same of photographs on a CPU, at least."""
-ENOUGH_TIME = 240.0
-"""Seconds that such a search may take if every seed spends its budget."""
+ENOUGH_TIME = 360.0
+"""Seconds that such a search may take, so that it ends with its judge within ten minutes."""
+SPENT = 0.4
+"""Share of its budget that such a seed spends on the average, rounded up: 0.31 of 60 gradients were
+measured, since a seed ends soon after it was found.
+"""
 ROOM = 2**20
 """Numbers of the images that a CPU is given at once: a gradient keeps a few hundred times that."""
 PATIENCE = 1800.0
@@ -316,23 +320,35 @@ class Context:
         if not (steady(self.subject.device) and is_photographic(self.shape)):
             return SEEDS
         seconds = self.seconds_per_seed()
-        count = max(FEWEST, min(SEEDS, int(ENOUGH_TIME / max(seconds, 1e-9))))
-        _log.warning("%d seeds: each may take %.0f s on this machine; --seeds N", count, seconds)
+        usual = SPENT * seconds
+        enough = max(FEWEST, min(SEEDS, int(ENOUGH_TIME / max(usual, 1e-9))))
+        count = min(enough, len(self._labelled(self.config.split)))
+        _log.warning(
+            "%d seeds: by one timed pass about %.1f s each, at most %.1f s; in all about %.0f min;"
+            " --seeds N",
+            *(count, usual, seconds, max(1, count * usual / 60)),
+        )
         return count
 
     def seconds_per_seed(self) -> float:
-        """How long a seed takes that spends its budget, by one timed gradient of every network."""
+        """How long a seed takes that spends its budget, by one timed pass of every network."""
+        budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
         rows = from_bytes(self._some.x[:4]).to(self.subject.device)
+        graded = budget.gradients is not None
+
+        def asked(model: Model) -> None:
+            x = rows.clone().requires_grad_(graded and model.offers == "gradients")
+            said = model(x).logits
+            if said.requires_grad:
+                torch.autograd.grad(said.sum(), x)
+
         spent = 0.0
         for model in (self.subject, *self.peers, *self.witnesses):
-            began = monotonic()
-            with self.campaign.arithmetic(), torch.enable_grad():
-                asked = rows.clone().requires_grad_(model.offers == "gradients")
-                said = model(asked).logits
-                if said.requires_grad:
-                    torch.autograd.grad(said.sum(), asked)
+            with self.campaign.arithmetic(), torch.set_grad_enabled(graded):
+                asked(model)  # the first call of a network prepares it
+                began = monotonic()
+                asked(model)
             spent += (monotonic() - began) / len(rows)
-        budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
         return spent * (budget.gradients or budget.queries or 1)
 
     @cached_property
@@ -391,10 +407,18 @@ class Context:
         if self.part is None or self.part.facts.get("witnesses") != "default":
             return ()
         try:
-            return self._default_witnesses()
+            found = self._default_witnesses()
         except Problem as problem:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
+        if len(found) > 1 and is_photographic(self.shape) and steady(self.subject.device):
+            _log.warning(
+                "one witness of %d, %s: each costs as much as the model; --witness default asks"
+                " all",
+                *(len(found), found[0].name),
+            )
+            return found[:1]
+        return found
 
     def _default_witnesses(self, epochs: str = "") -> tuple[Model, ...]:
         """Networks trained on the data, for other `epochs` than usual if they are named; for

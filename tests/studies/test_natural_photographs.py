@@ -7,7 +7,8 @@ import torch
 
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_studies import natural_photographs
-from hardcase_studies.natural_photographs import PhotographRow, _levels, cifar10
+from hardcase_studies.natural_photographs import _levels, _photographed, cifar10
+from hardcase_studies.parts import Parts
 from hardcase_studies.witness_world import WitnessWorld
 
 long = pytest.mark.skipif(
@@ -33,9 +34,10 @@ def test_levels_are_of_all_seeds_that_the_subject_gets_right(bench, monkeypatch)
     subject = toy_subject()
     world = WitnessWorld(subject, (), (subject,))
     method = natural_photographs.natural((1, 8, 8), space="warp*light")
-    row = PhotographRow(bench(draws=1), world, toy_images(6), method)
+    parts = Parts.of(bench(), "photographs", seeds)
+    row = _photographed(bench(draws=1), parts, world, seeds, method)
     assert row.found.columns["failing"].isfinite().sum() == len(seeds)
-    table = _levels(bench(), subject, [row])
+    table = _levels(bench(), subject, {"natural": row})
     assert [line[1] for line in table.rows] == ["top-1", "outside top-2", "other WordNet parent"]
     found = int(row.found.columns["failing"].sum())
     assert table.rows[0][2].startswith(f"{found / len(seeds):.1%}")

@@ -210,12 +210,11 @@ def feature_judge(
     loaded = [*encoders] or [
         encoder_of(spec, train, test, device=device, offline=offline) for spec in specs
     ]
-    heads = [found for each in loaded if (found := _head(each, train)) is not None]
     panel, card, folder = photo_panel(
         loaded,
         train,
         test,
-        heads=heads if len(heads) == len(loaded) else (),
+        heads=_heads(loaded, train),
         seed=seed,
         device=device,
         tell=None if progress is None else _telling(loaded, train, test, progress),
@@ -244,6 +243,12 @@ def _telling(
         progress(TrainingProgress(0, 0, done, of, 0.0, said, what))
 
     return tell
+
+
+def is_made(encoders: Sequence[Encoder], train: Images, *, seed: int = 0) -> bool:
+    """Whether `feature_judge` finds this judge in the cache."""
+    config = _config(encoders, train, USUAL, _heads(encoders, train), seed)
+    return (cards.folder_of(KIND, NAME, config, train.hash) / cards.CARD).exists()
 
 
 def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> PanelJudge:
@@ -303,7 +308,7 @@ def encoder_of(
     return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
 
 
-def _head(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
+def head_of(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
     """The output of an encoder that means each class of the data, if it has one for all of them."""
     names = each.subject.class_names
     try:
@@ -312,6 +317,12 @@ def _head(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
         return None
     outputs = range(len(train.classes)) if found is None else found.outputs
     return torch.tensor(outputs) if names else None
+
+
+def _heads(encoders: Sequence[Encoder], train: Images) -> Sequence[Int[Tensor, " k"]]:
+    """What `head_of` finds, if it does for every encoder."""
+    found = [head for each in encoders if (head := head_of(each, train)) is not None]
+    return found if len(found) == len(encoders) else ()
 
 
 def _config(

@@ -193,7 +193,7 @@ def witness_record(
 
 def apart(
     record: Mapping[str, Any] | None,
-    learned: Tensor,
+    learned: Tensor | None,
     data: str,
     space: str | None,
     lineages: Sequence[str] = (),
@@ -202,7 +202,8 @@ def apart(
 
     Args:
         record: The entry ``witnesses`` of run.json.
-        learned: Fingerprints of the images that the panel learned from.
+        learned: Fingerprints of the images that the panel learned from; None for a network that
+            others have taught.
         data: The hash of the training split that they are of.
         space: The text of the space of appearance that was searched, if it was one.
         lineages: Of the networks whose features the judge reads; none if all of it is trained here.
@@ -212,7 +213,7 @@ def apart(
     known = record.get("independence") or {}
     images = known.get("training images")
     shared: dict[str, int] | str = "not known"
-    if isinstance(images, Mapping) and images.get("data") == data:
+    if learned is not None and isinstance(images, Mapping) and images.get("data") == data:
         both = int((learned % 2 == 0).sum())
         shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
     return {
@@ -221,7 +222,7 @@ def apart(
         "training images": shared,
         "lessons": {
             "witnesses": known.get("lessons", "not known"),
-            "judge": list(LESSONS),
+            "judge": "not known" if learned is None else list(LESSONS),
             "taught this space": _taught(space),
         },
     }

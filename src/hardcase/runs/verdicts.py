@@ -20,7 +20,8 @@ from hardcase.judges import photographs, teach
 from hardcase.judges.calibration import TooFewRated
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import NOTICEABLE, NormJudge, PanelJudge, by_norm
-from hardcase.judges.photographs import encoder_of, feature_judge
+from hardcase.judges.photographs import FEWEST_IMAGES, encoder_of, feature_judge, is_made
+from hardcase.judges.reserved import ReservedJudge, reserved_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
@@ -188,7 +189,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
     entry = {**entry, "groups": _described(found, table), "silence": facts}
-    if isinstance(judge, PanelJudge):
+    if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = _independence(run, judge)
     _write(run, columns, entry, judge_identity(judge, entry))
     return Run(run.folder)
@@ -225,9 +226,10 @@ def finish(
         )
         return _judged_by_norm(run)
     try:
-        return judge_run(run, for_run(run, device=device, progress=progress, images=images))
+        judge = for_run(run, device=device, progress=progress, images=images, make=train)
+        return judge_run(run, judge)
     except Problem as problem:
-        say(f"not judged: {problem.what}")
+        say(f"not judged: {problem.what}" + (f" try: {problem.fix}" if problem.fix else ""))
         return _judged_by_norm(run)
 
 
@@ -246,8 +248,11 @@ def for_run(
     device: torch.device | str = "cpu",
     progress: Tell = None,
     images: Callable[[str], Images] | None = None,
-) -> PanelJudge:
+    make: bool = True,
+) -> PanelJudge | ReservedJudge:
     """The judge for a run: of the run's data, taught by the split that the seeds are not from.
+
+    Photographs without enough others beside them to learn from are judged by the network alone.
 
     Args:
         run: A stored run.
@@ -258,6 +263,7 @@ def for_run(
         device: Where the judge computes.
         progress: Told how its training goes.
         images: The splits of the run's data, where they are loaded already.
+        make: Make a judge of photographs that is not in the cache, which takes minutes.
 
     Raises:
         Problem: If the data are others now, or no independent judge can be had.
@@ -273,6 +279,10 @@ def for_run(
     encoders = [encoder_of(spec, first, second, device=device, offline=offline) for spec in wanted]
     for each in encoders:
         _took_no_part(run, {each.hash: each.spec})
+    named = bool(features or run.record.get("judge_features"))
+    enough = len(first) >= FEWEST_IMAGES
+    if not named and not (enough and (make or is_made(encoders, first, seed=seed))):
+        return reserved_judge(encoders[0], _seeds_of(run, second))
     return feature_judge(
         wanted, first, second, seed=seed, device=device, encoders=encoders, progress=progress
     )
@@ -307,6 +317,12 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     return (f"zoo:{chosen.judge}",)
 
 
+def _seeds_of(run: Run, images: Images) -> Images:
+    """The run's seeds, in the order of its table."""
+    place = {name: row for row, name in enumerate(images.id)}
+    return images.take(torch.tensor([place[name] for name in run.seeds["id"].to_pylist()]))
+
+
 def _names_of_witnesses(run: Run) -> list[str]:
     known = run.record.get("witnesses") or {}
     return list(map(str, known.get("models", ()))) if isinstance(known, Mapping) else []
@@ -320,10 +336,8 @@ def is_ready(
     images: Callable[[str], Images] | None = None,
 ) -> bool:
     """Whether the judge of a run's data is in the cache, so that judging takes seconds."""
-    if run.record.get("judge_features"):
-        return True
-    if is_photographic(run.record["image"]):
-        return False
+    if run.record.get("judge_features") or is_photographic(run.record["image"]):
+        return True  # or there is no network for it, and why is said then
     try:
         first, second = _splits_of(run, offline=offline, images=images)
         return teach.folder(first, second, seed=seed).is_dir()
@@ -419,12 +433,15 @@ def _splits_of(
     """What the judge of a run learns from, and the split that holds the run's seeds."""
     own = run.record.get("split", "test")
     other = "train" if own == "test" else "test"
-    if images is not None:
-        return images(other), images(own)
     name = run.record["data"]
-    stored = (load(name, split=split, offline=offline) for split in (other, own))
-    first, second = (_under(run, part) for part in stored)
-    return first, second
+    get = images or (lambda split: _under(run, load(name, split=split, offline=offline)))
+    second = get(own)
+    try:
+        return get(other), second
+    except Problem:
+        if not is_photographic(run.record["image"]):
+            raise
+        return second.take(torch.arange(0)), second  # one photograph a class leaves no other
 
 
 def _under(run: Run, images: Images) -> Images:
@@ -518,13 +535,15 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
         )
 
 
-def _independence(run: Run, judge: PanelJudge) -> dict[str, Any] | None:
+def _independence(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
     """What the judge shares with the run's witnesses, and what it was taught of the searched
     space.
     """
     witnesses = run.record.get("witnesses")
     if not witnesses:
         return None
+    if isinstance(judge, ReservedJudge):
+        return apart(witnesses, None, "", None, (judge.encoder.lineage,))
     space = (run.record.get("space") or {}).get("text")
     lineages = tuple(map(str, judge.card.get("lineages", ())))
     return apart(witnesses, judge.panel.learned.cpu(), judge.card["data"], space, lineages)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from hardcase.config import parse
 from hardcase.context import Context
+from hardcase.errors import Problem
 from hardcase.methods.natural import natural, natural_blackbox
 from hardcase.models.health import answers
 from hardcase.models.pretrained.synsets import COUNT
@@ -26,14 +26,15 @@ from hardcase.models.pretrained.synsets import imagenet as imagenet_classes
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import augmentation_for, even_half
 from hardcase.models.zoo import trained_classifier
-from hardcase.randomness import stream
 from hardcase.suite import figures
 from hardcase.suite.tables import Bench, Cell, Outcome, Table
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.types import Images, Method, Model
 from hardcase_studies.lab import Lab
-from hardcase_studies.witness_controls import around_findings, filtered, wrong_label
+from hardcase_studies.parts import Parts, limited
+from hardcase_studies.witness_controls import ControlledSearch, controlled
 from hardcase_studies.witness_world import (
+    APART,
     SeedOutcomes,
     WitnessWorld,
     gain,
@@ -43,7 +44,6 @@ from hardcase_studies.witness_world import (
     points,
     rate,
     rows_at_once,
-    searched,
     together,
 )
 
@@ -54,41 +54,71 @@ TOP = 5
 
 
 def cifar10(bench: Bench) -> Outcome:
-    """``--data cifar10`` or ``npz:FILE``, ``--set seeds=N half=development|test|all``: one training of each network."""
+    """``--data cifar10`` or ``npz:FILE``, ``--set seeds=N half=development|test|all trainings=T precision=tf32 minutes=M``.
+
+    Every network is kept in the cache and every search in its part: the same command goes on where it was stopped, and
+    ``--set half_epochs=E`` shortens the training of witnesses and scorers, which learn from half of the images.
+    """
+    bench = limited(bench)
     lab = Lab(bench)
+    pool = half(lab.test, str(bench.options.get("half", "test")))
+    seeds = pool.sample(count=min(len(pool), bench.size("seeds", 20, 1000)), seed=bench.seed)
+    parts = Parts.of(bench, "natural-cifar10", seeds)
+    count = bench.size("trainings", 1, 5)
+    worlds = list[WitnessWorld]()
+    found = list[ControlledSearch]()
+    for number in range(count):
+        if found and time() >= parts.until:
+            break
+        here = _small_world(bench, lab, number)
+        row = _photographed(bench, parts, here, seeds, natural(_shape(seeds)))
+        if row is None:
+            break
+        worlds.append(here)
+        found.append(row)
+    if not found:
+        raise Problem("nothing was measured in that time.", fix="the same command again")
+    notes = _notes(bench, worlds[0], seeds, lab.test, len(worlds))
+    names = [one.name for one in worlds[0].scorers]
+    columns = ["search", *_COLUMNS, *names, *_CONTROLS]
+    line = ["natural", *_cells(worlds, found)]
+    table = Table("Natural failures of CIFAR-10", columns, [line], notes)
+    return Outcome("natural-cifar10", [table], _pictures(bench, found[0].found))
+
+
+def _small_world(bench: Bench, lab: Lab, number: int) -> WitnessWorld:
+    """One training of a subject from all images, two witnesses from half of them, three scorers from the other half."""
     name = str(bench.options.get("model", NETWORK))
-    here = partial(
-        trained_classifier,
-        name,
-        images_test=lab.test,
-        epochs=bench.options.get("epochs"),
-        device=bench.device,
-    )
+    epochs = bench.options.get("epochs")
     bent = augmentation_for(lab.train)
+    even = even_half(lab.train)
     odd = lab.train.take((fingerprints(lab.train.x) % 2 == 1).nonzero().squeeze(1))
 
     def network(train: Images, seed: int, augment: str | None, role: str) -> Subject:
-        bench.say(role)
-        net, _ = here(train, seed=seed, augment=augment)
+        begun = perf_counter()
+        passes = epochs if seed == 0 else bench.options.get("half_epochs", epochs)
+        net, card = trained_classifier(
+            name,
+            train,
+            lab.test,
+            seed=APART * number + seed,
+            epochs=passes,
+            augment=augment,
+            device=bench.device,
+        )
+        right = f"{card['accuracy']:.1%} right"
+        bench.say(f"training {number + 1}, {role}: {right}, {perf_counter() - begun:.0f} s")
         return Subject(net, classes=lab.test.classes, name=role, device=bench.device)
 
-    subject = network(lab.train, 0, None, f"{name}, the subject")
-    even = even_half(lab.train)
-    witnesses = tuple(network(even, seed, bent, f"witness {seed}") for seed in (1, 2))
-    scorers = tuple(
-        network(odd, seed, augment, f"scorer {seed - 2}, {'bent' if augment else 'not bent'}")
-        for seed, augment in ((3, bent), (4, bent), (5, None))
+    return WitnessWorld(
+        network(lab.train, 0, None, f"{name}, the subject"),
+        tuple(network(even, seed, bent, f"witness {seed}") for seed in (1, 2)),
+        tuple(
+            network(odd, seed, augment, f"scorer {seed - 2}, {'bent' if augment else 'not bent'}")
+            for seed, augment in ((3, bent), (4, bent), (5, None))
+        ),
+        precision=str(bench.options.get("precision", "strict")),
     )
-    world = WitnessWorld(subject, witnesses, scorers)
-    pool = half(lab.test, str(bench.options.get("half", "test")))
-    seeds = pool.sample(count=min(len(pool), bench.size("seeds", 20, 1000)), seed=bench.seed)
-    rows = [PhotographRow(bench, world, seeds, natural(_shape(seeds)))]
-    notes = _notes(bench, world, seeds, lab.test)
-    columns = ["search", *_COLUMNS, *(one.name for one in scorers), *_CONTROLS]
-    table = Table(
-        "Natural failures of CIFAR-10", columns, [_cells(world, row) for row in rows], notes
-    )
-    return Outcome("natural-cifar10", [table], _pictures(bench, rows[0].found))
 
 
 def imagenet(bench: Bench) -> Outcome:
@@ -109,46 +139,43 @@ def imagenet(bench: Bench) -> Outcome:
     world = WitnessWorld(subject, (witness,), (scorer, sibling))
     images = context.images("test")
     seeds = images.sample(count=min(len(images), bench.size("seeds", 20, 1000)), seed=bench.seed)
-    rows = [PhotographRow(bench, world, seeds, natural(_shape(seeds)))]
-    few = bench.size("blackbox", 0, 100)
-    if few:
-        some = seeds.take(torch.arange(min(few, len(seeds))))
-        slow = natural_blackbox(_shape(seeds), queries=2000)
-        rows.append(PhotographRow(bench, world, some, slow))
+    bench = limited(bench)
+    parts = Parts.of(bench, "natural-imagenet", seeds)
+    few = seeds.take(torch.arange(min(bench.size("blackbox", 0, 100), len(seeds))))
+    trials = [(natural(_shape(seeds)), seeds)]
+    if len(few):
+        trials.append((natural_blackbox(_shape(seeds), queries=2000), few))
+    found = {
+        _name(method): _photographed(bench, parts, world, some, method) for method, some in trials
+    }
+    measured = {name: row for name, row in found.items() if row is not None}
     columns = ["search", *_COLUMNS, scorer.name, f"{sibling.name} (sibling)", *_CONTROLS]
-    notes = _notes(bench, world, seeds, images)
+    notes = _notes(bench, world, seeds, images, 1)
     table = Table(
-        "Natural failures of photographs", columns, [_cells(world, row) for row in rows], notes
+        "Natural failures of photographs",
+        columns,
+        [[name, *_cells([world], [row])] for name, row in measured.items()],
+        notes,
     )
     return Outcome(
         "natural-imagenet",
-        [table, _levels(bench, subject, rows)],
-        _pictures(bench, rows[0].found),
+        [table, _levels(bench, subject, measured)],
+        _pictures(bench, next(iter(measured.values())).found) if measured else [],
     )
 
 
 # Rows with their controls.
 
 
-class PhotographRow:
-    """A search with its controls on one sample of photographs."""
+def _photographed(
+    bench: Bench, parts: Parts, world: WitnessWorld, seeds: Images, method: Method
+) -> ControlledSearch | None:
+    draws = bench.size("draws", 2, 10)
+    return controlled(bench, parts, world, method, seeds, name=_name(method), draws=draws)
 
-    def __init__(self, bench: Bench, world: WitnessWorld, seeds: Images, method: Method) -> None:
-        self.seeds = seeds
-        self.name = "natural-blackbox" if method.needs == "label" else "natural"
-        bench.say(f"{self.name} with witnesses")
-        begun = perf_counter()
-        self.found = searched(world, method, seeds, witnesses=world.witnesses)
-        self.seconds = perf_counter() - begun
-        bench.say(f"{self.name} without witnesses")
-        self.alone = searched(world, method, seeds)
-        bench.say(f"{self.name}, filter instead of search")
-        self.filtered = filtered(world, method, seeds)
-        bench.say(f"{self.name}, wrong label")
-        self.wrong = wrong_label(world, method, seeds, stream(bench.seed, "wrong"))
-        bench.say(f"{self.name}, neighbourhood")
-        draws = bench.size("draws", 2, 10)
-        self.around = around_findings(world, method, self.found, draws, bench.seed)
+
+def _name(method: Method) -> str:
+    return "natural-blackbox" if method.needs == "label" else "natural"
 
 
 _COLUMNS = (
@@ -174,45 +201,45 @@ _CONTROLS = (
 )
 
 
-def _cells(world: WitnessWorld, row: PhotographRow) -> list[Cell]:
-    own = together([row.found], "all")
-    right = torch.stack(
-        [answers(one, row.seeds).argmax(1).cpu() == row.seeds.y for one in world.scorers]
-    ).all(0)
-    sure = torch.where(right[:, None], own, torch.nan)
+def _cells(worlds: Sequence[WitnessWorld], rows: Sequence[ControlledSearch]) -> list[Cell]:
+    """One line: the same search in every world."""
+    found = [row.found for row in rows]
+    right = torch.stack([_all_right(one, row.found.seeds) for one, row in zip(worlds, rows)], 1)
+    own = together(found, "all")
+    offered = together([row.filtered for row in rows], "all")
     shares = {
-        name: float(value.mean()) if len(value) else None for name, value in row.around.items()
+        name: torch.cat([row.around[name] for row in rows])
+        for name in ("random, subject", "at 5 %", "at 10 %", "JPEG 90", "one pixel")
     }
     return [
-        row.name,
+        *(percent(rate(together(found, name))) for name in ("failing", "witnessed", "most", "all")),
+        percent(rate(torch.where(right, own, torch.nan))),
+        median(together(found, "l2")),
+        median(together(found, "size")),
+        round(float(found[0].columns["seconds"][0]), 1),
         *(
-            percent(rate(together([row.found], name)))
-            for name in ("failing", "witnessed", "most", "all")
+            percent(rate(together(found, f"scorer {i}")))
+            for i in range(1, len(worlds[0].scorers) + 1)
         ),
-        percent(rate(sure)),
-        median(together([row.found], "l2")),
-        median(together([row.found], "size")),
-        round(row.seconds, 1),
-        *(
-            percent(rate(together([row.found], f"scorer {i}")))
-            for i in range(1, len(world.scorers) + 1)
-        ),
-        percent(rate(together([row.alone], "all"))),
-        percent(rate(together([row.filtered], "all"))),
-        points(gain(own, together([row.filtered], "all"))),
-        percent(rate(together([row.wrong], "all"))),
-        *(
-            None if shares[name] is None else f"{shares[name]:.1%}"
-            for name in ("random, subject", "at 5 %", "at 10 %", "JPEG 90", "one pixel")
-        ),
+        percent(rate(together([row.alone for row in rows], "all"))),
+        percent(rate(offered)),
+        points(gain(own, offered)),
+        percent(rate(together([row.wrong for row in rows], "all"))),
+        *(f"{float(value.mean()):.1%}" if len(value) else None for value in shares.values()),
     ]
 
 
-def _levels(bench: Bench, subject: Model, rows: Sequence[PhotographRow]) -> Table:
+def _all_right(world: WitnessWorld, seeds: Images) -> Bool[Tensor, " n"]:
+    """Which photographs all scorers of a world get right."""
+    said = [answers(one, seeds).argmax(1).cpu() == seeds.y for one in world.scorers]
+    return torch.stack(said).all(0)
+
+
+def _levels(bench: Bench, subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
     """How wrong the subject is: another first answer, outside the first five, another parent in WordNet."""
     parents = _parents(bench)
     table: list[list[Cell]] = []
-    for row in rows:
+    for search, row in rows.items():
         found = row.found.found
         logits = _logits(subject, found.x)
         outside = ~(logits.topk(TOP, 1).indices == found.expected[:, None]).any(1)
@@ -226,9 +253,9 @@ def _levels(bench: Bench, subject: Model, rows: Sequence[PhotographRow]) -> Tabl
             levels["other WordNet parent"] = parents[found.expected] != parents[logits.argmax(1)]
         for name, level in levels.items():
             if level is None:
-                table.append([row.name, name, None, None])
+                table.append([search, name, None, None])
                 continue
-            table.append([row.name, name, *_shares(row.found, [level, level & kept])])
+            table.append([search, name, *_shares(row.found, [level, level & kept])])
     return Table(
         "Failing at three levels, of photographs that the subject classifies correctly",
         ["search", "level", "found", "and ResNet-50 keeps the label"],
@@ -264,7 +291,9 @@ def _logits(model: Model, x: Tensor) -> Float[Tensor, "t k"]:
     return torch.cat(parts) if parts else torch.zeros(0, COUNT)
 
 
-def _notes(bench: Bench, world: WitnessWorld, seeds: Images, test: Images) -> list[str]:
+def _notes(
+    bench: Bench, world: WitnessWorld, seeds: Images, test: Images, trainings: int
+) -> list[str]:
     networks: Mapping[str, Model] = {
         one.name: one for one in (world.subject, *world.witnesses, *world.scorers)
     }
@@ -273,9 +302,10 @@ def _notes(bench: Bench, world: WitnessWorld, seeds: Images, test: Images) -> li
         for name, one in networks.items()
     }
     return [
-        f"data {bench.data}, {len(seeds)} photographs, device {bench.device}, one training",
+        f"data {bench.data}, {len(seeds)} photographs, device {bench.device}, {trainings} training(s)",
         "rates are of photographs that the subject classifies correctly; a scorer that is wrong on the photograph itself counts as not keeping it",
-        "brackets: Wilson's 95 %; differences are paired by photograph (Newcombe)",
+        "brackets: 95 %, Wilson's; differences are paired by photograph (Newcombe); with several trainings a crossed bootstrap"
+        " over photographs and trainings",
         *(f"{name}: {share:.1%} of {len(test)} right" for name, share in right.items()),
         f"{rows_at_once(seeds, world.subject)} photographs in one call at most",
     ]

@@ -8,9 +8,12 @@ A row whose controls were not run is not printed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +23,7 @@ from torch import Tensor
 
 from hardcase.campaign.loop import enter, run_shard
 from hardcase.campaign.record import Campaign, Keep, Limits, limits
-from hardcase.errors import choice
+from hardcase.errors import Problem, choice
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.natural import natural, natural_blackbox
 from hardcase.methods.neurons import Profiles
@@ -49,6 +52,7 @@ from hardcase.types import (
 )
 from hardcase_studies.blind_sheet import blind_sheet
 from hardcase_studies.lab import Lab
+from hardcase_studies.parts import OutOfTimeError, Parts, limited
 from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
@@ -65,6 +69,7 @@ from hardcase_studies.witness_world import (
     scored,
     searched,
     together,
+    world,
     worlds,
 )
 
@@ -113,87 +118,201 @@ SEARCHES = {
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set half=development|test|all seeds=N trainings=T searches=…``; ``--full`` is five trainings and all seeds.
+    """``--set half=development|test|all seeds=N trainings=T searches=… minutes=M``; ``--full`` is five trainings and all seeds.
 
-    ``--set prepare=true`` only trains what is missing and says how good it is.
+    ``--set prepare=true`` only trains what is missing and says how good it is. With ``minutes`` nothing new is begun after
+    that time, and tables hold what was measured; the same command goes on from there.
     """
-    here = worlds(bench)
+    bench = limited(bench)
     lab = Lab(bench)
     if bench.options.get("prepare"):
-        return Outcome("witness-controls", [_prepared(here, lab.test)])
-    which = str(bench.options.get("half", "test"))
-    pool = half(lab.test, which)
-    seeds = pool.sample(count=min(len(pool), bench.size("seeds", 100, len(pool))), seed=bench.seed)
-    names = bench.names("searches", list(SEARCHES))
-    strange = [name for name in names if name not in SEARCHES]
-    if strange:
-        raise choice("search", strange[0], list(SEARCHES))
-    rows = [_measured(bench, here, SEARCHES[name], seeds) for name in names]
+        return Outcome("witness-controls", [_prepared(worlds(bench), lab.test)])
+    here = worlds(bench, measure_world)
+    seeds = _sample(bench, lab.test)
+    parts = Parts.of(bench, "witness-controls", seeds)
+    rows = [row for one in _searches(bench) if (row := _measured(bench, parts, here, one, seeds))]
+    if not rows:
+        raise Problem("nothing was measured in that time.", fix="the same command again")
     shown = {row.search.name: row.found[0] for row in rows}
-    rivals = _rivals(bench, here, lab, seeds)
+    rivals = _rivals(bench, parts, here, seeds)
+    missing = len(_searches(bench)) - len(rows)
     notes = (
-        f"data {bench.data}, {which} half, {len(seeds)} seeds, {len(here)} training(s) of subject, witnesses, judges and scorers",
+        f"data {bench.data}, {bench.options.get('half', 'test')} half, {len(seeds)} seeds, {len(here)} training(s) of subject,"
+        " witnesses, judges and scorers",
         "rates are of seeds attempted (classified correctly, reconstruction keeps the label), one outcome each; brackets: 95 %, "
         "crossed bootstrap over seeds and trainings, Wilson's with one training",
         "confirmed: valid and label kept by the usual judge; untaught: the same by a judge that was never taught anything of bending",
+        *([f"{missing} search(es) not measured: the time was up"] if missing else []),
+        *(
+            f"{row.search.name}: {len(row.found)} of {len(here)} trainings measured"
+            for row in rows
+            if len(row.found) < len(here)
+        ),
         *_ceilings(here, seeds),
         *(
             f"{one.name}: {_accuracy(one, lab.test):.1%} of test images right"
             for one in _networks(here[0])
         ),
     )
+    again = _same_again(bench, parts, here, seeds, rows)
     tables = [
         _headline(rows, notes),
         _matched(rows, rivals),
         _neighbourhood(rows),
         _rival_table(rivals, rows),
-        _same_again(bench, here, seeds, rows),
+        *([again] if again else []),
         _hidden(here, rows),
     ]
-    blind_sheet(bench.out, {**shown, "pgd 8/255": rivals["pgd 8/255"][0]}, seed=bench.seed)
+    sure = {"pgd 8/255": rivals["pgd 8/255"][0]} if "pgd 8/255" in rivals else {}
+    blind_sheet(bench.out, {**shown, **sure}, seed=bench.seed)
     pictures = {name: part.found.x[:12] for name, part in shown.items() if len(part.found)}
     drawn = [figures.images(bench.out / "findings.png", pictures)] if pictures else []
     return Outcome("witness-controls", tables, drawn)
 
 
+def _sample(bench: Bench, test: Images) -> Images:
+    pool = half(test, str(bench.options.get("half", "test")))
+    return pool.sample(count=min(len(pool), bench.size("seeds", 100, len(pool))), seed=bench.seed)
+
+
+def _searches(bench: Bench) -> list[StudiedSearch]:
+    names = bench.names("searches", list(SEARCHES))
+    strange = [name for name in names if name not in SEARCHES]
+    if strange:
+        raise choice("search", strange[0], list(SEARCHES))
+    return [SEARCHES[name] for name in names]
+
+
+def measure_world(bench: Bench, number: int) -> None:
+    """Everything that is measured in one world, into its parts; worlds are measured side by side."""
+    here = [world(bench, number)]
+    seeds = _sample(bench, Lab(bench).test)
+    parts = Parts.of(bench, "witness-controls", seeds)
+    searches = _searches(bench)
+    for one in searches:
+        _measured(bench, parts, here, one, seeds)
+    _rivals(bench, parts, here, seeds)
+    _as_subjects(parts, here[0], searches[0], seeds)
+
+
 @dataclass(frozen=True, eq=False)
-class Controlled:
-    """A search with its controls, a part for each training."""
+class ControlledSearch:
+    """A search in one world, with its controls a to c."""
+
+    found: SeedOutcomes
+    alone: SeedOutcomes
+    filtered: SeedOutcomes
+    wrong: SeedOutcomes
+    around: Mapping[str, Float[Tensor, " n"]]
+
+
+def controlled(
+    bench: Bench,
+    parts: Parts,
+    here: WitnessWorld,
+    method: Method,
+    seeds: Images,
+    *,
+    name: str,
+    draws: int,
+    subject: Model | None = None,
+    jitter: float = 0.3,
+) -> ControlledSearch | None:
+    """Search and controls in one world; None if there was no time for all of it.
+
+    Args:
+        bench: What the study is given.
+        parts: Where what was measured is kept.
+        here: The networks.
+        method: What is searched with.
+        seeds: Where the search starts.
+        name: Of the search.
+        draws: Random codes a seed and a size.
+        subject: What the search is told of the subject, if that is less than all.
+        jitter: How far from the seed restarts begin.
+    """
+
+    def search() -> SeedOutcomes:
+        begun = perf_counter()
+        found = searched(here, method, seeds, subject=subject, witnesses=here.witnesses)
+        spent = torch.full_like(found.columns["failing"], perf_counter() - begun)
+        return replace(found, columns={**found.columns, "seconds": spent})
+
+    rng = stream(bench.seed, "wrong", here.hash)
+    making: dict[str, Callable[[], SeedOutcomes]] = {
+        "search": search,
+        "without witnesses": lambda: searched(here, method, seeds, subject=subject),
+        "filter": lambda: filtered(here, method, seeds, subject=subject, jitter=jitter),
+        "wrong label": lambda: wrong_label(here, method, seeds, rng, subject=subject),
+    }
+    named = f"{name}, {method.search}, aim {method.aim:g}"
+    try:
+        found = [
+            parts.outcomes(here, f"{named}, {what}", seeds, make) for what, make in making.items()
+        ]
+        around = parts.tensors(
+            here,
+            f"{named}, around, {draws} draws",
+            lambda: around_findings(here, method, found[0], draws, bench.seed),
+        )
+    except OutOfTimeError:
+        return None
+    own, alone, offered, wrong = found
+    return ControlledSearch(own, alone, offered, wrong, around)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRow:
+    """A search with its controls in every training for which there was time."""
 
     search: StudiedSearch
-    found: Sequence[SeedOutcomes]
-    alone: Sequence[SeedOutcomes]
-    filtered: Sequence[SeedOutcomes]
-    wrong: Sequence[SeedOutcomes]
-    around: Sequence[Mapping[str, Float[Tensor, " n"]]]
+    worlds: Sequence[ControlledSearch]
+
+    @property
+    def found(self) -> list[SeedOutcomes]:
+        return [each.found for each in self.worlds]
+
+    @property
+    def alone(self) -> list[SeedOutcomes]:
+        return [each.alone for each in self.worlds]
+
+    @property
+    def filtered(self) -> list[SeedOutcomes]:
+        return [each.filtered for each in self.worlds]
+
+    @property
+    def wrong(self) -> list[SeedOutcomes]:
+        return [each.wrong for each in self.worlds]
+
+    @property
+    def around(self) -> list[Mapping[str, Float[Tensor, " n"]]]:
+        return [each.around for each in self.worlds]
 
 
 def _measured(
-    bench: Bench, here: Sequence[WitnessWorld], one: StudiedSearch, seeds: Images
-) -> Controlled:
-    """Search and controls a to c in every world."""
-    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
-    draws = bench.size("draws", 10, 100)
-    parts: list[tuple[SeedOutcomes, ...]] = []
-    around = []
-    for number, each in enumerate(here, 1):
-        bench.say(f"{one.name}, world {number}")
-        method = one.make(each, shape)
-        subject = one.subject(each)
-        own = searched(each, method, seeds, subject=subject, witnesses=each.witnesses)
-        parts.append(
-            (
-                own,
-                searched(each, method, seeds, subject=subject),
-                filtered(each, method, seeds, subject=subject, jitter=one.jitter),
-                wrong_label(
-                    each, method, seeds, stream(bench.seed, "wrong", number), subject=subject
-                ),
-            )
+    bench: Bench,
+    parts: Parts,
+    here: Sequence[WitnessWorld],
+    one: StudiedSearch,
+    seeds: Images,
+) -> SearchRow | None:
+    """Search and controls in every world for which there is time; None if there is for none."""
+    found = [
+        controlled(
+            bench,
+            parts,
+            each,
+            one.make(each, _shape(seeds)),
+            seeds,
+            name=one.name,
+            draws=bench.size("draws", 10, 100),
+            subject=one.subject(each),
+            jitter=one.jitter,
         )
-        around.append(around_findings(each, method, own, draws, bench.seed))
-    found, alone, offered, wrong = zip(*parts)
-    return Controlled(one, found, alone, offered, wrong, around)
+        for each in here
+    ]
+    whole = [each for each in found if each is not None]
+    return SearchRow(one, whole) if whole else None
 
 
 # a. The same search without witnesses; its candidates are offered to them afterwards.
@@ -252,6 +371,7 @@ def filtered(
             witnesses=here.witnesses,
             batch=rows_at_once(seeds, subject),
             seed=number,
+            precision=here.precision,
         )
         shard = run_shard(campaign, seeds.take(rows), left)
         spent = shard.counts
@@ -292,6 +412,7 @@ def wrong_label(
         method=replace(method, space=_uncoded(method.space)),
         witnesses=here.witnesses,
         batch=rows_at_once(seeds, subject),
+        precision=here.precision,
     )
     shard = run_shard(campaign, told.take(right), limits(method.budget, len(right)))
     claimed = shard.findings.take(shard.findings.witnessed.nonzero().squeeze(1))
@@ -381,26 +502,38 @@ def _shifted(x: Tensor) -> list[Tensor]:
 # d. to f. Others as the subject, rivals, and what witnesses hide.
 
 
+def _as_subjects(
+    parts: Parts, each: WitnessWorld, search: StudiedSearch, seeds: Images
+) -> list[SeedOutcomes]:
+    """Every scorer of a world as the subject of a search, as far as there is time."""
+    method = search.make(each, _shape(seeds))
+    found = list[SeedOutcomes]()
+    for one in each.scorers:
+        name = f"{search.name}, {method.search}, aim {method.aim:g}, {one.name} as the subject"
+        make = partial(searched, each, method, seeds, subject=one, witnesses=each.witnesses)
+        try:
+            found.append(parts.outcomes(each, name, seeds, make))
+        except OutOfTimeError:
+            break
+    return found
+
+
 def _same_again(
-    bench: Bench, here: Sequence[WitnessWorld], seeds: Images, rows: Sequence[Controlled]
-) -> Table:
+    bench: Bench,
+    parts: Parts,
+    here: Sequence[WitnessWorld],
+    seeds: Images,
+    rows: Sequence[SearchRow],
+) -> Table | None:
     """A/A: every scorer as the subject of the first search; the findings under every other training of the subject."""
     bench.say("scorers as subjects")
     first = rows[0]
-    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
+    every = [_as_subjects(parts, each, first.search, seeds) for each in here]
     table: list[list[Cell]] = []
-    for i in range(len(here[0].scorers)):
-        parts = [
-            searched(
-                each,
-                first.search.make(each, shape),
-                seeds,
-                subject=each.scorers[i],
-                witnesses=each.witnesses,
-            )
-            for each in here
-        ]
-        table.append([here[0].scorers[i].name, *_rates(parts), "–"])
+    for i in range(min(map(len, every))):
+        table.append([here[0].scorers[i].name, *_rates([of[i] for of in every]), "–"])
+    if not table:
+        return None
     shared = []
     for number, part in enumerate(first.found):
         for other in [one for one in here if one is not here[number]]:
@@ -420,43 +553,54 @@ def _same_again(
 
 
 def _rivals(
-    bench: Bench, here: Sequence[WitnessWorld], lab: Lab, seeds: Images
+    bench: Bench, parts: Parts, here: Sequence[WitnessWorld], seeds: Images
 ) -> dict[str, list[SeedOutcomes]]:
-    """Other methods at the budget of `natural`, on the same seeds and under the same scorers."""
-    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
-    steps = natural(shape).budget.gradients or 100
-    profile = Profiles(from_bytes(lab.test.x[:1]), lambda: lab.train)
+    """Other methods at the budget of `natural`, on the same seeds and under the same scorers, as far as there is time."""
     found: dict[str, list[SeedOutcomes]] = {}
-    for number, each in enumerate(here, 1):
-        bench.say(f"rivals, world {number}")
-        trials: dict[str, tuple[Method, dict[str, Sequence[Model] | float]]] = {
-            "pgd 8/255": (pgd(epsilon=8 / 255, gradients=steps), {}),
-            "pgd 0.2": (pgd(epsilon=0.2, gradients=steps), {}),
-            "flow of every pixel (after stAdv)": (
-                natural(shape, space=f"warp(points={min(shape[1:])})", gradients=steps),
-                {},
-            ),
-            "worst of random rotations and shifts": (_random_camera(shape, 4 * steps), {}),
-            "deepxplore, witnesses as peers": (
-                deepxplore(
-                    each.subject, profile, each.witnesses, criterion="none", gradients=steps
-                ),
-                {"peers": each.witnesses},
-            ),
-            "latent with an auxiliary classifier (after Song et al. 2018)": (
-                sinvad(
-                    each.latent,
-                    subject=each.subject,
-                    witnesses=each.witnesses[:1],
-                    gradients=steps,
-                ),
-                {"witnesses": each.witnesses[:1], "margin": 0.0},
-            ),
-        }
-        for name, (method, options) in trials.items():
-            outcome = searched(each, method, seeds, **options)  # type: ignore[arg-type]  # a row's own options
+    for each in here:
+        for name, outcome in _rivals_in(bench, parts, each, seeds):
             found.setdefault(name, []).append(outcome)
     return found
+
+
+def _rivals_in(
+    bench: Bench, parts: Parts, here: WitnessWorld, seeds: Images
+) -> Iterator[tuple[str, SeedOutcomes]]:
+    shape = _shape(seeds)
+    steps = natural(shape).budget.gradients or 100
+    profile = Profiles(from_bytes(seeds.x[:1]), lambda: Lab(bench).train)
+    trials: dict[str, tuple[Method, dict[str, Any]]] = {
+        "pgd 8/255": (pgd(epsilon=8 / 255, gradients=steps), {}),
+        "pgd 0.2": (pgd(epsilon=0.2, gradients=steps), {}),
+        "flow of every pixel (after stAdv)": (
+            natural(shape, space=f"warp(points={min(shape[1:])})", gradients=steps),
+            {},
+        ),
+        "worst of random rotations and shifts": (_random_camera(shape, 4 * steps), {}),
+        "deepxplore, witnesses as peers": (
+            deepxplore(here.subject, profile, here.witnesses, criterion="none", gradients=steps),
+            {"peers": here.witnesses},
+        ),
+        "latent with an auxiliary classifier (after Song et al. 2018)": (
+            sinvad(
+                here.latent,
+                subject=here.subject,
+                witnesses=here.witnesses[:1],
+                gradients=steps,
+            ),
+            {"witnesses": here.witnesses[:1], "margin": 0.0},
+        ),
+    }
+    for name, (method, options) in trials.items():
+        make = partial(searched, here, method, seeds, **options)
+        try:
+            yield name, parts.outcomes(here, f"{name}, {steps} steps", seeds, make)
+        except OutOfTimeError:
+            return
+
+
+def _shape(seeds: Images) -> tuple[int, int, int]:
+    return int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3])
 
 
 def _random_camera(shape: tuple[int, int, int], queries: int) -> Method:
@@ -486,7 +630,7 @@ def _rates(parts: Sequence[SeedOutcomes]) -> list[Cell]:
     ]
 
 
-def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[Controlled]) -> Table:
+def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[SearchRow]) -> Table:
     own = {row.search.name: row.found for row in rows}
     return Table(
         "e. Rivals on the same seeds, at the budget of natural",
@@ -496,7 +640,7 @@ def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[Co
     )
 
 
-def _hidden(here: Sequence[WitnessWorld], rows: Sequence[Controlled]) -> Table:
+def _hidden(here: Sequence[WitnessWorld], rows: Sequence[SearchRow]) -> Table:
     """Among findings of the search without witnesses: confirmed ones on which witnesses err as well."""
     table: list[list[Cell]] = []
     for row in rows:
@@ -520,7 +664,7 @@ def _hidden(here: Sequence[WitnessWorld], rows: Sequence[Controlled]) -> Table:
 # The tables.
 
 
-def _headline(rows: Sequence[Controlled], notes: Sequence[str]) -> Table:
+def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
         own = together(row.found, "confirmed")
@@ -561,7 +705,7 @@ def _headline(rows: Sequence[Controlled], notes: Sequence[str]) -> Table:
     )
 
 
-def _matched(rows: Sequence[Controlled], rivals: Mapping[str, Sequence[SeedOutcomes]]) -> Table:
+def _matched(rows: Sequence[SearchRow], rivals: Mapping[str, Sequence[SeedOutcomes]]) -> Table:
     """Confirmed with an image L2 of at most so much."""
     parts: dict[str, Sequence[SeedOutcomes]] = {}
     for row in rows:
@@ -577,7 +721,7 @@ def _matched(rows: Sequence[Controlled], rivals: Mapping[str, Sequence[SeedOutco
     return Table("Rates at matched size", ["method", *columns, "median code size"], table)
 
 
-def _neighbourhood(rows: Sequence[Controlled]) -> Table:
+def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
         shares = {name: torch.cat([part[name] for part in row.around]) for name in row.around[0]}

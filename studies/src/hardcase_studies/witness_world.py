@@ -7,7 +7,8 @@ others, and the judges' networks are their own. One judge is the usual one, the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +34,7 @@ from hardcase.randomness import stream
 from hardcase.spaces.latent import latent
 from hardcase.statistics import Interval, interval
 from hardcase.suite.tables import Bench
-from hardcase.tensors import chunks, fingerprints, from_bytes
+from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 
 JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
@@ -56,6 +57,7 @@ class WitnessWorld:
         scorers: Networks that no search asks, for digits from images that no witness learned from.
         judges: For digits the usual judge (``confirmed``) and one whose lessons leave bending out (``untaught``).
         codes: The codes of a VAE, where one is searched.
+        precision: Arithmetic of searches on a GPU; findings count in the subject's own.
     """
 
     subject: Model
@@ -63,6 +65,14 @@ class WitnessWorld:
     scorers: tuple[Model, ...]
     judges: Mapping[str, PanelJudge] = field(default_factory=dict)
     codes: Space | None = None
+    precision: str = "strict"
+
+    @property
+    def hash(self) -> str:
+        """Of all its networks."""
+        judges = [str(judge.card["weights"]) for judge in self.judges.values()]
+        networks = (self.subject, *self.witnesses, *self.scorers)
+        return digest([*(one.hash for one in networks), *judges, self.precision])
 
     @property
     def latent(self) -> Space:
@@ -75,10 +85,8 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     """The networks of training `number`, trained if they are not in the cache; training 0 is what ``hardcase run`` uses."""
     train, test = (load(bench.data, split=split) for split in ("train", "test"))
     here = partial(trained_classifier, images_test=test, device=bench.device)
-    name = str(bench.options.get("model", NETWORK)).removeprefix("zoo:")
     epochs = bench.options.get("epochs")
-    net, _ = here(name, train, seed=number, epochs=epochs)
-    subject = Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device)
+    subject = _subject(bench, train, test, number)
     odd = train.take((fingerprints(train.x) % 2 == 1).nonzero().squeeze(1))
     first = APART * number + max(SEEDS) + 1
     scorers = tuple(
@@ -116,6 +124,13 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     )
 
 
+def _subject(bench: Bench, train: Images, test: Images, number: int) -> Subject:
+    name = str(bench.options.get("model", NETWORK)).removeprefix("zoo:")
+    epochs = bench.options.get("epochs")
+    net, _ = trained_classifier(name, train, test, seed=number, epochs=epochs, device=bench.device)
+    return Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device)
+
+
 def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space:
     """The same VAE in all worlds, judged by the subject of the first."""
     net, _ = trained_generator(
@@ -129,15 +144,22 @@ def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space
     return latent(net)
 
 
-def worlds(bench: Bench) -> list[WitnessWorld]:
-    """``--set trainings=N`` worlds; on a GPU they are trained at the same time, each in a process of its own."""
+def worlds(bench: Bench, each: Callable[[Bench, int], None] | None = None) -> list[WitnessWorld]:
+    """``--set trainings=N`` worlds; on a GPU they are made at the same time, each in a process of its own.
+
+    Args:
+        bench: What the study is given.
+        each: What else such a process does with its world; it must keep what it measures (`Parts`).
+    """
     count = bench.size("trainings", 1, 5)
     if bench.device != "cpu" and count > 1:
-        bench.say(f"training {count} worlds at the same time")
-        alone = replace(bench, say=_silent)
+        bench.say(f"{count} worlds at the same time")
+        train, test = (load(bench.data, split=split) for split in ("train", "test"))
+        _codes(bench, train, test, _subject(bench, train, test, 0))  # all worlds share one VAE
         most = max(1, min(count, (os.cpu_count() or 2) // 2))
         with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
-            for done in [pool.submit(_trained, alone, number) for number in range(count)]:
+            alone = replace(bench, say=_told)
+            for done in [pool.submit(_alone, alone, i, each) for i in range(count)]:
                 done.result()
     made = []
     for number in range(count):
@@ -146,13 +168,15 @@ def worlds(bench: Bench) -> list[WitnessWorld]:
     return made
 
 
-def _trained(bench: Bench, number: int) -> None:
+def _told(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _alone(bench: Bench, number: int, each: Callable[[Bench, int], None] | None) -> None:
     torch.set_num_threads(2)
-    world(bench, number, codes=number == 0)  # all worlds share one VAE
-
-
-def _silent(text: str) -> None:
-    """Nothing is said by a process of its own."""
+    world(bench, number)
+    if each is not None:
+        each(bench, number)
 
 
 def half(images: Images, which: str) -> Images:
@@ -208,6 +232,7 @@ def searched(
         peers=tuple(peers),
         batch=rows_at_once(seeds, one),
         margin=margin,
+        precision=here.precision,
     )
     shard = 2048 if one.device.type == "cuda" else 64
     done = search_campaign(campaign, seeds.take(rows), budget, shard=shard)
