@@ -65,6 +65,8 @@ def closing(run: Run) -> str:
     lines = ["", head, *_painted(record), run.summary()]
     if run.verdicts is None:
         lines.append("nothing is confirmed: no judge has seen these findings yet")
+    else:
+        lines.append(f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}")
     lines += independence(record)
     lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
     return "\n".join(lines)
@@ -83,10 +85,14 @@ def _painted(record: dict[str, Any]) -> list[str]:
 
 
 def independence(record: dict[str, Any]) -> list[str]:
-    """What witnesses and judge share, in lines; none in a run without both."""
+    """What a second judge says, and what witnesses and judge share, in lines; none in a run
+    without them.
+    """
     from hardcase.models.witnesses import said
+    from hardcase.runs.untaught import beside_in_words
 
-    return said((record.get("judge") or {}).get("independence"))
+    judge = record.get("judge") or {}
+    return [*beside_in_words(judge.get("beside")), *said(judge.get("independence"))]
 
 
 def cost(record: dict[str, Any]) -> str:

@@ -335,12 +335,18 @@ def judge(
         str | None,
         typer.Option(help="Whose judge; by default that of the run's data, mnist5k without a run."),
     ] = None,
+    untaught: Annotated[
+        bool,
+        typer.Option(
+            "--untaught", help="Train a second judge that was never taught what was searched."
+        ),
+    ] = False,
 ) -> None:
     """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it
     is missing.
     """
     from hardcase.cli.progress import front
-    from hardcase.runs.verdicts import judge_run, with_people
+    from hardcase.runs.verdicts import judge_run, second_judge, with_people
 
     place = flags.place
     runs = [opened(folder) for folder in folders or []]
@@ -363,6 +369,10 @@ def judge(
         judges = [_judge(run, which, data, asked, flags.judge_features or ()) for run in runs] or [
             _judge(None, which, data or "mnist5k", asked)
         ]
+        others = [
+            second_judge(run, one, make=untaught, **asked)
+            for run, one in zip(runs, judges)  # without runs there is one judge and nobody beside
+        ]
     measured = None
     if calibrate is not None:
         fitted = with_people(judges[0], calibrate, runs, device=place, say=flags.say)
@@ -372,7 +382,7 @@ def judge(
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
     earlier = [run.judged_by for run in runs]
-    judged = [judge_run(run, one) for run, one in zip(runs, judges)]
+    judged = [judge_run(run, one, untaught=other) for run, one, other in zip(runs, judges, others)]
     for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:

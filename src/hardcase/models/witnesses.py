@@ -254,7 +254,7 @@ def said(independence: Mapping[str, Any] | None) -> list[str]:
     taught = " and ".join(lessons["taught this space"])
     partly = (
         f"; the judge was taught that changes of {taught} keep the label: "
-        "its answer is partly so by construction"
+        "its answer is partly so by construction (hardcase judge RUN --untaught asks another too)"
     )
     return [
         "networks: witnesses and judge share none",

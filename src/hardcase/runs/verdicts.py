@@ -37,6 +37,7 @@ from hardcase.runs.identity import Identity, judge_identity, require, run_digest
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
+from hardcase.runs.untaught import asked_beside, families_of, untaught_judge
 from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.training import cards
@@ -153,13 +154,15 @@ def with_people(
         return judge
 
 
-def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
+def judge_run(run: Run, judge: Judge, *, seed: int = 0, untaught: PanelJudge | None = None) -> Run:
     """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
 
     Args:
         run: A stored run.
         judge: Any callable from findings to verdicts; the panel is one.
         seed: Of the grouping into likely faults.
+        untaught: A second judge whose lessons leave out what was searched; what it confirms is
+            recorded beside.
 
     Returns:
         The run, read anew.
@@ -191,6 +194,9 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0) -> Run:
     entry = {**entry, "groups": _described(found, table), "silence": facts}
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = _independence(run, judge)
+    if untaught is not None:
+        check(run, untaught)
+        entry["beside"] = asked_beside(run, untaught, findings)
     _write(run, columns, entry, judge_identity(judge, entry))
     return Run(run.folder)
 
@@ -227,7 +233,9 @@ def finish(
         return _judged_by_norm(run)
     try:
         judge = for_run(run, device=device, progress=progress, images=images, make=train)
-        return judge_run(run, judge)
+        return judge_run(
+            run, judge, untaught=second_judge(run, judge, device=device, images=images)
+        )
     except Problem as problem:
         say(f"not judged: {problem.what}" + (f" try: {problem.fix}" if problem.fix else ""))
         return _judged_by_norm(run)
@@ -285,6 +293,28 @@ def for_run(
         return reserved_judge(encoders[0], _seeds_of(run, second))
     return feature_judge(
         wanted, first, second, seed=seed, device=device, encoders=encoders, progress=progress
+    )
+
+
+def second_judge(
+    run: Run,
+    judge: Judge,
+    *,
+    offline: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+    images: Callable[[str], Images] | None = None,
+    make: bool = False,
+) -> PanelJudge | None:
+    """The judge to stand beside the usual one where that was taught about the searched space; see
+    `hardcase.runs.untaught`.
+    """
+    if not isinstance(judge, PanelJudge) or not families_of(run):
+        return None
+    first, second = _splits_of(run, offline=offline, images=images)
+    return untaught_judge(
+        run, judge, first, second, seed=seed, device=device, progress=progress, make=make
     )
 
 
