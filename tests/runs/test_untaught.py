@@ -1,13 +1,13 @@
 """A second judge where the usual one was taught what was searched."""
 
 import pytest
+from judged import QUICK, made_run, splits
 
 from hardcase.judges import teach
 from hardcase.runs.results import Run
 from hardcase.runs.untaught import beside_in_words, families_of, untaught_judge
 from hardcase.runs.verdicts import judge_run
 from hardcase.tensors import from_bytes
-from judged import QUICK, made_run, splits
 
 
 @pytest.fixture

@@ -355,7 +355,7 @@ def judge(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
     with front(flags.progress, quiet=flags.quiet) as screen:
-        asked = {
+        asked: dict[str, Any] = {
             "seed": flags.seed or 0,
             "device": place,
             "offline": flags.offline,

@@ -127,7 +127,7 @@ def run(bench: Bench) -> Outcome:
     lab = Lab(bench)
     if bench.options.get("prepare"):
         return Outcome("witness-controls", [_prepared(worlds(bench), lab.test)])
-    here = worlds(bench, measure_world)
+    here = worlds(bench, "hardcase_studies.witness_controls:measure_world")
     seeds = _sample(bench, lab.test)
     parts = Parts.of(bench, "witness-controls", seeds)
     rows = [row for one in _searches(bench) if (row := _measured(bench, parts, here, one, seeds))]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 
 import torch
@@ -144,12 +145,13 @@ def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space
     return latent(net)
 
 
-def worlds(bench: Bench, each: Callable[[Bench, int], None] | None = None) -> list[WitnessWorld]:
+def worlds(bench: Bench, each: str = "") -> list[WitnessWorld]:
     """``--set trainings=N`` worlds; on a GPU they are made at the same time, each in a process of its own.
 
     Args:
         bench: What the study is given.
-        each: What else such a process does with its world; it must keep what it measures (`Parts`).
+        each: What else such a process does with its bench and its number, as ``module:function``; it must keep what it
+            measures (`Parts`).
     """
     count = bench.size("trainings", 1, 5)
     if bench.device != "cpu" and count > 1:
@@ -172,11 +174,13 @@ def _told(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _alone(bench: Bench, number: int, each: Callable[[Bench, int], None] | None) -> None:
+def _alone(bench: Bench, number: int, each: str) -> None:
     torch.set_num_threads(2)
-    world(bench, number)
-    if each is not None:
-        each(bench, number)
+    if not each:
+        world(bench, number)
+        return
+    module, _, function = each.partition(":")  # a study that was loaded from a file has no name
+    getattr(import_module(module), function)(bench, number)
 
 
 def half(images: Images, which: str) -> Images:
