@@ -157,7 +157,7 @@ def test_photographs_on_a_cpu_get_as_many_seeds_as_there_is_time_for(
     assert f"{count} seeds: by one timed pass" in caplog.text
 
 
-def test_photographs_on_a_cpu_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch, caplog):
+def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch, caplog):
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))

@@ -411,7 +411,7 @@ class Context:
         except Problem as problem:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
-        if len(found) > 1 and is_photographic(self.shape) and steady(self.subject.device):
+        if len(found) > 1 and is_photographic(self.shape):
             _log.warning(
                 "one witness of %d, %s: each costs as much as the model; --witness default asks"
                 " all",
