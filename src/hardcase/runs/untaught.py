@@ -92,7 +92,7 @@ def asked_beside(run: Run, judge: PanelJudge, findings: Findings) -> dict[str, A
         )
         if valid and kept
     }
-    attempted = run.counts()["funnel"]["attempted"]
+    attempted = run.counts()["funnel"]["attempted"] or 0
     return {
         "untaught": list(families_of(run)),
         "weights": judge.card["weights"],
