@@ -161,7 +161,7 @@ def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch,
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))
-    monkeypatch.setattr(Context, "_default_witnesses", lambda self: both)
+    monkeypatch.setattr(Context, "_default_witnesses", lambda self, epochs="": both)
     assert Context(parse(values), subject=toy_subject()).witnesses == both[:1]
     assert "one witness of 2" in caplog.text
     every = parse({**values, "witnesses": ["default"]})

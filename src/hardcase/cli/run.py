@@ -89,10 +89,14 @@ def independence(record: dict[str, Any]) -> list[str]:
     without them.
     """
     from hardcase.models.witnesses import said
-    from hardcase.runs.untaught import beside_in_words
 
     judge = record.get("judge") or {}
-    return [*beside_in_words(judge.get("beside")), *said(judge.get("independence"))]
+    lines = said(judge.get("independence"))
+    if not judge.get("beside"):
+        return lines
+    from hardcase.runs.untaught import beside_in_words
+
+    return [beside_in_words(judge["beside"]), *lines]
 
 
 def cost(record: dict[str, Any]) -> str:

@@ -102,10 +102,8 @@ def asked_beside(run: Run, judge: PanelJudge, findings: Findings) -> dict[str, A
     }
 
 
-def beside_in_words(entry: Mapping[str, Any] | None) -> list[str]:
-    """The line that a summary says of the second judge; none without one."""
-    if not entry:
-        return []
+def beside_in_words(entry: Mapping[str, Any]) -> str:
+    """The line that a summary says of the second judge."""
     families = " and ".join(entry["untaught"])
     rate = Rate.from_json(entry["confirmed"])
-    return [f"beside: a judge that was never taught about {families} confirms {rate}"]
+    return f"beside: a judge that was never taught about {families} confirms {rate}"

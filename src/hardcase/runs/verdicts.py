@@ -37,7 +37,7 @@ from hardcase.runs.identity import Identity, judge_identity, require, run_digest
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import read_images, to_parquet
-from hardcase.runs.untaught import asked_beside, families_of, untaught_judge
+from hardcase.runs.untaught import asked_beside, untaught_judge
 from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.training import cards
@@ -310,7 +310,7 @@ def second_judge(
     """The judge to stand beside the usual one where that was taught about the searched space; see
     `hardcase.runs.untaught`.
     """
-    if not isinstance(judge, PanelJudge) or not families_of(run):
+    if not isinstance(judge, PanelJudge) or not run.record.get("space"):
         return None
     first, second = _splits_of(run, offline=offline, images=images)
     return untaught_judge(
