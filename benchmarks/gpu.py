@@ -285,7 +285,7 @@ def _feature_perturbation() -> Iterator[Figure]:
     seeds = fresh(
         net,
         test.classes,
-        sized(4096, 20),
+        sized(16_384, 20),
         accept=lambda x, y: (lenet()(x).logits.argmax(1) == y) | SMALL,
         device=DEVICE,
     )

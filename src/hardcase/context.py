@@ -767,7 +767,7 @@ class Context:
         size = max(self._some.x[:1].numel(), 1)
         if self.campaign.method.guides:
             return max(GUIDED[0], min(GUIDED[1], 2**24 // size))
-        most = 4096
+        most = 16384 if self.campaign.method.needs == "gradients" else 4096
         if steady(self.subject.device):
             asked = self.campaign.method.budget
             once = min(asked.queries or ONE_SHOT + 1, asked.gradients or ONE_SHOT + 1) <= ONE_SHOT

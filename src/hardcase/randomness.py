@@ -34,6 +34,12 @@ def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
     >>> keys_of(["mnist/test/00000"]).tolist() == both[1:].tolist()
     True
     """
+    return _keys(tuple(ids)).clone()
+
+
+@lru_cache(maxsize=8)
+def _keys(ids: tuple[str, ...]) -> Int[Tensor, " n"]:
+    """The same of a shard, which draws for several purposes."""
     return torch.tensor([_number(name) for name in ids], dtype=torch.int64)
 
 

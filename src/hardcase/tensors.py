@@ -7,8 +7,9 @@ import io
 import os
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -215,6 +216,50 @@ def length(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]
 def chunks(count: int, size: int) -> Iterator[slice]:
     """Slices of `size` rows that cover `count` rows."""
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+AHEAD = 2
+"""Parts that wait in pinned memory while a GPU works on those before."""
+
+
+def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Tensor]:
+    """These parts of `x` on a device, one after the other.
+
+    To a GPU they go through pinned memory, which another thread fills meanwhile: neither the device
+    nor this thread waits for a copy.
+    """
+    if device.type != "cuda" or x.device.type != "cpu":
+        yield from (x[part].to(device) for part in parts)
+        return
+    waiting = deque[Future[Tensor]]()
+    with ThreadPoolExecutor(1) as filler:
+        for part in parts:
+            waiting.append(filler.submit(lambda some: x[some].pin_memory(), part))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result().to(device, non_blocking=True)
+        while waiting:
+            yield waiting.popleft().result().to(device, non_blocking=True)
+
+
+class Copies:
+    """Tensors and their copies on other devices, each made once: whoever copies to a device waits
+    for all that it has still to do.
+
+    Args:
+        tensors: What is copied; elsewhere, pickled or not, it starts without copies.
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self.tensors = tensors
+        self._made = dict[torch.device, tuple[Tensor, ...]]()
+
+    def __reduce__(self) -> tuple[type[Copies], tuple[Tensor, ...]]:
+        return Copies, self.tensors
+
+    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+        if device not in self._made:
+            self._made[device] = tuple(one.to(device) for one in self.tensors)
+        return self._made[device]
 
 
 def flat(x: Tensor) -> Float[Tensor, "m d"]:

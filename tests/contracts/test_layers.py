@@ -9,7 +9,7 @@ import hardcase
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
-    "oracles statistics inference campaign",
+    "oracles statistics inference graphs campaign",
     "parts": "spaces searches guides criteria methods models data training generators judges "
     "semantics corruptions tags slices ranking regression curves maps",
     "run": "config context runs",

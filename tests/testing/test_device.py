@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
+import hardcase as hc
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
 from hardcase.runs.start import start
+from hardcase.suite import coverage
 from hardcase.tensors import length, steady, tile_rows, total
-from hardcase.testing.device import VARIABLE, PlayedDevice
+from hardcase.testing.device import VARIABLE, PlayedDevice, Waits
 from hardcase.testing.methods import check_deterministic, check_neighbours, toy_method
 from hardcase.testing.toys import toy_images, toy_subject, toy_world
 
@@ -180,3 +182,38 @@ def test_codes_of_partners_do_not_depend_on_the_tile_that_was_in_use_before(tmp_
 
     assert torch.equal(codes(None), codes(16))
     assert torch.equal(codes(None), codes(256))
+
+
+def test_a_step_waits_for_a_device_a_few_times_only():
+    def waited(gradients):
+        with PlayedDevice(), Waits() as waits:
+            hc.search(
+                toy_subject(),
+                toy_images(40),
+                method="pgd",
+                options={"gradients": gradients, "epsilon": 1e-9},
+            )
+        return waits.count
+
+    assert (waited(30) - waited(20)) / 10 <= 4
+
+
+def test_six_criteria_do_not_wait_for_a_device_and_say_the_same():
+    specs = coverage.specs_of("nc,kmnc:k=10,nbc,snac,tknc,tknp,tknc:k=6")
+    images = toy_images(64)
+    subject = toy_subject()
+    anatomy = coverage.anatomy_of(subject, images)
+    profile = coverage.profile_for(subject, images.first(20), specs)
+
+    def measured():
+        measures = [coverage.build_criteria(spec, anatomy, profile) for spec in specs]
+        coverage.observe(subject, images.first(32), measures, batch=16)
+        with Waits() as waits:
+            coverage.observe(subject, images, measures, batch=16)
+        return [measure.tally() for measure in measures], waits.count
+
+    usual, _ = measured()
+    with PlayedDevice(drift=0):
+        there, waits = measured()
+    assert there == usual
+    assert waits == 0

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.record import Campaign, Counts, Limits, within
+from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
+from hardcase.graphs import SMALL, Replay, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import witness_margin
 from hardcase.randomness import Rng
-from hardcase.tensors import chunks, flat, ordinal, tile_rows, to_bytes, to_grid
+from hardcase.tensors import (
+    chunks,
+    flat,
+    ordinal,
+    pad_rows,
+    steady,
+    tile_in_use,
+    tile_rows,
+    to_bytes,
+    to_grid,
+)
 from hardcase.types import KINDS, Aim, Answer, Feedback, Findings, Following, Guide, Probe, Seeds
 
 # From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
 log = logging.getLogger(__name__)
+OFTEN = 4
+"""Queries of a shard after which it asks by captured calls."""
+LANES = 4
+"""Tiles that are computed side by side, at most."""
+OWN = ("z", "x", "y", "id")
+"""What every seed has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,8 @@ class Asking:
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.objective
+        self.lanes = self._lanes()
+        self.asked = 0
 
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool = False
@@ -54,41 +73,143 @@ class Asking:
         """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
         and changes no answer.
         """
-        space = self.campaign.method.space
+        self.asked += len(rows) > 0
+        if self.lanes and self.asked > OFTEN:
+            sight = self._replayed(z, rows, aim, graded=graded)
+            if sight is not None:
+                return sight
         while True:
             try:
-                parts = list[Sight]()
-                for part in chunks(len(rows), self.batch):
-                    origin = self.seeds.take(rows[part])
-                    with torch.no_grad():
-                        code = space.project(z[part].detach(), origin)
-                    with torch.set_grad_enabled(graded):
-                        code = code.detach().requires_grad_() if graded else code
-                        x = to_grid(space.decode(code, origin))
-                        said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
-                        witnesses = [
-                            one(x if one.offers == "gradients" else x.detach()).logits
-                            for one in self.campaign.witnesses
-                        ]
-                        probe = Probe(
-                            z=code,
-                            x=x,
-                            logits=said[0].logits,
-                            origin=origin,
-                            peers=tuple(peer.logits for peer in said[1:]),
-                            witnesses=tuple(witnesses),
-                            activations=_activations(said),
-                            aim=rows_of(aim, part),
-                            guides=self.guides,
-                        )
-                        score = self.objective(probe)
-                    parts.append(_graded(probe, score) if graded else _plain(probe, score))
+                parts = [
+                    self._seen(
+                        z[part], self.seeds.take(rows[part]), rows_of(aim, part), graded=graded
+                    )
+                    for part in chunks(len(rows), self.batch)
+                ]
                 return parts[0] if len(parts) == 1 else _join(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
                     raise
                 self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
                 log.warning("out of memory: going on with %d rows a call", self.batch)
+
+    def _seen(self, z: Tensor, origin: Seeds, aim: Aim, *, graded: bool) -> Sight:
+        """The rows of one call."""
+        space = self.campaign.method.space
+        with torch.no_grad():
+            code = space.project(z.detach(), origin)
+        with torch.set_grad_enabled(graded):
+            code = code.detach().requires_grad_() if graded else code
+            x = to_grid(space.decode(code, origin))
+            said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
+            witnesses = [
+                one(x if one.offers == "gradients" else x.detach()).logits
+                for one in self.campaign.witnesses
+            ]
+            probe = Probe(
+                z=code,
+                x=x,
+                logits=said[0].logits,
+                origin=origin,
+                peers=tuple(peer.logits for peer in said[1:]),
+                witnesses=tuple(witnesses),
+                activations=_activations(said),
+                aim=aim,
+                guides=self.guides,
+            )
+            score = self.objective(probe)
+        return _graded(probe, score) if graded else _plain(probe, score)
+
+    def _lanes(self) -> int:
+        """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
+        be, of networks alone, of which nobody learns anything.
+        """
+        device = self.campaign.subject.device
+        everybody = (*self.models, *self.campaign.witnesses)
+        constant = (
+            replays(device)
+            and tile_in_use(device.type) is not None
+            and not self.guides
+            and not any(self.taps)
+            and all(one.offers == "gradients" for one in everybody)
+        )
+        size = self.tile * max(1, self.seeds.x[:1].numel())
+        return min(LANES, SMALL // size) if constant else 0
+
+    def _replay(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool, lanes: int = 1
+    ) -> Replay | None:
+        """The call of one tile, or of several side by side, as a graph."""
+        names = [name for name, _ in self._tables()]
+        tables = [table for _, table in self._tables()]
+        shapes = [(one.dtype, *one.shape[1:]) for one in (z, *tables, *aim.values())]
+        kind = (graded, lanes, self.tile, *names, *aim, *shapes, *arithmetic())
+        known = self.campaign.replays
+        if kind not in known:
+
+            def call(z: Tensor, *given: Tensor) -> list[Tensor]:
+                own = dict(zip(names, given))
+                z0, x, y, number = (own.pop(name) for name in OWN)
+                origin = Seeds(z0, x, y, number, own)
+                sight = self._seen(z, origin, dict(zip(aim, given[len(names) :])), graded=graded)
+                probe = sight.probe
+                told = [probe.z, probe.x, probe.logits, sight.score, sight.slope]
+                return [*told, *probe.peers, *probe.witnesses]
+
+            size = self.tile * lanes
+            seeds = [pad_rows(table[rows[:size]], size) for table in tables]
+            mine, *aims = (pad_rows(one[:size], size) for one in (z, *aim.values()))
+            known[kind] = captured(side_by_side(call, lanes), mine, *seeds, *aims)
+        return known[kind]
+
+    def _replayed(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool
+    ) -> Sight | None:
+        """As a call, by tiles that were captured; None where they cannot be."""
+        one = self._replay(z, rows, aim, graded=graded)
+        if one is None:
+            return None
+        wide = self.tile * self.lanes
+        several = None
+        if self.lanes > 1 and len(rows) >= wide:
+            several = self._replay(z, rows, aim, graded=graded, lanes=self.lanes)
+        whole = 0 if several is None else len(rows) // wide * wide
+        found = [out.new_empty(len(rows), *out.shape[1:]) for out in one.out]
+        tables = [table for _, table in self._tables()]
+        for part in (*chunks(whole, wide), *_from(whole, len(rows), self.tile)):
+            replay = several if several is not None and part.start < whole else one
+            count = part.stop - part.start
+            # what a smaller last tile leaves of the one before is computed again, and not read
+            places = [place[:count] for place in replay.inputs]
+            places[0].copy_(z[part])
+            for place, table in zip(places[1:], tables):
+                torch.index_select(table, 0, rows[part], out=place)
+            for place, value in zip(places[1 + len(tables) :], aim.values()):
+                place.copy_(value[part])
+            replay()
+            for column, out in zip(found, replay.out):
+                column[part] = out[:count]
+        code, x, logits, score, slope, *others = found
+        peers = len(self.models) - 1
+        probe = Probe(
+            z=code,
+            x=x,
+            logits=logits,
+            origin=self.seeds.take(rows),
+            peers=tuple(others[:peers]),
+            witnesses=tuple(others[peers:]),
+            aim=aim,
+            guides=self.guides,
+        )
+        return Sight(probe, score, slope)
+
+    def _tables(self) -> list[tuple[str, Tensor]]:
+        """What is known of every seed, by name."""
+        return [*((name, getattr(self.seeds, name)) for name in OWN), *self.seeds.context.items()]
+
+
+def _from(start: int, stop: int, size: int) -> Iterator[slice]:
+    return (slice(at, min(at + size, stop)) for at in range(start, stop, size))
 
 
 def _activations(said: Sequence[Answer]) -> dict[str, Tensor]:
@@ -129,11 +250,7 @@ def _detached(probe: Probe) -> Probe:
 
 def _join(parts: Sequence[Sight]) -> Sight:
     probes = [part.probe for part in parts]
-    origins = [probe.origin for probe in probes]
-    context = _cat_maps([o.context for o in origins])
-    origin = Seeds(
-        _cat(origins, "z"), _cat(origins, "x"), _cat(origins, "y"), _cat(origins, "id"), context
-    )
+    origin = _origins([probe.origin for probe in probes])
     peers = tuple(torch.cat(logits) for logits in zip(*(probe.peers for probe in probes)))
     witnesses = tuple(torch.cat(logits) for logits in zip(*(probe.witnesses for probe in probes)))
     seen = _cat_maps([p.activations for p in probes])
@@ -153,6 +270,11 @@ def _join(parts: Sequence[Sight]) -> Sight:
     return Sight(probe, _cat(parts, "score"), _cat(parts, "slope"))
 
 
+def _origins(parts: Sequence[Seeds]) -> Seeds:
+    z, x, y, number = (_cat(parts, name) for name in ("z", "x", "y", "id"))
+    return Seeds(z, x, y, number, _cat_maps([part.context for part in parts]))
+
+
 def _cat(parts: Sequence[object], name: str) -> Tensor:
     return torch.cat([getattr(part, name) for part in parts])
 
@@ -165,6 +287,8 @@ def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 PENDING = 512
 """Findings that may wait before the rule of keeping is applied to them."""
+UNSORTED = 2**25
+"""Numbers of images that may wait on a device before somebody asks which of them fail."""
 LABEL = KINDS.index("label")
 NON_FINITE = KINDS.index("non_finite")
 
@@ -186,8 +310,10 @@ class Recorder:
                 flat(seeds.z[:1]).shape[1] if self.space.keeps_code else 0,
             )
         ]
+        self.waiting = list[_Shown]()
 
     def findings(self) -> Findings:
+        self._sort()
         return self.keep.prune(Findings.join(self.found))
 
     def add(
@@ -202,44 +328,98 @@ class Recorder:
     ) -> None:
         """`left`: the subject has left the seed's label; `new`: the candidate was not looked at
         before; `number`: the seed's queries when it was looked at.
+
+        On a device candidates wait until there are many: to ask which of them fail is to wait for
+        all that the device has to do.
         """
         finite = probe.logits.isfinite().all(1)
         fails = self.campaign.method.oracle(probe) if self.campaign.witnesses else failed
-        kept = ((fails | ~finite) & new).nonzero().squeeze(1)
-        if not len(kept):
-            return
-        kind = torch.where(left[kept], LABEL, torch.where(finite[kept], self.own, NON_FINITE))
-        label = probe.logits[kept].argmax(1)
-        distance = self.space.distance(probe.z[kept], probe.origin.take(kept))
-        least = witness_margin(probe)[kept]
-        witnessed = (least >= self.campaign.margin) & bool(self.campaign.witnesses)
-        best = self.keep.rows(probe.origin.id[kept], kind, label, distance, least, probe.x[kept])
-        rows = kept[best]
-        found = Findings(
-            seed=probe.origin.id[rows],
-            x=to_bytes(probe.x[rows]),
-            kind=kind[best],
-            expected=probe.origin.y[rows],
-            predicted=label[best],
-            peer_predicted=_labels(probe, rows),
-            confidence=probe.logits[rows].softmax(1).amax(1),
-            score=score[rows],
-            distance=distance[best],
-            queries=number[rows],
-            code=flat(probe.z[rows])
-            if self.space.keeps_code
-            else probe.logits.new_empty(len(rows), 0),
-            witnessed=witnessed[best],
-            witness_margin=least[best],
+        shown = _Shown(
+            probe.z,
+            probe.x,
+            probe.logits,
+            probe.origin,
+            score,
+            (fails | ~finite) & new,
+            torch.where(left, LABEL, torch.where(finite, self.own, NON_FINITE)),
+            number,
+            witness_margin(probe),
+            _labels(probe),
         )
-        self.found.append(found)
+        self.waiting.append(shown)
+        held = sum(one.x.numel() for one in self.waiting)
+        if steady(probe.x.device) or held > UNSORTED:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Keep what is to be kept of the candidates that wait."""
+        if not self.waiting:
+            return
+        shown = self.waiting[0] if len(self.waiting) == 1 else _Shown.join(self.waiting)
+        self.waiting = []
+        rows = shown.wanted.nonzero().squeeze(1)
+        if not len(rows):
+            return
+        shown = shown.take(rows)
+        label = shown.logits.argmax(1)
+        distance = self.space.distance(shown.z, shown.origin)
+        witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
+        found = Findings(
+            seed=shown.origin.id,
+            x=to_bytes(shown.x),
+            kind=shown.kind,
+            expected=shown.origin.y,
+            predicted=label,
+            peer_predicted=shown.peers,
+            confidence=shown.logits.softmax(1).amax(1),
+            score=shown.score,
+            distance=distance,
+            queries=shown.number,
+            code=flat(shown.z) if self.space.keeps_code else shown.logits.new_empty(len(rows), 0),
+            witnessed=witnessed,
+            witness_margin=shown.margin,
+        )
+        self.found.append(
+            found.take(
+                self.keep.rows(found.seed, found.kind, label, distance, shown.margin, shown.x)
+            )
+        )
         if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
             self.found = [self.findings()]
 
 
-def _labels(probe: Probe, rows: Int[Tensor, " t"]) -> Int[Tensor, "t p"]:
-    columns = [peer[rows].argmax(1) for peer in probe.peers]
-    return torch.stack(columns, 1) if columns else rows.new_empty(len(rows), 0)
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Candidates as they were seen, and which of them are wanted."""
+
+    z: Tensor
+    x: Float[Tensor, "m c h w"]
+    logits: Float[Tensor, "m k"]
+    origin: Seeds
+    score: Float[Tensor, " m"]
+    wanted: Bool[Tensor, " m"]
+    kind: Int[Tensor, " m"]
+    number: Int[Tensor, " m"]
+    margin: Float[Tensor, " m"]
+    peers: Int[Tensor, "m p"]
+
+    @staticmethod
+    def join(parts: Sequence[_Shown]) -> _Shown:
+        columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(_Shown)}
+        origin = _origins(columns.pop("origin"))
+        return _Shown(origin=origin, **{name: torch.cat(c) for name, c in columns.items()})
+
+    def take(self, rows: Int[Tensor, " r"]) -> _Shown:
+        columns = {f.name: getattr(self, f.name) for f in fields(_Shown)}
+        origin = columns.pop("origin").take(rows)
+        return _Shown(origin=origin, **{name: value[rows] for name, value in columns.items()})
+
+
+def _labels(probe: Probe) -> Int[Tensor, "m p"]:
+    columns = [peer.argmax(1) for peer in probe.peers]
+    if not columns:
+        return torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
+    return torch.stack(columns, 1)
 
 
 def _none(seeds: Seeds, peers: int, width: int) -> Findings:
@@ -323,6 +503,8 @@ class Door:
         A seed whose gradients are spent gets one plain look and ends.
         """
         aim = aim or {}
+        if self._affordable(rows, graded=True):
+            return self._asked(z, rows, aim, graded=True)
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if bool(paid.all()):
             return self._look(z, rows, aim, graded=True)
@@ -351,21 +533,36 @@ class Door:
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool = False
     ) -> tuple[Feedback, Tensor]:
         """Look at the rows that are live and paid for; the others score -inf and cost nothing."""
+        if self._affordable(rows):
+            return self._asked(z, rows, aim, graded=graded)
         looked = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
-        if bool(looked.all()) and len(rows):
-            sight = self.ask(z.detach(), rows, aim, graded=graded)
-            return self._told(sight, rows, aim, graded=graded), sight.slope
         unseen = self._unseen(z, rows)
         slope = torch.zeros_like(z)
         if bool(looked.any()):
-            some = rows[looked]
-            aim = rows_of(aim, looked)
-            sight = self.ask(z[looked].detach(), some, aim, graded=graded)
-            slope[looked] = sight.slope
-            seen = self._told(sight, some, aim, graded=graded)
+            seen, slope[looked] = self._asked(
+                z[looked], rows[looked], rows_of(aim, looked), graded=graded
+            )
             for f in fields(Feedback):
                 getattr(unseen, f.name)[looked] = getattr(seen, f.name)
         return unseen, slope
+
+    def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
+        """Whether every row is of a live seed and paid for: the one thing that most steps must know
+        before they can go on.
+        """
+        if not len(rows):
+            return False
+        spent = counted(rows, len(self.seeds))
+        fits = (spent <= self.limits.queries - self.counts.queries) & ~(self.finished & (spent > 0))
+        if graded:
+            fits &= spent <= self.limits.gradients - self.counts.gradients
+        return bool(fits.all())
+
+    def _asked(
+        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool
+    ) -> tuple[Feedback, Tensor]:
+        sight = self.ask(z.detach(), rows, aim, graded=graded)
+        return self._told(sight, rows, aim, graded=graded), sight.slope
 
     def _told(self, sight: Sight, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool) -> Feedback:
         """What the search is told, after what was seen was metered, kept and shown to guides."""
@@ -381,7 +578,7 @@ class Door:
         self.counts.failing.index_add_(0, rows, (left & new).long())
         self.recorder.add(probe, score=score, failed=failed, left=left, new=new, number=number)
         if self.method.until == "first":
-            self.retire(rows[failed])
+            self.finished |= counted(rows, len(self.seeds), failed) > 0
         label = probe.logits.argmax(1)
         return Feedback(probe.z, score, failed, label, gain, torch.ones_like(failed))
 
@@ -394,7 +591,7 @@ class Door:
         return gain
 
     def _meter(self, rows: Int[Tensor, " m"], *, graded: bool) -> None:
-        spent = rows.bincount(minlength=len(self.seeds))
+        spent = counted(rows, len(self.seeds))
         self.counts.queries.add_(spent)
         self.counts.peer_queries.add_(spent * len(self.campaign.peers))
         self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))

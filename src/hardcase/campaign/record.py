@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
+from hardcase.graphs import Replays
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
@@ -170,10 +171,20 @@ def seconds(time: float | str | None) -> float | None:
 
 def within(rows: Int[Tensor, " m"], left: Int[Tensor, " n"]) -> Bool[Tensor, " m"]:
     """Which rows fit into what their seeds have left, counting in order."""
-    counts = rows.bincount(minlength=len(left))
-    if bool((counts <= left).all()):
+    if bool((counted(rows, len(left)) <= left).all()):
         return torch.ones_like(rows, dtype=torch.bool)
     return ordinal(rows) < left[rows]
+
+
+def counted(
+    rows: Int[Tensor, " m"], count: int, of: Bool[Tensor, " m"] | None = None
+) -> Int[Tensor, " n"]:
+    """How many rows each of `count` seeds has, or how many that are true in `of`.
+
+    Unlike `torch.bincount` it does not wait for a device.
+    """
+    ones = torch.ones_like(rows) if of is None else of.long()
+    return torch.zeros(count, dtype=torch.int64, device=rows.device).index_add_(0, rows, ones)
 
 
 def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Tensor, " n"]:
@@ -239,6 +250,8 @@ class Campaign:
     seed: int = 0
     tile: int | None = None
     precision: str = "strict"
+    replays: Replays = field(default_factory=Replays, init=False, compare=False, repr=False)
+    """Queries of this campaign that were captured, see `hardcase.graphs`."""
 
     def __post_init__(self) -> None:
         needed = self.method.needs

@@ -167,7 +167,7 @@ class Measure:
         self.observe(seen[1] if seen is not None and seen[0] is probe else Frame.of(probe))
 
     def observe(self, frame: Frame) -> None:
-        patience = getattr(self.rule, "patience", 0)
+        patience = getattr(self.rule, "patience", 0) * (1 if steady(frame.device) else 4)
         if not patience:
             with torch.no_grad():
                 return self.rule.observe(frame, self._memory)
@@ -595,13 +595,16 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256 (2,048 small images on a GPU), or fewer where many activations are kept;
-    a multiple of 16.
+    """Rows at a time: 256 (up to 2,048 small images on a GPU), or fewer where many activations are
+    kept; a multiple of 16.
     """
     most = 256
     if not steady(subject.device):
-        most = max(64, min(2048, 2**25 // images.x[:1].numel()))
-    with torch.no_grad():
-        seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
-    kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
+        most = max(256, min(2048, 2**26 // images.x[:1].numel()))
+    if all(hasattr(tap, "width") for tap in taps.values()):
+        kept = sum(getattr(tap, "width", 0) for tap in taps.values())
+    else:  # another's tap: nobody knows what it keeps
+        with torch.no_grad():
+            seen = subject(from_bytes(images.x[:1]).to(subject.device), taps).activations
+        kept = sum(value.shape[1] if value.ndim > 1 else 1 for value in seen.values())
     return max(16, min(most, KEPT // max(1, kept)) // 16 * 16)

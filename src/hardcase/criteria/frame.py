@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,13 +12,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.network import Scaling, Selection
-from hardcase.tensors import chunks
+from hardcase.tensors import Copies, chunks, steady
 from hardcase.types import Probe
 
 # The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
 
 WIDE = 1024
-"""Layers with more units are handled one by one; narrower ones together."""
+"""Layers with more units are handled one by one on a CPU; narrower ones together."""
+WIDE_THERE = 2**14
+"""The same on a device, where one large operation costs less than several."""
+
+
+def widest(device: torch.device) -> int:
+    """The most units of a layer that is handled together with others."""
+    return WIDE if steady(device) else WIDE_THERE
 
 
 def strongest(
@@ -28,20 +36,30 @@ def strongest(
     `starts` is the number of each layer's first unit; `clean` says that every value is a number.
     """
     found: list[Tensor | None] = [None] * len(layers)
-    layers = [
-        values.detach() if clean else values.detach().masked_fill(values.isnan(), -torch.inf)
-        for values in layers
-    ]
-    narrow = [i for i, values in enumerate(layers) if values.shape[1] <= WIDE]
+    layers = [values.detach() for values in layers]
+    most = widest(layers[0].device)
+    narrow = [i for i, values in enumerate(layers) if values.shape[1] <= most]
     if narrow:
-        together = _greatest(_padded([layers[i] for i in narrow], k), k)
+        padded = _padded([layers[i] for i in narrow], k)
+        together = _greatest(padded if clean else _numbers(padded), k)
         for position, i in enumerate(narrow):
             found[i] = together[:, position]
     for i, values in enumerate(layers):
-        if values.shape[1] > WIDE:
-            found[i] = _greatest_of_many(values, k)
+        if values.shape[1] > most:
+            found[i] = _greatest_of_many(values if clean else _numbers(values), k)
     index = torch.stack([f for f in found if f is not None], 1)
-    return torch.where(index < 0, index, index + torch.tensor(starts, device=index.device)[:, None])
+    first = _starts(tuple(starts)).on(index.device)[0]
+    return torch.where(index < 0, index, index + first[:, None])
+
+
+@lru_cache(maxsize=64)
+def _starts(starts: tuple[int, ...]) -> Copies:
+    return Copies(torch.tensor(starts))
+
+
+def _numbers(values: Tensor) -> Tensor:
+    """The same with -inf in place of what is not a number."""
+    return values.masked_fill(values.isnan(), -torch.inf)
 
 
 def _padded(layers: list[Tensor], k: int) -> Float[Tensor, "m l w"]:
@@ -85,8 +103,7 @@ def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> 
     blocks = _greatest(most[:, None], min(k, most.shape[1])).squeeze(1).sort(1).values
     places = (blocks[:, :, None] * block + torch.arange(block, device=values.device)).flatten(1)
     picked = values.gather(1, places.clamp(0, width - 1))
-    if spare or bool((blocks < 0).any()):
-        picked.masked_fill_((places < 0) | (places >= width), -torch.inf)
+    picked.masked_fill_((places < 0) | (places >= width), -torch.inf)
     index = _greatest(picked[:, None], k).squeeze(1)
     return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))
 
@@ -95,7 +112,14 @@ def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> 
 # units) is done once.
 
 CHUNK = 2**18
-"""Values worked on at a time, so that they stay in a core's cache."""
+"""Values worked on at a time on a CPU, so that they stay in a core's cache."""
+CHUNK_THERE = 2**24
+"""The same on a device, so that it is kept busy by few operations."""
+
+
+def units_at_once(values: Float[Tensor, "m u"]) -> int:
+    """Columns of a matrix that are worked on at a time."""
+    return max(1, (CHUNK if steady(values.device) else CHUNK_THERE) // max(1, len(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +256,8 @@ class Frame:
         return top
 
     def _top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
-        clean = not bool(self.extremes(selection).broken.any())
+        waits = steady(self.device)  # elsewhere to ask costs more than to be careful
+        clean = waits and not bool(self.extremes(selection).broken.any())
         return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
@@ -257,8 +282,9 @@ class Frame:
 def _blocks(selection: Selection, layers: list[Tensor]) -> list[UnitBlock]:
     blocks = list[UnitBlock]()
     pending = list[Tensor]()
+    most = widest(layers[0].device)
     for start, values in zip(selection.starts, layers, strict=True):
-        if values.shape[1] > WIDE:
+        if values.shape[1] > most:
             blocks += [_joined(pending, start), UnitBlock(start, values)]
             pending = []
         else:
@@ -281,7 +307,7 @@ def _extremes(blocks: list[UnitBlock]) -> Extremes:
     ]
     low, high = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     broken = high.isnan()
-    if bool(broken.any()):
+    if not steady(high.device) or bool(broken.any()):
         marked = [(block.values.detach(), block.values.isnan()) for block in blocks]
         low = torch.cat([values.masked_fill(nan, torch.inf).amin(0) for values, nan in marked])
         high = torch.cat([values.masked_fill(nan, -torch.inf).amax(0) for values, nan in marked])
@@ -290,6 +316,4 @@ def _extremes(blocks: list[UnitBlock]) -> Extremes:
 
 def _pieces(values: Float[Tensor, "m u"]) -> list[Float[Tensor, "m p"]]:
     """Some units at a time, so that a second pass over them finds them in the cache."""
-    return [
-        values[:, part] for part in chunks(values.shape[1], max(1, CHUNK // max(1, len(values))))
-    ]
+    return [values[:, part] for part in chunks(values.shape[1], units_at_once(values))]

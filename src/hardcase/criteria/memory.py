@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from hardcase.randomness import Rng
+from hardcase.tensors import steady
 from hardcase.types import State
 
 # Covered cells and seen patterns: memories that forks share and that merge without counting
@@ -152,6 +153,10 @@ class Bits:
         return rows[place // self.columns] * self.columns + place % self.columns
 
 
+WAITING = 2**20
+"""Patterns that may wait on a device before they are sorted in."""
+
+
 class Patterns:
     """A set of patterns, each known by a 64-bit hash.
 
@@ -161,11 +166,13 @@ class Patterns:
     def __init__(self, base: Int[Tensor, " n"] | None = None) -> None:
         self.base = torch.empty(0, dtype=torch.int64) if base is None else base
         self.own = torch.empty(0, dtype=torch.int64)
-        self._fresh = list[Tensor]()
+        self._fresh = list[tuple[Tensor, Tensor]]()
 
-    def add(self, hashes: Int[Tensor, " m"]) -> None:
-        self._fresh.append(hashes.cpu())
-        if sum(map(len, self._fresh)) > max(4096, len(self.own)):
+    def add(self, hashes: Int[Tensor, " m"], known: Bool[Tensor, " m"]) -> None:
+        """Remember the patterns of the rows that are `known`; those of a device wait there."""
+        self._fresh.append((hashes, known))
+        few = 4096 if steady(hashes.device) else WAITING
+        if sum(len(hashes) for hashes, _ in self._fresh) > max(few, len(self.own)):
             self._settle()
 
     def news(self, hashes: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
@@ -195,7 +202,8 @@ class Patterns:
     def _settle(self) -> None:
         """Sort what came in since into the own part, which stays sorted and apart from the base."""
         if self._fresh:
-            joined = torch.unique(torch.cat([self.own, *self._fresh]))
+            fresh = [hashes[known].cpu() for hashes, known in self._fresh]
+            joined = torch.unique(torch.cat([self.own, *fresh]))
             self.own = joined[~_member(joined, self.base)]
             self._fresh = []
 

@@ -268,6 +268,10 @@ class Whole:
 
     layer: Layer
 
+    @property
+    def width(self) -> int:
+        return self.layer.units
+
     def __call__(self, output: Tensor) -> Float[Tensor, "m u"]:
         return self.layer.arranged(output).flatten(1).float()
 
@@ -278,6 +282,10 @@ class Means:
 
     layer: Layer
 
+    @property
+    def width(self) -> int:
+        return self.layer.channels
+
     def __call__(self, output: Tensor) -> Float[Tensor, "m c"]:
         return channel_means(self.layer, self.layer.arranged(output)).float()
 
@@ -287,6 +295,10 @@ class MeansAndRange:
     """The mean of every channel, then the least and the greatest value of the whole layer."""
 
     layer: Layer
+
+    @property
+    def width(self) -> int:
+        return self.layer.channels + 2
 
     def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
         output = self.layer.arranged(output)

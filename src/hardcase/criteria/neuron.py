@@ -12,13 +12,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.criterion import COUNT, CriterionPlan, Tally, criterion
-from hardcase.criteria.frame import CHUNK, Extremes, Frame
+from hardcase.criteria.frame import Extremes, Frame, units_at_once
 from hardcase.criteria.memory import Bits, Counted, Folded, Patterns, summed
 from hardcase.criteria.network import RAW, Anatomy, Mode, Order, Scaling, Selection, select
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
-from hardcase.tensors import chunks
+from hardcase.tensors import Copies, chunks, steady
 from hardcase.types import State
 
 # Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units
@@ -80,7 +80,7 @@ class Corners:
         """
         unit = aim["corner"] // self.columns
         below = aim["corner"] % self.columns == 1
-        low, high = (bound.to(frame.device)[unit] for bound in self.bounds)
+        low, high = (bound[unit] for bound in self._bounds.on(frame.device))
         value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
         return torch.where(below, low - value, value - high) / torch.where(
             high > low, high - low, 1
@@ -103,11 +103,15 @@ class Corners:
         margin = self.widen * self.range.variance.sqrt()
         return self.range.low - margin, self.range.high + margin
 
+    @cached_property
+    def _bounds(self) -> Copies:
+        return Copies(*self.bounds)
+
     def _beyond(
         self, high: Float[Tensor, "*m u"], low: Float[Tensor, "*m u"]
     ) -> Bool[Tensor, "*m u s"]:
         """Which corners are reached by these greatest and least values: above first, then below."""
-        least, most = (bound.to(high.device) for bound in self.bounds)
+        least, most = self._bounds.on(high.device)
         above = (high > most) if self.equal == "none" else (high >= most)
         if self.sides == "above":
             return above[..., None]
@@ -140,9 +144,8 @@ class LayerCorners:
     def observe(self, frame: Frame, memory: Counted) -> None:
         self.corners.observe(frame, memory.bits)
         values = frame.layers(self.corners.selection)
-        bounds = torch.split(
-            self.corners.bounds[1].to(frame.device), list(self.corners.selection.widths)
-        )
+        most = self.corners._bounds.on(frame.device)[1]
+        bounds = torch.split(most, list(self.corners.selection.widths))
         beyond = torch.stack(
             [
                 ((v > b) if self.corners.equal == "none" else (v >= b)).sum()
@@ -257,8 +260,7 @@ class Combinations:
         return Patterns()
 
     def observe(self, frame: Frame, memory: Patterns) -> None:
-        hashes, known = self._hashes(frame)
-        memory.add(hashes[known])
+        memory.add(*self._hashes(frame))
 
     def gain(self, frame: Frame, memory: Patterns) -> Float[Tensor, " m"]:
         hashes, known = self._hashes(frame)
@@ -286,14 +288,14 @@ class Combinations:
             if self.ordered
             else torch.zeros(self.k, dtype=torch.int64, device=frame.device)
         )
-        return self._keys.to(frame.device)[rank, top].flatten(1).sum(1), (top >= 0).flatten(1).any(
-            1
-        )
+        (keys,) = self._keys.on(frame.device)
+        return keys[rank, top].flatten(1).sum(1), (top >= 0).flatten(1).any(1)
 
     @cached_property
-    def _keys(self) -> Int[Tensor, "k u"]:
+    def _keys(self) -> Copies:
+        """A random number for each unit (and rank); the last one is for no unit."""
         shape = (self.k if self.ordered else 1, self.selection.units + 1)
-        return torch.randint(-(2**63), 2**63 - 1, shape, generator=stream(0, "patterns"))
+        return Copies(torch.randint(-(2**63), 2**63 - 1, shape, generator=stream(0, "patterns")))
 
 
 def rise(
@@ -485,7 +487,7 @@ class Sections:
         """Toward the centre of the section, measured in widths of the unit's range."""
         unit = aim["section"] // self.k
         section = aim["section"] % self.k
-        low, _, width = (part.to(frame.device)[unit, 0] for part in self._geometry)
+        low, _, width = (part[unit, 0] for part in self._geometry.on(frame.device))
         value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
         return -(((value - low) / width - (section + 0.5)) / self.k).square()
 
@@ -501,16 +503,20 @@ class Sections:
         """The section of every value, from 1, or 0 outside the range; for some units at a time,
         from number `start` on.
         """
-        beyond = self._beyond(frame.extremes(self.selection))
+        waits = steady(frame.device)  # to ask a device which units need a closer look costs more
+        beyond = self._beyond(frame.extremes(self.selection)) if waits else None
         for block in frame.blocks(self.selection):
             columns = block.values.detach().t()
-            for part in chunks(len(columns), max(1, CHUNK // max(1, len(frame)))):
+            for part in chunks(len(columns), units_at_once(block.values)):
                 start = block.start + part.start
                 values = columns[part].contiguous()
-                outside = self._outside(values, start, beyond[start : start + len(values)])
                 for cut in self._cuts:
                     cells = self._place(values, start, cut)
-                    cells[outside] = 0
+                    if beyond is None:
+                        cells.masked_fill_(~self._inside(values, self._tops(values, start)), 0)
+                    else:
+                        some = beyond[start : start + len(values)]
+                        cells[self._outside(values, start, some)] = 0
                     yield start, cells
 
     @property
@@ -520,7 +526,7 @@ class Sections:
     def _place(self, values: Float[Tensor, "u m"], start: int, cut: str) -> Int[Tensor, "u m"]:
         """Sections of values that are known not to lie above the range; those below it get 0."""
         low, _, width = (
-            part[start : start + len(values)].to(values.device) for part in self._geometry
+            part[start : start + len(values)] for part in self._geometry.on(values.device)
         )
         place = (values - low).div_(width)
         place = place.floor_().add_(1) if cut == "right-open" else place.ceil_()
@@ -530,11 +536,15 @@ class Sections:
         """Units with a value above their range in this look, or with one that is not a number:
         their rows need a closer look.
         """
-        top = self._geometry[1].squeeze(1).to(extremes.high.device)
-        return (
-            ~((extremes.high < top) if self.top == "corner" else (extremes.high <= top))
-            | extremes.broken
-        )
+        top = self._geometry.on(extremes.high.device)[1].squeeze(1)
+        return ~self._inside(extremes.high, top) | extremes.broken
+
+    def _tops(self, values: Float[Tensor, "u m"], start: int) -> Float[Tensor, "u 1"]:
+        return self._geometry.on(values.device)[1][start : start + len(values)]
+
+    def _inside(self, values: Tensor, top: Tensor) -> Bool[Tensor, "..."]:
+        """Which values are numbers that do not lie above the range."""
+        return (values < top) if self.top == "corner" else (values <= top)
 
     def _outside(
         self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
@@ -543,20 +553,19 @@ class Sections:
         among the units known to have some.
         """
         units = beyond.nonzero().squeeze(1)
-        top = self._geometry[1].to(values.device)[start + units]
-        inside = (values[units] < top) if self.top == "corner" else (values[units] <= top)
+        inside = self._inside(values[units], self._tops(values, start)[units])
         unit, row = (~inside).nonzero(as_tuple=True)
         return units[unit], row
 
     @cached_property
-    def _geometry(self) -> tuple[Float[Tensor, "u 1"], Float[Tensor, "u 1"], Float[Tensor, "u 1"]]:
+    def _geometry(self) -> Copies:
         """Where each range begins, where it ends (before everything, for a constant unit),
         and the width of a section.
         """
         still = self.still[:, None]
         low = self.range.low[:, None]
         high = self.range.high[:, None]
-        return (
+        return Copies(
             low.masked_fill(still, 0),
             high.masked_fill(still, -torch.inf),
             ((high - low) / self.k).masked_fill(still, 1),

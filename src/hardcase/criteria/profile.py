@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.frame import CHUNK, Frame
+from hardcase.criteria.frame import Frame, units_at_once
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
 
 # The range of every unit over training data, gathered batch by batch.
@@ -44,20 +44,20 @@ class Running:
     LeVeque, 1979).
     """
 
-    def __init__(self, units: int) -> None:
-        self.low = torch.full((units,), torch.inf)
-        self.high = torch.full((units,), -torch.inf)
+    def __init__(self, units: int, device: torch.device) -> None:
+        self.low = torch.full((units,), torch.inf, device=device)
+        self.high = torch.full((units,), -torch.inf, device=device)
         self.count, self.mean, self.spread = (
-            torch.zeros(units, dtype=torch.float64) for _ in range(3)
+            torch.zeros(units, dtype=torch.float64, device=device) for _ in range(3)
         )
 
     def add(self, frame: Frame, selection: Selection) -> None:
         extremes = frame.extremes(selection)
-        self.low = torch.minimum(self.low, extremes.low.cpu())
-        self.high = torch.maximum(self.high, extremes.high.cpu())
+        self.low = torch.minimum(self.low, extremes.low)
+        self.high = torch.maximum(self.high, extremes.high)
         for block in frame.blocks(selection):
-            for part in chunks(block.values.shape[1], max(1, CHUNK // len(frame))):
-                values = block.values[:, part].double().cpu()
+            for part in chunks(block.values.shape[1], units_at_once(block.values)):
+                values = block.values[:, part].double()
                 self._moments(slice(block.start + part.start, block.start + part.stop), values)
 
     def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
@@ -78,7 +78,7 @@ class Running:
         low = self.low.masked_fill(dead, 0)
         high = self.high.masked_fill(dead, 0)
         variance = self.spread / self.count.clamp_min(1)
-        return Range(low, high, self.mean.float(), variance.float())
+        return Range(low.cpu(), high.cpu(), self.mean.float().cpu(), variance.float().cpu())
 
 
 # What training data did to a network: ranges of units, and the traces that surprise is measured
@@ -264,19 +264,20 @@ def fit_profile(
             "there are no images to make a profile from.", fix="the train split of the data"
         )
     taps = join_taps(s.taps for s in (*needs.ranges, *needs.traces))
-    running = {s: Running(s.units) for s in needs.ranges}
     kept = {s: list[Tensor]() for s in needs.traces}
     predicted = list[Tensor]()
     device = getattr(subject, "device", torch.device("cpu"))
-    for part in chunks(len(images), batch):
+    running = {s: Running(s.units, device) for s in needs.ranges}
+    parts = list(chunks(len(images), batch))
+    for part, x in zip(parts, sent(images.x, parts, device), strict=True):
         with torch.no_grad():
-            answer = subject(from_bytes(images.x[part].to(device)), taps)
+            answer = subject(from_bytes(x), taps)
             frame = Frame(answer.activations, answer.logits)
             for selection, state in running.items():
                 state.add(frame, selection)
             for selection, values in kept.items():
                 values.append(frame.matrix(selection).cpu())
-            predicted.append(frame.predicted.cpu())
+            predicted.append(frame.predicted)
         if progress:
             progress(part.stop, len(images))
     by_layer = {
@@ -284,9 +285,12 @@ def fit_profile(
         for s, state in running.items()
         for key, value in _by_layer(s, state.range()).items()
     }
-    classes = torch.cat(predicted).clone()
+    classes = torch.cat(predicted).cpu().clone()
     traces = {s: Traces(torch.cat(values).clone(), classes, images.y) for s, values in kept.items()}
-    seen = {_trace_key(s): t.measured() if s in needs.distances else t for s, t in traces.items()}
+    seen = {
+        _trace_key(s): t.measured(device=device) if s in needs.distances else t
+        for s, t in traces.items()
+    }
     return Profile(
         subject.hash, images.hash, f"{images.name}/{images.split}", len(images), by_layer, seen
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-from hardcase.tensors import chunks, pad_rows
+from hardcase.tensors import TILE, Copies, chunks, pad_rows
 
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
@@ -38,6 +39,17 @@ class Bell:
     traces: Float[Tensor, "n r"]
     half: Float[Tensor, " n"]
 
+    @cached_property
+    def _parts(self) -> Copies:
+        return Copies(self.centre, self.whiten, self.traces, self.half)
+
+    def to(self, device: torch.device) -> Bell:
+        """The same shape there, copied once."""
+        if self.centre.device == device:
+            return self
+        centre, whiten, traces, half = self._parts.on(device)
+        return Bell(centre, whiten, self.size, traces, half)
+
     @property
     def rank(self) -> int:
         return len(self.whiten)
@@ -61,9 +73,7 @@ class Bell:
 
     def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m r"]:
         """Values in whitened coordinates: where the spread is 1 in every direction."""
-        return (
-            (values.double() - self.centre.to(values.device)) @ self.whiten.to(values.device).t()
-        ).float()
+        return ((values.double() - self.centre) @ self.whiten.t()).float()
 
 
 def _whitening(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "r d"], float]:
@@ -104,7 +114,7 @@ BLOCK = 32
 CANDIDATES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReferencePoints:
     """Points to be near to. `half` is half their squared length from their centre;
     both are filled up to whole blocks.
@@ -125,8 +135,15 @@ class ReferencePoints:
         )
         return ReferencePoints(values, centre, centred, half)
 
+    @cached_property
+    def _parts(self) -> Copies:
+        return Copies(self.values, self.centre, self.centred, self.half)
+
     def to(self, device: torch.device) -> ReferencePoints:
-        return self if self.values.device == device else ReferencePoints.of(self.values.to(device))
+        """The same points there, copied once."""
+        if self.values.device == device:
+            return self
+        return ReferencePoints(*self._parts.on(device))
 
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
@@ -272,8 +289,16 @@ class Traces:
         for label in torch.unique(self.predicted).tolist():
             yield label, (self.predicted == label).nonzero().squeeze(1)
 
-    def measured(self, search: str = "exact", batch: int = 512) -> Traces:
-        """These traces with their distances. A class of one trace has `own` infinity."""
+    def measured(
+        self,
+        search: str = "exact",
+        *,
+        batch: int = 512,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - a value, never changed
+    ) -> Traces:
+        """These traces with their distances, computed on `device`. A class of one trace has `own`
+        infinity.
+        """
         if self.own is not None and self.other is not None:
             return self
         clean = self.numbers()
@@ -283,19 +308,19 @@ class Traces:
                 " all training images.",
                 fix="training data of all classes, or a trained model",
             )
-        own, other = torch.full((2, len(clean.values)), torch.inf).unbind()
+        values = clean.values.to(device)
+        own, other = torch.full((2, len(values)), torch.inf, device=device).unbind()
         for label, rows in clean.by_class():
-            same, rest = (
-                searchable(clean.values[chosen], search)
-                for chosen in (rows, clean.predicted != label)
-            )
+            rest = searchable(values[(clean.predicted != label).to(device)], search)
+            rows = rows.to(device)
+            same = searchable(values[rows], search)
             for part in chunks(len(rows), batch):
-                points = clean.values[rows[part]]
-                places = torch.arange(part.start, part.stop)
+                points = values[rows[part]]
+                places = torch.arange(part.start, part.stop, device=device)
                 other[rows[part]] = rest.nearest(points)[0]
                 if len(rows) > 1:
                     own[rows[part]] = same.nearest(points, skip=places)[0]
-        return replace(clean, own=own, other=other)
+        return replace(clean, own=own.cpu(), other=other.cpu())
 
 
 # Surprise adequacy: how unlike training data an input looks to the network.
@@ -326,11 +351,25 @@ class SurpriseModel(Protocol):
     def training(self) -> Float[Tensor, " n"]: ...
 
 
+ROOM = 2**27
+"""Distances that are held at a time."""
+
+
 def _per_class(
-    models: Mapping[int, object], predicted: Int[Tensor, " m"]
-) -> list[tuple[int, Int[Tensor, " r"]]]:
-    present = [label for label in torch.unique(predicted).tolist() if label in models]
-    return [(label, (predicted == label).nonzero().squeeze(1)) for label in present]
+    models: Mapping[int, Bell] | Mapping[int, Searchable], predicted: Int[Tensor, " m"]
+) -> Iterator[tuple[int, Int[Tensor, " r"]]]:
+    """The rows of each predicted class that has a model, as many at a time as there is room for.
+
+    A device is asked once for all classes.
+    """
+    order = predicted.argsort(stable=True)
+    counts = predicted.bincount().tolist()
+    for label, rows in enumerate(torch.split(order, counts)):
+        if len(rows) and label in models:
+            model = models[label]
+            known = model.traces if isinstance(model, Bell) else model.values
+            for part in chunks(len(rows), max(TILE, ROOM // len(known))):
+                yield label, rows[part]
 
 
 @dataclass(frozen=True)
@@ -397,6 +436,10 @@ class Likelihood:
         bells = {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}
         return Likelihood(bells, columns, per_class)
 
+    @cached_property
+    def _columns(self) -> Copies:
+        return Copies(self.columns)
+
     @property
     def projected(self) -> int:
         return sum(bell.projected for bell in self.bells.values())
@@ -404,12 +447,13 @@ class Likelihood:
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
     ) -> Float[Tensor, " m"]:
-        values = values[:, self.columns.to(values.device)]
+        (columns,) = self._columns.on(values.device)
+        values = values[:, columns]
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(
             self.bells, predicted if self.per_class else torch.zeros_like(predicted)
         ):
-            bell = self.bells[label]
+            bell = self.bells[label].to(values.device)
             density = _log_kernels(bell.standard(pad_rows(values[rows])), bell)[: len(rows)]
             surprise = surprise.index_put((rows,), self._size(bell, len(bell.traces)) - density)
         return surprise.where(values.isfinite().all(1), torch.nan)
@@ -434,10 +478,8 @@ def _log_kernels(
     all in whitened coordinates and up to their size.
     """
     lengths = points.square().sum(1, keepdim=True) / 2
-    traces = bell.traces.to(points.device)
-    half = bell.half.to(points.device)
     exponent = torch.addmm(
-        -half, points, traces.t()
+        -bell.half, points, bell.traces.t()
     )  # minus half a squared distance, up to `lengths`
     if skip is not None:
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
@@ -505,10 +547,13 @@ class Distance:
             distance, place = corpus.nearest(values[rows].detach())
             if values.requires_grad:
                 distance = (values[rows] - corpus.values.to(values.device)[place]).norm(dim=1)
-            surprise = surprise.index_put(
-                (rows,), distance / self.others[label].to(values.device)[place]
-            )
+            (others,) = self._others[label].on(values.device)
+            surprise = surprise.index_put((rows,), distance / others[place])
         return surprise.where(_numbers(values), torch.nan)
+
+    @cached_property
+    def _others(self) -> dict[int, Copies]:
+        return {label: Copies(values) for label, values in self.others.items()}
 
     def training(self) -> Float[Tensor, " n"]:
         """The distance of each training trace to another of its class,
@@ -568,9 +613,8 @@ class Mahalanobis:
         for label, rows in _per_class(
             self.bells, predicted if self.per_class else torch.zeros_like(predicted)
         ):
-            squared = (
-                self.bells[label].standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
-            )
+            bell = self.bells[label].to(values.device)
+            squared = bell.standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
             surprise = surprise.index_put(
                 (rows,), squared if self.squared else squared.clamp_min(1e-12).sqrt()
             )

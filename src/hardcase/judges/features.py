@@ -212,7 +212,11 @@ class FeaturePanel(nn.Module):
         """Everything the rules need to know of these images, given the class each is expected to
         show.
         """
-        looks = self.look(x)
+        return self._signals(x, self.look(x), expected)
+
+    def _signals(
+        self, x: Float[Tensor, "m c h w"], looks: list[list[Seen]], expected: Int[Tensor, " m"]
+    ) -> Signals:
         mean = _mixed(self.opinions(looks))
         low, high = spread(x)
         return Signals(
@@ -224,6 +228,24 @@ class FeaturePanel(nn.Module):
             likeness=self.textures.likeness(x),
             contrast=((high - low).flatten() / 0.1).clamp(1e-3, 1).log(),
         )
+
+    @torch.no_grad()
+    def read(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 32
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
+        """`signals` and `features` together, in batches: every view of every encoder is asked
+        once.
+        """
+        plain = self.views.index("plain") if "plain" in self.views else None
+        if plain is None or not len(x):
+            return self.ask(x, expected, batch=batch), self.features(x, batch=batch)
+        signals = list[Signals]()
+        features = list[Tensor]()
+        for rows in chunks(len(x), batch):
+            looks = self.look(x[rows])
+            signals.append(self._signals(x[rows], looks, expected[rows]))
+            features.append(self._deepest([views[plain] for views in looks]))
+        return Signals.join(signals), torch.cat(features)
 
     @torch.no_grad()
     def ask(
@@ -245,18 +267,17 @@ class FeaturePanel(nn.Module):
     @torch.no_grad()
     def features(self, x: Float[Tensor, "m c h w"], *, batch: int = 32) -> Float[Tensor, "m f"]:
         """Unit features of the deepest layer of every encoder, side by side."""
-        deepest = [each.layers[-1] for each in self.encoders]
         parts = [
-            torch.cat(
-                [
-                    functional.normalize(each(x[rows]).features[name], dim=1)
-                    for each, name in zip(self.encoders, deepest)
-                ],
-                1,
-            )
+            self._deepest([each(x[rows]) for each in self.encoders])
             for rows in chunks(len(x), batch)
         ]
-        return torch.cat(parts)
+        return torch.cat(parts) if parts else x.new_zeros(0, 0)
+
+    def _deepest(self, plain: Sequence[Seen]) -> Float[Tensor, "m f"]:
+        """The same of what the encoders have seen of one batch, in the plain view."""
+        pairs = zip(self.encoders, plain)
+        unit = [functional.normalize(seen.features[each.layers[-1]], dim=1) for each, seen in pairs]
+        return torch.cat(unit, 1)
 
     def hashes(self) -> dict[str, str]:
         """The weights of every network on the panel."""

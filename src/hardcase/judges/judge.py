@@ -133,13 +133,14 @@ class PanelJudge:
         """The verdicts on some findings, with the signals that led to them."""
         place = self.panel.learned.device
         size = max(findings.x[:1].numel(), 1)
-        how = {} if steady(place) else {"batch": max(64, min(4096, 2**25 // size))}
+        how = {} if steady(place) else {"batch": max(64, min(4096, 2**26 // size // 64 * 64))}
         asked = list[Signals]()
         seen = list[Tensor]()
         for rows in list(chunks(len(findings), max(256, AT_ONCE // size // 256 * 256))) or [NOBODY]:
             x = from_bytes(findings.x[rows].to(place))
-            asked.append(self.panel.ask(x, findings.expected[rows].to(place), **how))
-            seen.append(self.panel.features(x, **how).cpu())
+            signals, features = self.panel.read(x, findings.expected[rows].to(place), **how)
+            asked.append(signals)
+            seen.append(features.cpu())
         signals = Signals.join(asked)
         answers: dict[str, Sequence[bool | None]] = {}
         columns: dict[str, Sequence[Any]] = {"seen": signals.seen.tolist()}

@@ -29,9 +29,7 @@ def spread(
     """The shades between which almost all pixels of an image lie."""
     pixels = x.flatten(1)
     last = pixels.shape[1] - 1
-    ordered = pixels.sort(1).values
-    low = ordered[:, round(0.02 * last)]
-    high = ordered[:, round(0.98 * last)]
+    low, high = (pixels.kthvalue(1 + round(share * last), 1).values for share in (0.02, 0.98))
     return low[:, None, None, None], high[:, None, None, None]
 
 
@@ -443,11 +441,16 @@ class Panel(nn.Module):
         """Everything the rules need to know of these images, given the class each is expected to
         show.
         """
+        return self._read(x, expected)[0]
+
+    def _read(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
         spoken, features = self.opinions(x)
         distances = Neighbours(self.references, self.counts).distances(features)
         low, high = spread(x)
         mean = spoken.mean(0)
-        return Signals(
+        signals = Signals(
             seen=spoken[self._readers()].mean(0).argmax(1),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1),
             neighbours=closer(distances, expected),
@@ -456,14 +459,22 @@ class Panel(nn.Module):
             likeness=self.density.likeness(x),
             contrast=((high - low).flatten() / 0.1).clamp(1e-3, 1).log(),
         )
+        return signals, features
 
     @torch.no_grad()
+    def read(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 256
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
+        """`signals` and `features` together, in batches: every network is asked once."""
+        parts = [self._read(x[rows], expected[rows]) for rows in chunks(len(x), batch)]
+        parts = parts or [self._read(x, expected)]
+        return Signals.join([one for one, _ in parts]), torch.cat([seen for _, seen in parts])
+
     def ask(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 256
     ) -> Signals:
         """`signals` in batches."""
-        parts = [self.signals(x[rows], expected[rows]) for rows in chunks(len(x), batch)]
-        return Signals.join(parts) if parts else self.signals(x, expected)
+        return self.read(x, expected, batch=batch)[0]
 
     @torch.no_grad()
     def features(self, x: Float[Tensor, "m c h w"], *, batch: int = 256) -> Float[Tensor, "m f"]:

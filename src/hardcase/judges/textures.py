@@ -11,6 +11,7 @@ compression alone does not make a picture unlike a photograph.
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.judges.synthetic import blur
-from hardcase.tensors import chunks
+from hardcase.tensors import chunks, steady
 from hardcase.training.augmentation import Dice
 
 SCALES = 4
@@ -80,9 +81,16 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
     none.
     """
     flat = (deviation.flatten(1) + 0.5 / 255).log()
-    ends = torch.tensor([0.1, 0.5, 0.9], device=flat.device, dtype=flat.dtype)
-    low, middle, high = flat[:, :: max(1, flat.shape[1] // 4096)].quantile(ends, dim=1)
+    some = flat[:, :: max(1, flat.shape[1] // 4096)]
+    low, middle, high = some.quantile(_ends(flat.device, flat.dtype), dim=1)
     return [middle, high - middle, middle - low]
+
+
+@cache
+def _ends(device: torch.device, dtype: torch.dtype) -> Float[Tensor, " e"]:
+    """Made once on each device, which would be waited for."""
+    with torch.inference_mode(False):
+        return torch.tensor([0.1, 0.5, 0.9], device=device, dtype=dtype)
 
 
 def _halved(grey: Tensor) -> Tensor:
@@ -186,7 +194,7 @@ class Textures(nn.Module):
         """How much nearer than a middling real picture, in their spreads; below -3: unlike;
         never above 1.
         """
-        gaps = torch.cat(
-            [self.distance(statistics(x[rows])) for rows in chunks(len(x), 64)] or [x.new_zeros(0)]
-        )
+        size = 64 if steady(x.device) else 256
+        parts = [self.distance(statistics(x[rows])) for rows in chunks(len(x), size)]
+        gaps = torch.cat(parts or [x.new_zeros(0)])
         return ((self.typical - gaps) / self.width).clamp(-20, 1)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
-from hardcase.models.graphs import replayed
+from hardcase.graphs import replayed
 from hardcase.tensors import digest, digest_tensors, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, guarded, interrupts, reraise, within

@@ -459,12 +459,17 @@ class Crossing:
         failed = feedback.failed
         if self.apart:
             failed = failed & (feedback.predicted == state["goal"][tracks, 0])
-        shorter = failed & (total(moved.abs()) < state["length"][tracks])
-        won = tracks[shorter]
-        best = state["best"].index_copy(0, won, moved[shorter])
-        length = state["length"].index_copy(0, won, total(moved[shorter].abs()))
-        hit = torch.zeros_like(state["open"]).index_fill(0, won, True)
-        return {**state, "best": best, "length": length}, hit
+        size = total(moved.abs())
+        before = state["length"][tracks]
+        shorter = failed & (size < before)
+        best = torch.where(shorter[:, None], moved, state["best"][tracks])
+        length = torch.where(shorter, size, before)
+        hit = torch.zeros_like(state["open"]).index_copy(0, tracks, shorter)
+        return {
+            **state,
+            "best": state["best"].index_copy(0, tracks, best),
+            "length": state["length"].index_copy(0, tracks, length),
+        }, hit
 
 
 # Ways out of a class: random walks from every seed, halved to where they leave it, and what they

@@ -26,9 +26,9 @@ class AdamAscent:
 
     Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
 
-    Then `retreat` halvings of the way between the seed and the failure, each keeping to the failing
-    side, and the seed is finished. With 0 of them the campaign must stop seeds at their first
-    failure.
+    Then, when no seed climbs any more, `retreat` halvings of the way between the seed and the
+    failure, each keeping to the failing side, and the seed is finished. With 0 of them the campaign
+    must stop seeds at their first failure.
 
     Args:
         stride: Size of one step.
@@ -62,13 +62,12 @@ class AdamAscent:
         }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
-        back = state["high"].isfinite()
-        state = self._climb(state, look, (look.live & ~back).nonzero().squeeze(1))
-        return self._halve(state, look, (look.live & back).nonzero().squeeze(1))
+        climbing = (look.live & state["high"].isinf()).nonzero().squeeze(1)
+        if len(climbing):
+            return self._climb(state, look, climbing)
+        return self._halve(state, look, look.live.nonzero().squeeze(1))
 
     def _climb(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
-        if not len(rows):
-            return state
         t = int(state["step"]) + 1
         feedback, slope = look.gradient(state["z"][rows], rows)
         mean = self.first * state["mean"][rows] + (1 - self.first) * slope
@@ -89,8 +88,6 @@ class AdamAscent:
         """`low` and `high` are shares of the way from the seed to its first failure;
         it fails at `high`.
         """
-        if not len(rows):
-            return state
         low = state["low"][rows]
         high = state["high"][rows]
         start = state["start"][rows]

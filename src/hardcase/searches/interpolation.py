@@ -52,12 +52,20 @@ class Interpolation:
     width: int = 64
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
-        return {"z": seeds.z.clone(), "y": seeds.y.clone(), "next": torch.zeros_like(seeds.y)}
+        lists = torch.nn.utils.rnn.pad_sequence(
+            list(self.partners.by_class), batch_first=True, padding_value=-1
+        )
+        return {
+            "z": seeds.z.clone(),
+            "y": seeds.y.clone(),
+            "next": torch.zeros_like(seeds.y),
+            "lists": lists.to(seeds.y.device),
+        }
 
     def step(self, state: State, look: Look, rng: Rng) -> State:
         rows = look.live.nonzero().squeeze(1)
         place = state["next"][rows][:, None] + torch.arange(self.width, device=rows.device)  # r w
-        partner, there = _others(self.partners, state["y"][rows], place)
+        partner, there = _others(state["lists"], state["y"][rows], place)
         own = rows[:, None].expand_as(place)[there]
         code = (1 - self.mix) * state["z"][own] + self.mix * self.partners.take(partner[there])
         look(code, own)
@@ -69,13 +77,9 @@ class Interpolation:
 
 
 def _others(
-    partners: Partners, y: Int[Tensor, " r"], place: Int[Tensor, "r w"]
+    lists: Int[Tensor, "k n"], y: Int[Tensor, " r"], place: Int[Tensor, "r w"]
 ) -> tuple[Tensor, Tensor]:
     """The partners at these places of each seed's own list, and which places exist."""
-    lists = partners.by_class
-    longest = max(len(rows) for rows in lists)
-    table = torch.stack(
-        [torch.nn.functional.pad(rows, (0, longest - len(rows)), value=-1) for rows in lists]
-    ).to(y.device)
-    partner = table[y[:, None], place.clamp_max(longest - 1)]
+    longest = lists.shape[1]
+    partner = lists[y[:, None], place.clamp_max(longest - 1)]
     return partner, (partner >= 0) & (place < longest)

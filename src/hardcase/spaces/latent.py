@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from hardcase.errors import Problem
-from hardcase.models.graphs import replayed
+from hardcase.graphs import replayed
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total

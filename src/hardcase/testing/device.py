@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardcase import tensors
 
@@ -35,6 +36,11 @@ PRODUCTS = (
     *((torch, name) for name in ("matmul", "mm", "cdist")),
 )
 """What multiplies matrices, row by row of the first."""
+WAITING = (
+    *("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select"),
+    *("_unique2", "unique_dim", "bincount", "repeat_interleave"),
+)
+"""Operations of torch whose result, or its shape, the processor must know before it goes on."""
 
 
 class PlayedDevice:
@@ -169,6 +175,35 @@ class PlayedDevice:
         own = name in vars(home)
         setattr(home, name, other)
         self._open.callback(*((setattr, home, name, usual) if own else (delattr, home, name)))
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it bare
+    """Counts how often the code inside would wait for a device: for a number, or for the size of a
+    result.
+
+    Example:
+        >>> import torch
+        >>> from hardcase.testing.device import Waits
+        >>> with Waits() as waits:
+        ...     few = torch.arange(4)[torch.arange(4) > 1]
+        ...     many = bool((few > 0).all())
+        >>> waits.count
+        2
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it bare
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        self.count += name in WAITING or (
+            name in ("index", "index_put", "index_put_")
+            and any(place is not None and place.dtype == torch.bool for place in args[1])
+        )
+        return func(*args, **(kwargs or {}))
 
 
 class _SavedTensor:

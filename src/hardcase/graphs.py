@@ -1,0 +1,173 @@
+"""Small networks replayed as CUDA graphs: calls that take longer to launch than to compute.
+
+A call of a small network costs half a millisecond in launches and a tenth of that as a graph; a
+whole query of one (decode, round, ask, score, gradient) several milliseconds. The kernels are those
+of the eager call, so the bits are the same. Where capture does not work, calls are eager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from hardcase.tensors import steady
+
+SMALL = 2**21
+"""Numbers of an input above which launches do not matter."""
+WARM = 3
+"""Calls before a capture, in which libraries make their plans and workspaces."""
+
+Call = Callable[..., Sequence[Tensor]]
+
+_log = logging.getLogger(__name__)
+_inside = False
+
+
+class Replay:
+    """A call captured once: places for its inputs, and outputs that each replay writes anew.
+
+    Fill `inputs` and call it, then read `out`. On a CPU, where a device is only played, the call
+    itself is repeated.
+
+    Args:
+        call: Takes and gives tensors of constant shapes, and waits for nothing.
+        inputs: Tensors like those that it will be given.
+    """
+
+    def __init__(self, call: Call, *inputs: Tensor) -> None:
+        self.inputs = tuple(one.clone() for one in inputs)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if not self.inputs[0].is_cuda:
+            self.call = call  # a graph does not hold on to its network
+            self.out = tuple(call(*self.inputs))
+            return
+        # torch leaves its streams without types
+        aside: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM):
+                call(*self.inputs)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # the shard before is packed by another thread, which may use the device meanwhile
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.out = tuple(call(*self.inputs))
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = graph
+
+    def __call__(self) -> None:
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            for place, value in zip(self.out, self.call(*self.inputs)):
+                place.copy_(value)
+
+    def answer(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs for these inputs, copied."""
+        for place, value in zip(self.inputs, inputs):
+            place.copy_(value)
+        self()
+        return tuple(one.clone() for one in self.out)
+
+
+class Replays(dict[Hashable, Replay | None]):
+    """Captured calls by what tells them apart; elsewhere, copied or pickled, there are none yet."""
+
+    def __reduce__(self) -> tuple[type[Replays], tuple[()]]:
+        return Replays, ()
+
+
+def side_by_side(call: Call, lanes: int) -> Call:
+    """A call of several tiles, each computed for itself; in a capture each on a stream of its own,
+    so that kernels that do not fill a device run at once.
+    """
+
+    def several(*inputs: Tensor) -> list[Tensor]:
+        tiles = [one.chunk(lanes) for one in inputs]
+        if not (inputs[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            return _joined([call(*tile) for tile in zip(*tiles)])
+        main = torch.cuda.current_stream()
+        found = []
+        for tile in zip(*tiles):
+            lane: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            lane.wait_stream(main)
+            with torch.cuda.stream(lane):
+                found.append((lane, call(*tile)))
+        for lane, _ in found:
+            main.wait_stream(lane)
+        return _joined([out for _, out in found])
+
+    return several
+
+
+def _joined(tiles: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [torch.cat(column) for column in zip(*tiles)]
+
+
+def captured(call: Call, *inputs: Tensor) -> Replay | None:
+    """The call as a graph; None if it cannot be captured, or answers otherwise."""
+    try:
+        with _eagerly():
+            replay = Replay(call, *inputs)
+            usual = call(*inputs)
+        same = all(torch.equal(one, two) for one, two in zip(replay.answer(*inputs), usual))
+    except Exception as error:  # whatever a network does that a capture forbids
+        _log.info("a network is not replayed as a graph: %s", error)
+        if inputs[0].is_cuda:
+            torch.cuda.synchronize()
+        return None
+    return replay if same else None
+
+
+def replays(device: torch.device) -> bool:
+    """Whether calls on this device can be captured: on a GPU, and where one is played."""
+    fast = device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    return not fast and (device.type == "cuda" or (device.type == "cpu" and not steady(device)))
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """Calls inside a captured one are part of it, and no graphs of their own."""
+    global _inside
+    before = _inside
+    _inside = True
+    try:
+        yield
+    finally:
+        _inside = before
+
+
+def arithmetic() -> tuple[bool, ...]:
+    """What a captured call has settled for good."""
+    products = torch.backends.cuda.matmul.allow_tf32
+    return torch.is_autocast_enabled("cuda"), products, torch.backends.cudnn.allow_tf32
+
+
+_graphs: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
+
+
+def replayed(owner: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``call(x)``, as a graph where that works and pays.
+
+    Args:
+        owner: The network that `call` computes with; its graphs end with it.
+        call: A method of it, or the network itself, that takes and gives one tensor.
+        x: The input; every shape has a graph of its own.
+    """
+    eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
+    if eager or not x.is_cuda or x.numel() > SMALL:
+        return call(x)
+    known = _graphs.setdefault(owner, Replays())
+    key = getattr(call, "__name__", ""), tuple(x.shape), x.dtype, arithmetic()
+    if key not in known:
+        known[key] = captured(lambda one: (call(one),), x)
+    graph = known[key]
+    return call(x) if graph is None else graph.answer(x)[0]
