@@ -9,7 +9,7 @@ from torch import nn
 
 import hardcase as hc
 from hardcase.campaign import look
-from hardcase.graphs import Replay, Replays, captured, replayed, replays, side_by_side
+from hardcase.graphs import CapturedCall, CapturedCalls, captured, replayed, replays, side_by_side
 from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -44,7 +44,7 @@ def test_tiles_side_by_side_are_those_of_single_calls():
 
 
 def test_what_was_captured_stays_where_it_was():
-    known = Replays({"a": Replay(lambda x: [x], torch.zeros(1))})
+    known = CapturedCalls({"a": CapturedCall(lambda x: [x], torch.zeros(1))})
     assert copy.deepcopy(known) == {}
     assert pickle.loads(pickle.dumps(known)) == {}
 
@@ -61,9 +61,9 @@ def test_a_cpu_replays_only_where_it_plays_a_device():
 @pytest.mark.parametrize("method", ["pgd", "cw"])
 def test_replayed_queries_find_what_eager_ones_find(method, monkeypatch):
     calls = []
-    usual = Replay.__call__
+    usual = CapturedCall.__call__
     monkeypatch.setattr(
-        Replay, "__call__", lambda self: calls.append(len(self.out[0])) or usual(self)
+        CapturedCall, "__call__", lambda self: calls.append(len(self.out[0])) or usual(self)
     )
 
     def found(often):

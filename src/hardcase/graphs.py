@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _inside = False
 
 
-class Replay:
+class CapturedCall:
     """A call captured once: places for its inputs, and outputs that each replay writes anew.
 
     Fill `inputs` and call it, then read `out`. On a CPU, where a device is only played, the call
@@ -78,11 +78,11 @@ class Replay:
         return tuple(one.clone() for one in self.out)
 
 
-class Replays(dict[Hashable, Replay | None]):
+class CapturedCalls(dict[Hashable, CapturedCall | None]):
     """Captured calls by what tells them apart; elsewhere, copied or pickled, there are none yet."""
 
-    def __reduce__(self) -> tuple[type[Replays], tuple[()]]:
-        return Replays, ()
+    def __reduce__(self) -> tuple[type[CapturedCalls], tuple[()]]:
+        return CapturedCalls, ()
 
 
 def side_by_side(call: Call, lanes: int) -> Call:
@@ -112,11 +112,11 @@ def _joined(tiles: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [torch.cat(column) for column in zip(*tiles)]
 
 
-def captured(call: Call, *inputs: Tensor) -> Replay | None:
+def captured(call: Call, *inputs: Tensor) -> CapturedCall | None:
     """The call as a graph; None if it cannot be captured, or answers otherwise."""
     try:
         with _eagerly():
-            replay = Replay(call, *inputs)
+            replay = CapturedCall(call, *inputs)
             usual = call(*inputs)
         same = all(torch.equal(one, two) for one, two in zip(replay.answer(*inputs), usual))
     except Exception as error:  # whatever a network does that a capture forbids
@@ -151,7 +151,7 @@ def arithmetic() -> tuple[bool, ...]:
     return torch.is_autocast_enabled("cuda"), products, torch.backends.cudnn.allow_tf32
 
 
-_graphs: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
+_graphs: WeakKeyDictionary[nn.Module, CapturedCalls] = WeakKeyDictionary()
 
 
 def replayed(owner: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def replayed(owner: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> T
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
     if eager or not x.is_cuda or x.numel() > SMALL:
         return call(x)
-    known = _graphs.setdefault(owner, Replays())
+    known = _graphs.setdefault(owner, CapturedCalls())
     key = getattr(call, "__name__", ""), tuple(x.shape), x.dtype, arithmetic()
     if key not in known:
         known[key] = captured(lambda one: (call(one),), x)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
-from hardcase.graphs import SMALL, Replay, arithmetic, captured, replays, side_by_side
+from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
@@ -68,57 +68,57 @@ class Asking:
         self.asked = 0
 
     def __call__(
-        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool = False
+        self,
+        z: Tensor,
+        rows: Int[Tensor, " m"],
+        aim: Aim,
+        *,
+        graded: bool = False,
+        seeds: Seeds | None = None,
     ) -> Sight:
         """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
-        and changes no answer.
+        and changes no answer. `seeds`: whose rows they are, where it is not the shard's.
         """
-        self.asked += len(rows) > 0
-        if self.lanes and self.asked > OFTEN:
+        self.asked += 1
+        if seeds is None and self.lanes and self.asked > OFTEN:
             sight = self._replayed(z, rows, aim, graded=graded)
             if sight is not None:
                 return sight
+        space = self.campaign.method.space
         while True:
             try:
-                parts = [
-                    self._seen(
-                        z[part], self.seeds.take(rows[part]), rows_of(aim, part), graded=graded
-                    )
-                    for part in chunks(len(rows), self.batch)
-                ]
+                parts = list[Sight]()
+                for part in chunks(len(rows), self.batch):
+                    origin = (self.seeds if seeds is None else seeds).take(rows[part])
+                    with torch.no_grad():
+                        code = space.project(z[part].detach(), origin)
+                    with torch.set_grad_enabled(graded):
+                        code = code.detach().requires_grad_() if graded else code
+                        x = to_grid(space.decode(code, origin))
+                        said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
+                        witnesses = [
+                            one(x if one.offers == "gradients" else x.detach()).logits
+                            for one in self.campaign.witnesses
+                        ]
+                        probe = Probe(
+                            z=code,
+                            x=x,
+                            logits=said[0].logits,
+                            origin=origin,
+                            peers=tuple(peer.logits for peer in said[1:]),
+                            witnesses=tuple(witnesses),
+                            activations=_activations(said),
+                            aim=rows_of(aim, part),
+                            guides=self.guides,
+                        )
+                        score = self.objective(probe)
+                    parts.append(_graded(probe, score) if graded else _plain(probe, score))
                 return parts[0] if len(parts) == 1 else _join(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
                     raise
                 self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
                 log.warning("out of memory: going on with %d rows a call", self.batch)
-
-    def _seen(self, z: Tensor, origin: Seeds, aim: Aim, *, graded: bool) -> Sight:
-        """The rows of one call."""
-        space = self.campaign.method.space
-        with torch.no_grad():
-            code = space.project(z.detach(), origin)
-        with torch.set_grad_enabled(graded):
-            code = code.detach().requires_grad_() if graded else code
-            x = to_grid(space.decode(code, origin))
-            said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
-            witnesses = [
-                one(x if one.offers == "gradients" else x.detach()).logits
-                for one in self.campaign.witnesses
-            ]
-            probe = Probe(
-                z=code,
-                x=x,
-                logits=said[0].logits,
-                origin=origin,
-                peers=tuple(peer.logits for peer in said[1:]),
-                witnesses=tuple(witnesses),
-                activations=_activations(said),
-                aim=aim,
-                guides=self.guides,
-            )
-            score = self.objective(probe)
-        return _graded(probe, score) if graded else _plain(probe, score)
 
     def _lanes(self) -> int:
         """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
@@ -127,7 +127,8 @@ class Asking:
         device = self.campaign.subject.device
         everybody = (*self.models, *self.campaign.witnesses)
         constant = (
-            replays(device)
+            not steady(device)
+            and replays(device)
             and tile_in_use(device.type) is not None
             and not self.guides
             and not any(self.taps)
@@ -138,7 +139,7 @@ class Asking:
 
     def _replay(
         self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool, lanes: int = 1
-    ) -> Replay | None:
+    ) -> CapturedCall | None:
         """The call of one tile, or of several side by side, as a graph."""
         names = [name for name, _ in self._tables()]
         tables = [table for _, table in self._tables()]
@@ -150,8 +151,13 @@ class Asking:
             def call(z: Tensor, *given: Tensor) -> list[Tensor]:
                 own = dict(zip(names, given))
                 z0, x, y, number = (own.pop(name) for name in OWN)
-                origin = Seeds(z0, x, y, number, own)
-                sight = self._seen(z, origin, dict(zip(aim, given[len(names) :])), graded=graded)
+                sight = self(
+                    z,
+                    torch.arange(len(z), device=z.device),
+                    dict(zip(aim, given[len(names) :])),
+                    graded=graded,
+                    seeds=Seeds(z0, x, y, number, own),
+                )
                 probe = sight.probe
                 told = [probe.z, probe.x, probe.logits, sight.score, sight.slope]
                 return [*told, *probe.peers, *probe.witnesses]
@@ -287,8 +293,8 @@ def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 PENDING = 512
 """Findings that may wait before the rule of keeping is applied to them."""
-UNSORTED = 2**25
-"""Numbers of images that may wait on a device before somebody asks which of them fail."""
+UNSORTED = 2**26
+"""Numbers of codes and images that may wait on a device before somebody asks which of them fail."""
 LABEL = KINDS.index("label")
 NON_FINITE = KINDS.index("non_finite")
 
@@ -300,6 +306,7 @@ class Recorder:
 
     def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
         self.campaign = campaign
+        self.seeds = seeds
         self.space = campaign.method.space
         self.keep = replace(campaign.keep, aim=campaign.aim)
         self.own = KINDS.index(campaign.method.oracle.kind)
@@ -310,35 +317,37 @@ class Recorder:
                 flat(seeds.z[:1]).shape[1] if self.space.keeps_code else 0,
             )
         ]
-        self.waiting = list[_Shown]()
+        self.waiting = list[_Candidates]()
 
     def findings(self) -> Findings:
-        self._sort()
+        self.sort()
         return self.keep.prune(Findings.join(self.found))
 
     def add(
         self,
         probe: Probe,
+        rows: Int[Tensor, " m"],
         *,
         score: Float[Tensor, " m"],
         failed: Bool[Tensor, " m"],
         left: Bool[Tensor, " m"],
         new: Bool[Tensor, " m"],
         number: Int[Tensor, " m"],
-    ) -> None:
+    ) -> bool:
         """`left`: the subject has left the seed's label; `new`: the candidate was not looked at
         before; `number`: the seed's queries when it was looked at.
 
-        On a device candidates wait until there are many: to ask which of them fail is to wait for
-        all that the device has to do.
+        Returns:
+            Whether it is time to `sort`. On a device candidates wait until there are many: to ask
+            which of them fail is to wait for all that the device has to do.
         """
         finite = probe.logits.isfinite().all(1)
         fails = self.campaign.method.oracle(probe) if self.campaign.witnesses else failed
-        shown = _Shown(
+        shown = _Candidates(
             probe.z,
             probe.x,
             probe.logits,
-            probe.origin,
+            rows,
             score,
             (fails | ~finite) & new,
             torch.where(left, LABEL, torch.where(finite, self.own, NON_FINITE)),
@@ -347,35 +356,35 @@ class Recorder:
             _labels(probe),
         )
         self.waiting.append(shown)
-        held = sum(one.x.numel() for one in self.waiting)
-        if steady(probe.x.device) or held > UNSORTED:
-            self._sort()
+        held = sum(one.x.numel() + one.z.numel() for one in self.waiting)
+        return steady(probe.x.device) or held > UNSORTED
 
-    def _sort(self) -> None:
+    def sort(self) -> None:
         """Keep what is to be kept of the candidates that wait."""
         if not self.waiting:
             return
-        shown = self.waiting[0] if len(self.waiting) == 1 else _Shown.join(self.waiting)
+        shown = self.waiting[0] if len(self.waiting) == 1 else _Candidates.join(self.waiting)
         self.waiting = []
-        rows = shown.wanted.nonzero().squeeze(1)
-        if not len(rows):
+        kept = shown.wanted.nonzero().squeeze(1)
+        if not len(kept):
             return
-        shown = shown.take(rows)
+        shown = shown.take(kept)
+        origin = self.seeds.take(shown.row)
         label = shown.logits.argmax(1)
-        distance = self.space.distance(shown.z, shown.origin)
+        distance = self.space.distance(shown.z, origin)
         witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
         found = Findings(
-            seed=shown.origin.id,
+            seed=origin.id,
             x=to_bytes(shown.x),
             kind=shown.kind,
-            expected=shown.origin.y,
+            expected=origin.y,
             predicted=label,
             peer_predicted=shown.peers,
             confidence=shown.logits.softmax(1).amax(1),
             score=shown.score,
             distance=distance,
             queries=shown.number,
-            code=flat(shown.z) if self.space.keeps_code else shown.logits.new_empty(len(rows), 0),
+            code=flat(shown.z) if self.space.keeps_code else shown.logits.new_empty(len(kept), 0),
             witnessed=witnessed,
             witness_margin=shown.margin,
         )
@@ -389,13 +398,13 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Candidates:
     """Candidates as they were seen, and which of them are wanted."""
 
     z: Tensor
     x: Float[Tensor, "m c h w"]
     logits: Float[Tensor, "m k"]
-    origin: Seeds
+    row: Int[Tensor, " m"]
     score: Float[Tensor, " m"]
     wanted: Bool[Tensor, " m"]
     kind: Int[Tensor, " m"]
@@ -404,15 +413,11 @@ class _Shown:
     peers: Int[Tensor, "m p"]
 
     @staticmethod
-    def join(parts: Sequence[_Shown]) -> _Shown:
-        columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(_Shown)}
-        origin = _origins(columns.pop("origin"))
-        return _Shown(origin=origin, **{name: torch.cat(c) for name, c in columns.items()})
+    def join(parts: Sequence[_Candidates]) -> _Candidates:
+        return _Candidates(**{f.name: _cat(parts, f.name) for f in fields(_Candidates)})
 
-    def take(self, rows: Int[Tensor, " r"]) -> _Shown:
-        columns = {f.name: getattr(self, f.name) for f in fields(_Shown)}
-        origin = columns.pop("origin").take(rows)
-        return _Shown(origin=origin, **{name: value[rows] for name, value in columns.items()})
+    def take(self, rows: Int[Tensor, " r"]) -> _Candidates:
+        return _Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(_Candidates)})
 
 
 def _labels(probe: Probe) -> Int[Tensor, "m p"]:
@@ -504,7 +509,8 @@ class Door:
         """
         aim = aim or {}
         if self._affordable(rows, graded=True):
-            return self._asked(z, rows, aim, graded=True)
+            sight = self.ask(z.detach(), rows, aim, graded=True)
+            return self._told(sight, rows, aim, graded=True), sight.slope
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if bool(paid.all()):
             return self._look(z, rows, aim, graded=True)
@@ -534,14 +540,17 @@ class Door:
     ) -> tuple[Feedback, Tensor]:
         """Look at the rows that are live and paid for; the others score -inf and cost nothing."""
         if self._affordable(rows):
-            return self._asked(z, rows, aim, graded=graded)
+            sight = self.ask(z.detach(), rows, aim, graded=graded)
+            return self._told(sight, rows, aim, graded=graded), sight.slope
         looked = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
         unseen = self._unseen(z, rows)
         slope = torch.zeros_like(z)
         if bool(looked.any()):
-            seen, slope[looked] = self._asked(
-                z[looked], rows[looked], rows_of(aim, looked), graded=graded
-            )
+            some = rows[looked]
+            aim = rows_of(aim, looked)
+            sight = self.ask(z[looked].detach(), some, aim, graded=graded)
+            slope[looked] = sight.slope
+            seen = self._told(sight, some, aim, graded=graded)
             for f in fields(Feedback):
                 getattr(unseen, f.name)[looked] = getattr(seen, f.name)
         return unseen, slope
@@ -558,12 +567,6 @@ class Door:
             fits &= spent <= self.limits.gradients - self.counts.gradients
         return bool(fits.all())
 
-    def _asked(
-        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool
-    ) -> tuple[Feedback, Tensor]:
-        sight = self.ask(z.detach(), rows, aim, graded=graded)
-        return self._told(sight, rows, aim, graded=graded), sight.slope
-
     def _told(self, sight: Sight, rows: Int[Tensor, " m"], aim: Aim, *, graded: bool) -> Feedback:
         """What the search is told, after what was seen was metered, kept and shown to guides."""
         probe = sight.probe
@@ -576,7 +579,10 @@ class Door:
         self._meter(rows, graded=graded)
         new = ~aim["seen"] if "seen" in aim else torch.ones_like(left)
         self.counts.failing.index_add_(0, rows, (left & new).long())
-        self.recorder.add(probe, score=score, failed=failed, left=left, new=new, number=number)
+        if self.recorder.add(
+            probe, rows, score=score, failed=failed, left=left, new=new, number=number
+        ):
+            self.recorder.sort()
         if self.method.until == "first":
             self.finished |= counted(rows, len(self.seeds), failed) > 0
         label = probe.logits.argmax(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
-from hardcase.graphs import Replays
+from hardcase.graphs import CapturedCalls
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD, MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
@@ -250,7 +250,9 @@ class Campaign:
     seed: int = 0
     tile: int | None = None
     precision: str = "strict"
-    replays: Replays = field(default_factory=Replays, init=False, compare=False, repr=False)
+    replays: CapturedCalls = field(
+        default_factory=CapturedCalls, init=False, compare=False, repr=False
+    )
     """Queries of this campaign that were captured, see `hardcase.graphs`."""
 
     def __post_init__(self) -> None:

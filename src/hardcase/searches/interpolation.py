@@ -66,10 +66,12 @@ class Interpolation:
         rows = look.live.nonzero().squeeze(1)
         place = state["next"][rows][:, None] + torch.arange(self.width, device=rows.device)  # r w
         partner, there = _others(state["lists"], state["y"][rows], place)
-        own = rows[:, None].expand_as(place)[there]
-        code = (1 - self.mix) * state["z"][own] + self.mix * self.partners.take(partner[there])
-        look(code, own)
-        look.retire(rows[~there.all(1)])
+        ended = rows[~there.all(1)]
+        line, column = there.nonzero(as_tuple=True)
+        own = rows[line]
+        other = self.partners.take(partner[line, column])
+        look((1 - self.mix) * state["z"][own] + self.mix * other, own)
+        look.retire(ended)
         return {
             **state,
             "next": state["next"].index_add(0, rows, torch.full_like(rows, self.width)),
