@@ -193,7 +193,7 @@ def total(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
     A CPU's own sum does so; a kernel of another device may choose the order by the number of rows,
     so there halves are added to halves.
     """
-    if steady(x.device) or not x.shape[dim]:
+    if x.device.type in _steady or not x.shape[dim]:
         return x.sum(dim)
     while x.shape[dim] > 1:
         if x.shape[dim] % 2:
