@@ -476,6 +476,18 @@ def _closing(run: Run, quiet: bool) -> str:
             f"of the confirmed findings {silent} are silent: predicted with the confidence of"
             " correct predictions"
         ),
+        *_distributions(said.get("distributions")),
         f"report  hardcase report {shown(run.folder)} --open",
     ]
     return "\n".join(lines)
+
+
+def _distributions(found: dict[str, Any] | None) -> list[str]:
+    """Findings beside seeds as wholes."""
+    if found is None:
+        return []
+    halves = found["kid_halves_of_seeds"]
+    return [
+        f"{found['findings']} findings beside {found['seeds']} seeds in the judge's features: KID"
+        f" {found['kid']:.4f} (between halves of the seeds {halves:.4f}), FID {found['fid']:.3f}"
+    ]

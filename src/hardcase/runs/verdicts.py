@@ -65,6 +65,8 @@ _COLUMNS = {
 LPIPS = "lpips-alexnet"
 SMALLEST = 32
 """The network that says how far apart two pictures look, and the least side it can see."""
+SEEN = 200
+"""Seeds whose features are beside those of the findings, at most."""
 KNOWN = 0.01
 """Share of seeds that a judge may have learned from; data sets do hold some images twice."""
 
@@ -192,6 +194,8 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, untaught: PanelJudge | N
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
     entry = {**entry, "groups": _described(found, table), "silence": facts}
+    if isinstance(judge, PanelJudge):
+        entry |= _apart(run, judge, verdicts, seed)
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = _independence(run, judge)
     if untaught is not None:
@@ -387,6 +391,20 @@ def _perceptual(run: Run, findings: Findings) -> dict[str, list[float]]:
         for rows in chunks(len(findings), 16)
     ]
     return {"lpips": torch.cat(parts).tolist() if parts else []}
+
+
+def _apart(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
+    """FID and KID of the findings of colour images beside their seeds, in the judge's features."""
+    known = verdicts.features
+    if known is None or run.record["image"][0] != 3:
+        return {}
+    from hardcase.judges.distributions import apart
+
+    x = read_images(run.seeds["image"])[:SEEN]
+    device = next(judge.panel.buffers()).device
+    seen = judge.panel.features(from_bytes(x.to(device)))
+    said = apart(known, seen, stream(seed, "judge", "distributions"))
+    return {} if said is None else {"distributions": said}
 
 
 def findings_of(run: Run) -> Findings:
