@@ -371,11 +371,11 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     kind="hierarchical",
     paper="Lee, Kim, Kim, Cho and Han, CVPR 2022; van den Oord et al., NeurIPS 2017",
     cite=(_LEE, "oord2017vqvae"),
-    latent=32,
+    latent=48,
     recipe=TrainingRecipe(epochs=1, steps=200, most=500, batch=32, lr=2e-3),
 )
 def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
-    """Discrete codes in a hierarchy of six codebooks on a grid; the default for colour.
+    """Discrete codes in a hierarchy of sixteen codebooks on a grid; the default for colour.
 
     The grid has 14 to 31 places a side for images of 28 to 248 pixels. `latent` is the width of a
     code.
@@ -383,7 +383,7 @@ def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
     halvings = 1
     while size % 2 ** (halvings + 1) == 0 and size >= 32 * 2**halvings:
         halvings += 1
-    return VqVae(channels, size, code=latent, book=64, halvings=halvings, levels=6, shortcut=True)
+    return VqVae(channels, size, code=latent, book=64, halvings=halvings, levels=16, shortcut=True)
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:
