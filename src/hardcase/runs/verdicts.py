@@ -20,7 +20,13 @@ from hardcase.judges import photographs, teach
 from hardcase.judges.calibration import TooFewRated
 from hardcase.judges.distinct import Group, groups, silence, silent
 from hardcase.judges.judge import NOTICEABLE, NormJudge, PanelJudge, by_norm
-from hardcase.judges.photographs import FEWEST_IMAGES, encoder_of, feature_judge, is_made
+from hardcase.judges.photographs import (
+    FEWEST_IMAGES,
+    encoder_of,
+    feature_judge,
+    head_of,
+    is_made,
+)
 from hardcase.judges.reserved import ReservedJudge, reserved_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.load import lineage_of
@@ -294,6 +300,11 @@ def for_run(
     named = bool(features or run.record.get("judge_features"))
     enough = len(first) >= FEWEST_IMAGES
     if not named and not (enough and (make or is_made(encoders, first, seed=seed))):
+        if enough and head_of(encoders[0], second) is None:
+            raise Problem(
+                f"{encoders[0].spec} has to be taught the classes of these photographs first.",
+                fix=f"hardcase judge {run.folder}, which takes minutes, once",
+            )
         return reserved_judge(encoders[0], _seeds_of(run, second))
     return feature_judge(
         wanted, first, second, seed=seed, device=device, encoders=encoders, progress=progress
