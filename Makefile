@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -81,6 +81,14 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 
 dist: venv  ## wheel and sdist, installed into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
+
+lowest: venv  ## the verbs with the lowest versions of all dependencies but torch
+	$(BIN)/pip install -q --no-deps --no-compile --target build/lowest -r constraints-lowest.txt
+	rm -rf build/lowest-run && mkdir -p build/lowest-run
+	cd build/lowest-run && export PYTHONPATH=../lowest && python=../../$(BIN)/python && \
+	  $$python -m hardcase run --model zoo:lenet5 --data mnist5k --method pgd --seeds 8 --out first && \
+	  $$python -m hardcase report first && $$python -m hardcase shrink first --out smaller && \
+	  $$python -m hardcase compare first smaller && $$python -m hardcase doctor
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info

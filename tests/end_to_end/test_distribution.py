@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -141,3 +142,12 @@ def test_the_commands_of_the_readme_work(tmp_path):
         )  # fmt: skip
         allowed = {0, 1, 4} if line.startswith("gate") else {0}
         assert done.returncode in allowed, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_lowest_versions_are_those_that_are_promised():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        promised = tomllib.load(file)["project"]["dependencies"]
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    used = dict(line.split("==") for line in lines if "==" in line)
+    for name, bound in (words.split(">=") for words in promised):
+        assert name == "torch" or used[name] == bound or used[name].startswith(f"{bound}.")

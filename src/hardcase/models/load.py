@@ -5,6 +5,7 @@ addresses of servers.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -345,6 +346,15 @@ def is_stated(spec: str) -> bool:
     return kind in HUBS or (kind == "zoo" and name in PRETRAINED)
 
 
+def _architecture(folder: str) -> str:
+    """What the configuration of a hub's network in a folder calls it; empty where there is none."""
+    try:
+        stated = json.loads((named_path(folder) / "config.json").read_text(encoding="utf-8"))
+        return str(stated.get("architecture") or stated.get("model_type") or "")
+    except (OSError, ValueError, AttributeError, Problem):
+        return ""
+
+
 def lineage_of(spec: str) -> str:
     """The lineage of a network that others have trained; empty where its name says nothing of it.
 
@@ -363,5 +373,6 @@ def lineage_of(spec: str) -> str:
     kind, _, name = spec.rpartition("@")[2].partition(":")
     if kind not in HUBS:
         return ""
-    base = name.rpartition("/")[2].partition(".")[0].lower().replace("_", "-")
+    base = _architecture(name) or name.rpartition("/")[2].partition(".")[0]
+    base = base.lower().replace("_", "-")
     return "efficientnet-lite" if "efficientnet-lite" in base else base
