@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -81,6 +81,10 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 
 dist: venv  ## wheel and sdist, installed into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
+
+way-in: venv  ## a newcomer's way in a clean home, with small networks of Hugging Face and timm; says what cannot be had
+	$(BIN)/pip install -q -c constraints.txt transformers timm
+	$(BIN)/python -m pytest -rs tests/end_to_end/test_way_in.py
 
 lowest: venv  ## the verbs with the lowest versions of all dependencies but torch
 	$(BIN)/pip install -q --no-deps --no-compile --target build/lowest -r constraints-lowest.txt

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 CLASSES = ("amber", "blue", "crimson")
 COLOURS = torch.tensor([[0.8, 0.6, 0.2], [0.2, 0.3, 0.8], [0.8, 0.2, 0.2]])
-SIDE = 32
+SIDE = 64
 
 
 def photographs(count, seed=0):
@@ -115,20 +115,34 @@ def hardcase(*words, cwd):
 
 
 @pytest.mark.parametrize("make", [hugging_face, timm_network])
-def test_from_a_hub_and_a_folder_to_a_report_with_confirmed_failures(make, tmp_path):
+def test_two_commands_lead_from_a_hub_and_a_folder_to_a_report(make, tmp_path):
+    """No flag but where the model and the images are: everything else is chosen, and said."""
     model = make(tmp_path / "network")
     folder(tmp_path / "photos")
-    data = f"folder:photos?split=all&resize={SIDE}"
-    words = ("--model", model, "--data", data, "--method", "pgd", "--seeds", "20", "--out", "first")
-    said = hardcase("run", *words, cwd=tmp_path)
-    assert "epsilon 8/255" in said.stdout
-    page = Path(hardcase("open", "first", "-q", cwd=tmp_path).stdout.strip())
-    record = json.loads((tmp_path / "first" / "run.json").read_text())
+    size = "" if model.startswith("hf:") else f"&resize={SIDE}"
+    data = f"folder:photos?split=all{size}"
+    said = hardcase("run", "--model", model, "--data", data, cwd=tmp_path)
+    assert "method natural" in said.stderr
+    assert "seeds: by one timed pass" in said.stderr
+    (home,) = (tmp_path / "runs").iterdir()
+    page = Path(hardcase("open", str(home), "-q", cwd=tmp_path).stdout.strip())
+    record = json.loads((home / "run.json").read_text())
     assert record["classes"][:3] == list(CLASSES)
-    assert record["options"]["epsilon"] == pytest.approx(8 / 255)
     assert record["accuracy"]["value"] > 0.9
+    assert record["funnel"]["seeds"] >= 20
+    assert record["funnel"]["failing"] > 0
+    assert "natural" in page.read_text(encoding="utf-8")
+
+
+def test_small_changes_of_photographs_are_confirmed_without_a_judge(tmp_path):
+    model = hugging_face(tmp_path / "network")
+    folder(tmp_path / "photos")
+    words = ("--model", model, "--data", "folder:photos?split=all", "--method", "pgd")
+    said = hardcase("run", *words, "--seeds", "20", "--out", "first", cwd=tmp_path)
+    assert "epsilon 8/255" in said.stdout
+    record = json.loads((tmp_path / "first" / "run.json").read_text())
+    assert record["options"]["epsilon"] == pytest.approx(8 / 255)
     assert record["funnel"]["confirmed"] == record["funnel"]["failing"] > 0
-    assert "epsilon 8/255" in (tmp_path / page).read_text(encoding="utf-8")
 
 
 def test_a_bare_network_and_a_data_set_in_python(tmp_path):

@@ -401,7 +401,7 @@ class Screen(Front):
     def _preparing(self, now: Standing) -> RenderableType:
         table = self._whole(now)
         if self.training is not None and self.training.what not in self.trained:
-            table.add_row("now", training_line(self.training, self.left()))
+            table.add_row("now", training_line(self.training))
         ready = [f"{what} ({clock(spent)})" for what, spent in self.trained.items()]
         if ready:
             table.add_row("ready", ", ".join(ready))
@@ -411,6 +411,7 @@ class Screen(Front):
         """The one bar: of the job if it has stages, else of what is going on."""
         table = _grid()
         left = now.left if self.stage is None and self.record else self.left()
+        left = None if self.phase == "stopped" else left
         rest = f" · about {clock(left)} left" if left else ""
         word = self.stage.name if self.stage and not self.record else now.phase.split()[0]
         table.add_row(word, f"{clock(now.elapsed)}{rest}")
