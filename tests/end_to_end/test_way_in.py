@@ -134,17 +134,6 @@ def test_two_commands_lead_from_a_hub_and_a_folder_to_a_report(make, tmp_path):
     assert "natural" in page.read_text(encoding="utf-8")
 
 
-def test_small_changes_of_photographs_are_confirmed_without_a_judge(tmp_path):
-    model = hugging_face(tmp_path / "network")
-    folder(tmp_path / "photos")
-    words = ("--model", model, "--data", "folder:photos?split=all", "--method", "pgd")
-    said = hardcase("run", *words, "--seeds", "20", "--out", "first", cwd=tmp_path)
-    assert "epsilon 8/255" in said.stdout
-    record = json.loads((tmp_path / "first" / "run.json").read_text())
-    assert record["options"]["epsilon"] == pytest.approx(8 / 255)
-    assert record["funnel"]["confirmed"] == record["funnel"]["failing"] > 0
-
-
 def test_a_bare_network_and_a_data_set_in_python(tmp_path):
     import hardcase as hc
 
