@@ -260,7 +260,7 @@ class Context:
 
     @cached_property
     def data(self) -> str:
-        """The name of the data; pictures without a size of their own get the model's."""
+        """The name of the data; images without a size of their own get the model's."""
         spec = self.config.data
         sized = "resize=" in spec or "crop=" in spec
         if sized or not spec.startswith(FILES) or not self._states_itself:
@@ -268,7 +268,7 @@ class Context:
         wanted = getattr(self.subject, "sizing", "")
         if not wanted:
             return spec
-        _log.warning("pictures are prepared as %s states: ?%s", self.config.model, wanted)
+        _log.warning("images are prepared as %s states: ?%s", self.config.model, wanted)
         return f"{spec}{'&' if '?' in spec else '?'}{wanted}"
 
     @property

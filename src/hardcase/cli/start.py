@@ -17,7 +17,7 @@ from hardcase.usercode import likely_factory
 if TYPE_CHECKING:
     from hardcase.config import Config
 
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 WEIGHTS = (".onnx", ".pt2", ".pt", ".pth", ".safetensors")
 DEEP = 3
 """Folders inside folders that are looked through."""
@@ -90,16 +90,16 @@ def _data(folder: Path, files: list[Path]) -> tuple[str, str]:
         found = [path for path in files if path.suffix == suffix]
         if found:
             return f"{suffix[1:]}:{found[0]}", f"{found[0]} is a table of images"
-    pictures = [path for path in files if path.suffix.lower() in PICTURES]
-    if not pictures:
+    images = [path for path in files if path.suffix.lower() in SUFFIXES]
+    if not images:
         return "", "no images were found here"
-    roots = {path.parent.parent for path in pictures if path.parent != folder}
+    roots = {path.parent.parent for path in images if path.parent != folder}
     if not roots:
         return f"folder:{folder}?labels=prefix", "images without class folders"
     root = min(roots, key=lambda path: len(path.parts))
     root = root.parent if root.name in ("train", "test") else root
-    classes = len({path.parent.name for path in pictures})
-    return f"folder:{root}", f"{len(pictures):,} images in {classes} class folders of {root}"
+    classes = len({path.parent.name for path in images})
+    return f"folder:{root}", f"{len(images):,} images in {classes} class folders of {root}"
 
 
 CONFIG = """\

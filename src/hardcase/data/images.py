@@ -1,6 +1,6 @@
 """`images_of`: labelled images from whatever a user has them in.
 
-Data sets and loaders of torch, Hugging Face data sets, arrays, lists of pictures, folders and CSV
+Data sets and loaders of torch, Hugging Face data sets, arrays, lists of images, folders and CSV
 tables become `Images` (all in memory) or a `Stream` (decoded when asked for).
 """
 
@@ -61,7 +61,7 @@ LABEL_KEYS = (
 MANY = 2_000
 """Files up to which a set is decoded whole: 300 MB of photographs of 224 pixels."""
 PEEKED = 64
-"""Pictures, evenly spread, that say whether a set is grey or has colour."""
+"""Images, evenly spread, that say whether a set is grey or has colour."""
 
 
 def images_of(
@@ -79,8 +79,8 @@ def images_of(
     Args:
         data: `Images`, a `Stream`, the name of a data set (``folder:photos``, ``mnist5k``), a CSV
             file of paths and labels, a torch ``Dataset`` or ``DataLoader``, a Hugging Face
-            ``Dataset``, a pair (images, labels), an array, or a list of pictures, paths or
-            (picture, label) pairs.
+            ``Dataset``, a pair (images, labels), an array, or a list of images, paths or
+            (image, label) pairs.
         labels: One class number or name for each image, where `data` has none.
         classes: Names of the classes in the order of their numbers, where `data` does not say them.
         resize: See `Sizing`; not for data that is already an array.
@@ -155,7 +155,7 @@ def stream_of(
     raise Problem(
         f"a {type(data).__name__} is no kind of labelled images that is known.",
         "Known are data sets and loaders of torch, Hugging Face data sets, arrays, lists of"
-        " pictures, folder:PATH and CSV.",
+        " images, folder:PATH and CSV.",
     )
 
 
@@ -271,7 +271,7 @@ def _undo(source: Any) -> Callable[[Array], Array]:
 
 
 def _item_pixels(item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array]) -> Bytes:
-    """Any single picture as H x W or H x W x 3."""
+    """Any single image as H x W or H x W x 3."""
     if isinstance(item, Image.Image):
         return pixels_of(item, sizing, where)
     if isinstance(item, bytes):
@@ -289,7 +289,7 @@ def _item_pixels(item: Any, sizing: Sizing, where: str, undo: Callable[[Array], 
             if sizing
             else flat
         )
-    raise Problem(f"{where} is a {type(item).__name__}; a picture, an array or a path is needed.")
+    raise Problem(f"{where} is a {type(item).__name__}; an image, an array or a path is needed.")
 
 
 def _bytes(path: Path) -> bytes:
@@ -323,12 +323,12 @@ def _torch(
 
     def read(row: int) -> Bytes:
         item = data[row]
-        picture = (
+        image = (
             item
             if labels is not None and not isinstance(item, tuple | list | Mapping)
             else _pair(item, name)[0]
         )
-        return _item_pixels(picture, sizing, called(row), undo)
+        return _item_pixels(image, sizing, called(row), undo)
 
     return _stream(read, y, names, called, name, split)
 
@@ -351,11 +351,11 @@ def _hugging_face(data: Any, sizing: Sizing, name: str, split: str) -> Stream:
 def _list(
     data: Sequence[Any], labels: Any, sizing: Sizing, classes: Sequence[str], name: str, split: str
 ) -> Stream:
-    """Pictures, arrays or paths with labels beside them, or pairs of the two."""
+    """Images, arrays or paths with labels beside them, or pairs of the two."""
     items = list(data)
     if labels is None:
         pairs = [_pair(item, name) for item in items]
-        items = [picture for picture, _ in pairs]
+        items = [image for image, _ in pairs]
         labels = [label for _, label in pairs]
     numbers = [
         each.item() if isinstance(each, Tensor | np.generic) else each
@@ -462,7 +462,7 @@ def _stream(
     name: str,
     split: str,
 ) -> Stream:
-    """A stream of all rows; the set is grey if the pictures that are looked at for it all are."""
+    """A stream of all rows; the set is grey if the images that are looked at for it all are."""
     if not len(y):
         raise Problem(f"{name} holds no images.")
     peeked = range(0, len(y), max(1, len(y) // PEEKED))

@@ -252,13 +252,13 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
     return images if first else images.transpose(0, 3, 1, 2)
 
 
-# Encoded pictures (PNG, JPEG and the like) into one array of equal images.
+# Encoded images (PNG, JPEG and the like) into one array of equal images.
 
 _Item = TypeVar("_Item")
 
 
 def decode(data: bytes, where: str, sizing: Sizing | None = None) -> Bytes:
-    """One picture, upright: H x W where it is stored as grey, else H x W x 3.
+    """One image, upright: H x W where it is stored as grey, else H x W x 3.
 
     Transparency is dropped.
     """
@@ -271,7 +271,7 @@ def decode_all(
     names: Sequence[str],
     sizing: Sizing | None = None,
 ) -> Bytes:
-    """All pictures as N x C x H x W: one channel if every picture is grey, else three."""
+    """All images as N x C x H x W: one channel if every image is grey, else three."""
 
     def one(item: _Item, name: str) -> Bytes:
         try:
@@ -284,10 +284,10 @@ def decode_all(
         return stack(list(pool.map(one, items, names)), names)
 
 
-def stack(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
-    if not pictures:
+def stack(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+    if not images:
         return np.zeros((0, 1, 1, 1), dtype=np.uint8)
-    return stacked(pictures, names)
+    return stacked(images, names)
 
 
 # Image files in class folders, or with the class number at the start of their names.
@@ -348,7 +348,7 @@ def listed(path: Path, split: str, labels: str = "folder") -> Listing:
             fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
         )
     parts = ("train", "test") if _has_own_split(path) else ("",)
-    found = [(part, file) for part in parts for file in picture_files(path / part)]
+    found = [(part, file) for part in parts for file in image_files(path / part)]
     if not found:
         raise Problem(
             f"there are no images in {path}.",
@@ -366,7 +366,7 @@ def listed(path: Path, split: str, labels: str = "folder") -> Listing:
     return Listing(files, y[rows], ids, classes, len(parts) > 1)
 
 
-def picture_files(root: Path) -> list[Path]:
+def image_files(root: Path) -> list[Path]:
     """The image files below `root` in natural order, hidden ones left out."""
     try:
         found = [

@@ -1,4 +1,4 @@
-"""Pictures of any size into images of one size: ``?resize=224&crop=center``,
+"""Images of any size into images of one size: ``?resize=224&crop=center``,
 the camera's orientation honoured.
 """
 
@@ -25,10 +25,10 @@ DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """How a picture becomes an image.
+    """How an encoded image becomes one of the wanted size.
 
     Args:
-        resize: Without `crop`, the side of the square into which the whole picture is drawn, out of
+        resize: Without `crop`, the side of the square into which the whole image is drawn, out of
             proportion if it has to be; with `crop`, the length that its shorter side is given. 0:
             the size stays.
         crop: Side of the square that is cut from the middle. 0: nothing is cut.
@@ -78,58 +78,58 @@ class Sizing:
         ]
         return "&".join(parts)
 
-    def apply(self, picture: Image.Image) -> Image.Image:
-        """The picture in its size; bicubic, antialiased."""
+    def apply(self, image: Image.Image) -> Image.Image:
+        """The image in its size; bicubic, antialiased."""
         if self.resize and not self.crop:
-            return picture.resize((self.resize, self.resize), Image.Resampling.BICUBIC)
+            return image.resize((self.resize, self.resize), Image.Resampling.BICUBIC)
         if self.resize:
-            share = self.resize / min(picture.size)
-            width, height = (max(self.crop, round(share * side)) for side in picture.size)
-            picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+            share = self.resize / min(image.size)
+            width, height = (max(self.crop, round(share * side)) for side in image.size)
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
         if self.crop:
-            width, height = picture.size
+            width, height = image.size
             if min(width, height) < self.crop:
                 raise Problem(
-                    f"a picture of {width}×{height} has no square of {self.crop} pixels.",
+                    f"an image of {width}×{height} has no square of {self.crop} pixels.",
                     fix=f"?resize={self.crop}&crop={self.crop}",
                 )
             left = (width - self.crop) // 2
             top = (height - self.crop) // 2
-            picture = picture.crop((left, top, left + self.crop, top + self.crop))
-        return picture
+            image = image.crop((left, top, left + self.crop, top + self.crop))
+        return image
 
 
-def pixels_of(picture: Image.Image, sizing: Sizing, where: str) -> Bytes:
-    """One opened picture as 8-bit pixels: H x W where it is grey, else H x W x 3;
+def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
+    """One opened image as 8-bit pixels: H x W where it is grey, else H x W x 3;
     turned as its EXIF entry says.
     """
-    if picture.mode in DEEP:
+    if image.mode in DEEP:
         raise Problem(
-            f"the image {where} has more than 8 bits a pixel (Pillow mode {picture.mode}).",
+            f"the image {where} has more than 8 bits a pixel (Pillow mode {image.mode}).",
             "hardcase works on 8-bit images, and how to scale the others is a choice that it does"
             " not make.",
             fix="save the images with 8 bits a channel",
         )
-    upright = ImageOps.exif_transpose(picture)
+    upright = ImageOps.exif_transpose(image)
     plain = upright.convert("L" if upright.mode in GREY else "RGB")
     return np.asarray(sizing.apply(plain))
 
 
 def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
-    """One encoded picture as `pixels_of` gives it."""
+    """One encoded image as `pixels_of` gives it."""
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as picture:
-            width, height = picture.size
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
             if width * height > LARGEST:
                 raise Problem(
                     f"the image {where} has {width} x {height} pixels; at most {LARGEST:,} are"
                     " read.",
                     fix="a smaller copy of it",
                 )
-            return pixels_of(picture, sizing, where)
+            return pixels_of(image, sizing, where)
     except Problem:
         raise
-    except Exception as error:  # readers of pictures raise many kinds for damaged ones
+    except Exception as error:  # readers of images raise many kinds for damaged ones
         why = (
             "it is empty"
             if not data
@@ -141,11 +141,11 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
         ) from error
 
 
-def stacked(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
-    """Pictures of one size as N x C x H x W: one channel if all are grey, else three;
+def stacked(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+    """Images of one size as N x C x H x W: one channel if all are grey, else three;
     the error names the remedy.
     """
-    sizes = [picture.shape[:2] for picture in pictures]
+    sizes = [image.shape[:2] for image in images]
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:
         first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
@@ -155,13 +155,13 @@ def stacked(pictures: Sequence[Bytes], names: Sequence[str]) -> Bytes:
             "A classifier is tested on images of one size.",
             fix=f"?resize={side}&crop=center after the path, or the size that the model takes",
         )
-    if all(picture.ndim == 2 for picture in pictures):
-        return np.stack(pictures)[:, None]
-    return np.stack([_coloured(picture) for picture in pictures]).transpose(0, 3, 1, 2)
+    if all(image.ndim == 2 for image in images):
+        return np.stack(images)[:, None]
+    return np.stack([_coloured(image) for image in images]).transpose(0, 3, 1, 2)
 
 
-def _coloured(picture: Bytes) -> Bytes:
-    return picture if picture.ndim == 3 else np.repeat(picture[:, :, None], 3, axis=2)
+def _coloured(image: Bytes) -> Bytes:
+    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
 
 
 def _pixels(name: str, word: Any) -> int:

@@ -24,14 +24,14 @@ from hardcase.types import Images
 SHARD = 256
 """Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
 Read = Callable[[int], Bytes]
-"""The picture of one row as H x W or H x W x 3."""
+"""The image of one row as H x W or H x W x 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A labelled image set like `Images`, of which only what is asked for is in memory.
 
-    `read` gives the picture of a source's row; `rows` are the source's rows in this stream's order.
+    `read` gives the image of a source's row; `rows` are the source's rows in this stream's order.
     Everything that does not need pixels (labels, names, choosing, sampling) costs none; `images`
     decodes some rows, `shards` walks all of them.
 
@@ -78,10 +78,10 @@ class Stream:
         names = list(self.id)
         workers = min(8, os.cpu_count() or 1)
         with ThreadPoolExecutor(workers) as pool:
-            pictures = list(pool.map(self.read, self.rows.tolist()))
-        if not pictures:
+            images = list(pool.map(self.read, self.rows.tolist()))
+        if not images:
             raise Problem(f"{self.name} holds no images.")
-        x = _channels(stacked(pictures, names), self.channels, names)
+        x = _channels(stacked(images, names), self.channels, names)
         return Images(
             to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
         )
@@ -114,6 +114,6 @@ def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
     if x.shape[1] == 1:
         return np.repeat(x, channels, axis=1)
     raise Problem(
-        f"there are colour pictures in a grey set, near {names[0]}.",
+        f"there are colour images in a grey set, near {names[0]}.",
         fix="save all of them in colour, or all in grey",
     )

@@ -58,7 +58,7 @@ class Subject(nn.Module):
 
     offers: Offer = "gradients"
     sizing = ""
-    """How pictures are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
+    """How images are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
     mean: Tensor
     std: Tensor
 
