@@ -57,7 +57,10 @@ if TYPE_CHECKING:
     from hardcase.guides.archive import CellGrid
 
 TellTraining = Callable[[TrainingProgress], None] | None
-GIVEN = ("space", "partners", "subject", "peers", "witnesses", "profile", "target", "shape")
+GIVEN = (
+    *("space", "partners", "subject", "peers", "witnesses", "standins"),
+    *("profile", "target", "shape"),
+)
 """What a method may ask for by naming a parameter so; everything else it takes are options."""
 ONE_SHOT = 4
 """Queries or gradients per seed up to which a shard is over so soon that its files cost more."""
@@ -89,6 +92,8 @@ KEPT = 0.8
 """Share of labels that a generator's reconstructions must keep."""
 MEASURED = 500
 """Images with which a generator of the user's own is measured."""
+STANDINS = ("lenet1", "lenet4")
+"""Networks of the zoo whose gradients stand for those of a black box on small grey images."""
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
 
@@ -449,6 +454,21 @@ class Context:
             )
         return tuple(self.model(f"zoo:{name}", label_only=False) for name in chosen.witnesses)
 
+    @cached_property
+    def standins(self) -> tuple[Model, ...]:
+        """Networks trained on the data as a subject would be, for a method that asks a black box;
+        none where there are none for such images.
+        """
+        if self.shape[0] != 1 or is_photographic(self.shape):
+            return ()
+        try:
+            with patient_for(PATIENCE):
+                found = [self.model(f"zoo:{name}", label_only=False) for name in STANDINS]
+        except Problem as problem:
+            _log.warning("nobody stands in for the model: %s", problem.what)
+            return ()
+        return tuple(one for one in found if one.hash != self.subject.hash)
+
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models.
 
@@ -798,10 +818,12 @@ class Context:
         where it was used.
         """
         train = self._splits.get("train")
-        return {
+        known = {
             **code_digests(self.config.model_dump()),
             "training data": "none" if train is None else train.hash,
         }
+        standins = self.method.details.get("standins")
+        return {**known, "stand-ins": " ".join(standins)} if standins else known
 
     # the steps of the above
 

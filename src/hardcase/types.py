@@ -216,7 +216,7 @@ class Feedback:
     score -inf.
 
     `z` is the projected candidate; `gain` is measured against the guides as they were before this
-    look.
+    look; `lead` is the logit margin by which the subject leaves the seed's label.
     """
 
     z: Float[Tensor, "m *code"]
@@ -225,6 +225,7 @@ class Feedback:
     predicted: Int[Tensor, " m"]
     gain: Float[Tensor, " m"]
     looked: Bool[Tensor, " m"]
+    lead: Float[Tensor, " l"] = field(default_factory=lambda: torch.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)

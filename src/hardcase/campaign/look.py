@@ -17,6 +17,7 @@ from hardcase.randomness import Rng
 from hardcase.tensors import (
     chunks,
     flat,
+    margin,
     ordinal,
     pad_rows,
     steady,
@@ -25,7 +26,18 @@ from hardcase.tensors import (
     to_bytes,
     to_grid,
 )
-from hardcase.types import KINDS, Aim, Answer, Feedback, Findings, Following, Guide, Probe, Seeds
+from hardcase.types import (
+    KINDS,
+    OFFERS,
+    Aim,
+    Answer,
+    Feedback,
+    Findings,
+    Following,
+    Guide,
+    Probe,
+    Seeds,
+)
 
 # From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
@@ -66,6 +78,7 @@ class Asking:
         self.objective = campaign.objective
         self.lanes = self._lanes()
         self.asked = 0
+        self.opened = OFFERS.index(campaign.method.needs) >= OFFERS.index("gradients")
 
     def __call__(
         self,
@@ -95,7 +108,8 @@ class Asking:
                     with torch.set_grad_enabled(graded):
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
-                        said = [model(x, taps) for model, taps in zip(self.models, self.taps)]
+                        seen = x if self.opened else x.detach()
+                        said = [model(seen, taps) for model, taps in zip(self.models, self.taps)]
                         witnesses = [
                             one(x if one.offers == "gradients" else x.detach()).logits
                             for one in self.campaign.witnesses
@@ -233,6 +247,8 @@ def _plain(probe: Probe, score: Float[Tensor, " m"]) -> Sight:
 
 
 def _graded(probe: Probe, score: Float[Tensor, " m"]) -> Sight:
+    if not score.requires_grad:  # a black box, and nobody beside it who gives gradients
+        return _plain(_detached(probe), score)
     (slope,) = torch.autograd.grad(score.sum(), probe.z)
     return Sight(_detached(probe), score.detach(), slope.nan_to_num(0, 0, 0))
 
@@ -505,7 +521,8 @@ class Door:
     ) -> tuple[Feedback, Tensor]:
         """A look with the gradient of each row's score.
 
-        A seed whose gradients are spent gets one plain look and ends.
+        A method that does not need the subject's gradients gets those of witnesses alone, and pays
+        for none. A seed whose gradients are spent gets one plain look and ends.
         """
         aim = aim or {}
         if self._affordable(rows, graded=True):
@@ -586,7 +603,8 @@ class Door:
         if self.method.until == "first":
             self.finished |= counted(rows, len(self.seeds), failed) > 0
         label = probe.logits.argmax(1)
-        return Feedback(probe.z, score, failed, label, gain, torch.ones_like(failed))
+        lead = margin(probe.logits, probe.origin.y)
+        return Feedback(probe.z, score, failed, label, gain, torch.ones_like(failed), lead)
 
     def _guide(self, probe: Probe) -> Float[Tensor, " m"]:
         gain = torch.zeros(len(probe.logits), device=probe.logits.device)
@@ -602,13 +620,15 @@ class Door:
         self.counts.peer_queries.add_(spent * len(self.campaign.peers))
         self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))
         if graded:
-            self.counts.gradients.add_(spent)
+            if self.ask.opened:
+                self.counts.gradients.add_(spent)
             open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
             self.counts.witness_gradients.add_(spent * open_boxes)
 
     def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
         zero = torch.zeros(len(rows), device=z.device)
         no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
+        worst = zero - torch.inf
         return Feedback(
-            z.detach().clone(), zero - torch.inf, no, self.seeds.y[rows], zero, no.clone()
+            z.detach().clone(), worst, no, self.seeds.y[rows], zero, no.clone(), worst.clone()
         )

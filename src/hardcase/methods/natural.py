@@ -4,7 +4,8 @@ not.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
@@ -12,8 +13,9 @@ from hardcase.oracles import LeavesLabel
 from hardcase.registry import method, resolve
 from hardcase.searches.evolution import Evolution
 from hardcase.searches.gradient import AdamAscent
+from hardcase.searches.standins import StandIns
 from hardcase.spaces.appearance import Appearance, appearance
-from hardcase.types import Budget, Method, Space
+from hardcase.types import Budget, Method, Model, Space
 from hardcase.usercode import guarded
 
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
@@ -93,26 +95,70 @@ def natural(
 )
 def natural_blackbox(
     shape: tuple[int, int, int],
+    subject: Model | None = None,
+    standins: Sequence[Model] = (),
     *,
     space: str = "auto",
-    queries: int = 400,
+    queries: int | None = None,
+    search: Literal["auto", "standins", "evolution"] = "auto",
+    stride: float = 0.1,
+    noise: float | None = None,
     pairs: int = 10,
     spread: float = 0.4,
     retreat: int = 8,
 ) -> Method:
-    """`natural` by queries alone: an evolution strategy whose spread grows until something fails.
+    """`natural` by queries alone, with scores or with labels.
 
-    Works with scores and with labels alone; gradients of nobody are needed.
+    Where networks that stand in for the subject can be had (small grey images with a training
+    split), their gradients are followed, corrected by the subject's answers, together with the
+    witnesses' own. Elsewhere it is an evolution strategy whose spread grows until something fails.
 
     Args:
         shape: Channels, height and width of the images; a campaign fills it in.
+        subject: The network under test; a campaign fills it in.
+        standins: Networks whose gradients stand for the subject's; a campaign fills them in.
         space: As for `natural`.
-        queries: Budget per seed.
-        pairs: Antithetic pairs of candidates per step.
-        spread: First standard deviation of candidates, in units of the natural range.
+        queries: Budget per seed; by default 400, with stand-ins and scores 200.
+        search: ``standins``, ``evolution``, or whichever can be had.
+        stride: Step of Adam, in units of each coordinate's natural range.
+        noise: How far beside the current point the subject is asked, to learn what stand-ins miss;
+            by default 0.05, with labels alone 0.1.
+        pairs: Antithetic pairs of candidates per step of the evolution strategy.
+        spread: First standard deviation of its candidates, in units of the natural range.
         retreat: Halvings of the way back toward the seed.
     """
     made = _space(space, shape)
+    told = subject is not None and subject.offers == "label"
+    if search == "standins" and not standins:
+        raise Problem(
+            "nobody can stand in for this model: only small grey images with a training split have"
+            " such networks.",
+            fix="--set method.search=evolution",
+        )
+    if standins and search != "evolution":
+        source = StandIns(
+            networks=tuple(standins),
+            space=made,
+            noise=noise or (0.1 if told else 0.05),
+            correct=0.0 if told else 0.5,
+        )
+        queries = queries or (400 if told else 200)
+        return Method(
+            space=made,
+            aim=AIM,
+            search=AdamAscent(stride=stride, retreat=retreat, source=source),
+            objective=Margin(),
+            oracle=LeavesLabel(),
+            until="budget",
+            needs="label",
+            budget=Budget(queries=queries),
+            details={
+                "space": _record(made),
+                "standins": [one.hash for one in standins],
+                "options": {"queries": queries, "search": "standins"},
+            },
+        )
+    queries = queries or 400
     return Method(
         space=made,
         search=Evolution(pairs=pairs, spread=spread, growth=1.5, most=1.5, retreat=retreat),
@@ -121,7 +167,10 @@ def natural_blackbox(
         until="budget",
         needs="label",
         budget=Budget(queries=queries),
-        details={"space": _record(made)},
+        details={
+            "space": _record(made),
+            "options": {"queries": queries, "search": "evolution"},
+        },
     )
 
 

@@ -88,6 +88,7 @@ def first_record(
             "peers": [peer.hash for peer in campaign.peers],
             "witnesses": [witness.hash for witness in campaign.witnesses],
             "generator": card["weights"] if card else None,
+            **({"standins": list(told)} if (told := method.details.get("standins")) else {}),
             "guides": {},
             "data": images.hash,
         },

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -12,7 +13,31 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.tensors import flat, length, per_row, total
-from hardcase.types import Aim, Look, Seeds, State
+from hardcase.types import Aim, Feedback, Look, Seeds, State
+
+
+@runtime_checkable
+class GradientSource(Protocol):
+    """Where a climb gets its gradients from, and what it remembers of each seed."""
+
+    def start(self, seeds: Seeds) -> State: ...
+
+    def __call__(
+        self, state: State, look: Look, rows: Int[Tensor, " r"], rng: Rng
+    ) -> tuple[Feedback, Tensor, State]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGradients:
+    """The gradient of the score at the current point."""
+
+    def start(self, seeds: Seeds) -> State:
+        return {}
+
+    def __call__(
+        self, state: State, look: Look, rows: Int[Tensor, " r"], rng: Rng
+    ) -> tuple[Feedback, Tensor, State]:
+        return *look.gradient(state["z"][rows], rows), state
 
 
 @search(
@@ -35,6 +60,7 @@ class AdamAscent:
         first: Decay of the first moment.
         second: Decay of the second moment.
         retreat: Bisection steps back to the seed after the first failure.
+        source: Where gradients come from; by default from the score.
 
     Example:
         >>> import hardcase as hc
@@ -46,11 +72,13 @@ class AdamAscent:
     first: float = 0.9
     second: float = 0.999
     retreat: int = 0
+    source: GradientSource = field(default_factory=OwnGradients, repr=False)
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         blank = torch.zeros_like(seeds.z)
         none = torch.zeros(len(seeds), device=seeds.z.device)
         return {
+            **self.source.start(seeds),
             "z": seeds.z.clone(),
             "mean": blank,
             "square": blank.clone(),
@@ -64,12 +92,12 @@ class AdamAscent:
     def step(self, state: State, look: Look, rng: Rng) -> State:
         climbing = (look.live & state["high"].isinf()).nonzero().squeeze(1)
         if len(climbing):
-            return self._climb(state, look, climbing)
+            return self._climb(state, look, rng, climbing)
         return self._halve(state, look, look.live.nonzero().squeeze(1))
 
-    def _climb(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+    def _climb(self, state: State, look: Look, rng: Rng, rows: Int[Tensor, " r"]) -> State:
         t = int(state["step"]) + 1
-        feedback, slope = look.gradient(state["z"][rows], rows)
+        feedback, slope, state = self.source(state, look, rows, rng)
         mean = self.first * state["mean"][rows] + (1 - self.first) * slope
         square = self.second * state["square"][rows] + (1 - self.second) * slope.square()
         move = (mean / (1 - self.first**t)) / ((square / (1 - self.second**t)).sqrt() + 1e-8)
