@@ -524,6 +524,8 @@ class Method:
         budget: The method's own limits.
         aim: Logits by which witnesses should keep the label where the budget allows, if that is
             more than the campaign's margin.
+        closed: The search gets no gradient of the subject, even where that gives one: only those of
+            witnesses.
         taps: Layers whose activations are read.
         details: What run.json says of it besides.
 
@@ -552,6 +554,7 @@ class Method:
     keep: str = "best"
     budget: Budget = Budget()
     aim: float = 0.0
+    closed: bool = False
     taps: Mapping[str, Tap] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
 

@@ -28,7 +28,6 @@ from hardcase.tensors import (
 )
 from hardcase.types import (
     KINDS,
-    OFFERS,
     Aim,
     Answer,
     Feedback,
@@ -78,7 +77,7 @@ class Asking:
         self.objective = campaign.objective
         self.lanes = self._lanes()
         self.asked = 0
-        self.opened = OFFERS.index(campaign.method.needs) >= OFFERS.index("gradients")
+        self.opened = not campaign.method.closed
 
     def __call__(
         self,
@@ -521,8 +520,8 @@ class Door:
     ) -> tuple[Feedback, Tensor]:
         """A look with the gradient of each row's score.
 
-        A method that does not need the subject's gradients gets those of witnesses alone, and pays
-        for none. A seed whose gradients are spent gets one plain look and ends.
+        A method to which the subject is closed gets the gradients of witnesses alone, and pays for
+        none. A seed whose gradients are spent gets one plain look and ends.
         """
         aim = aim or {}
         if self._affordable(rows, graded=True):

@@ -151,6 +151,7 @@ def natural_blackbox(
             oracle=LeavesLabel(),
             until="budget",
             needs="label",
+            closed=True,
             budget=Budget(queries=queries),
             details={
                 "space": _record(made),
