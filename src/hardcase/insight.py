@@ -424,8 +424,15 @@ def _visits(run: Run, cells: int) -> list[int]:
     total = torch.zeros(cells, dtype=torch.int64)
     for path in sorted((run.folder / "state").glob("deltas-*.safetensors")):
         delta = unpack_deltas(read_plain(path), where=str(path)).get("map", {})
-        if "visits" in delta and len(delta["visits"]) == cells:
-            total += delta["visits"]
+        if "visits" in delta:
+            visits = delta["visits"]
+            if (
+                visits.dtype != torch.int64
+                or visits.shape != total.shape
+                or bool((visits < 0).any())
+            ):
+                raise Problem(f"{path} is damaged: it is not of this run's map.")
+            total += visits
     counted: list[int] = total.tolist()
     return counted
 

@@ -83,7 +83,7 @@ def read_history(path: Path) -> list[dict[str, float]]:
     return [row for row in rows if row is not None]
 
 
-def _numbers(row: dict[str, str | None]) -> dict[str, float] | None:
+def _numbers(row: dict[Any, Any]) -> dict[str, float] | None:
     wanted = ("seconds", "queries", "findings", "failing_seeds")
     try:
         values = {name: float(row[name] or "nan") for name in wanted}

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -299,7 +299,7 @@ class Store:
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order."""
         parts = [
-            tables.read(self.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS)
+            self.table(number, f"findings/part-{number:05d}.parquet", tables.FINDINGS)
             for number in sorted(self.done())
         ]
         return (
@@ -310,7 +310,7 @@ class Store:
 
     def seeds(self) -> pa.Table:
         """Every seed's row; those of finished shards with what was spent on them."""
-        base = tables.read(self.folder / "seeds.parquet", tables.SEEDS)
+        base = self.table(SEEDS, "seeds.parquet", tables.SEEDS)
         return (
             self._with_spent(base) if pc.any(pc.equal(base["status"], "waiting")).as_py() else base
         )
@@ -319,17 +319,36 @@ class Store:
         """Write what is known of the seeds into `seeds.parquet`,
         and make all that was stored outlive a power cut.
         """
-        self.write_seeds(self._with_spent(tables.read(self.folder / "seeds.parquet", tables.SEEDS)))
+        self.write_seeds(self._with_spent(self.table(SEEDS, "seeds.parquet", tables.SEEDS)))
         self.ledger.flush()
 
     def _with_spent(self, base: pa.Table) -> pa.Table:
         spent = [
-            tables.read(
-                self.folder / f"state/seeds-{number:05d}.parquet", tables.SPENT, list(tables.SPENT)
-            )
+            self.table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, [*tables.SPENT])
             for number in sorted(self.done())
         ]
         return tables.overlay(base, pa.concat_tables(spent)) if spent else base
+
+    def table(
+        self,
+        number: int,
+        name: str,
+        types: Mapping[str, pa.DataType],
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """One of the run's tables, if its content is the one that entry `number` of the ledger
+        names, where there is one.
+
+        A run that goes on writes anew, so the ledger is read once more before a file is called
+        damaged.
+        """
+
+        def stored(data: bytes) -> bool:
+            own = (len(data), crc32(data))
+            now = (self.ledger.seal(number, name, anew=anew) for anew in (False, True))
+            return any(seal in (None, own) for seal in now)
+
+        return tables.read(self.folder / name, types, columns, stored=stored)
 
     def _damaged(self, path: Path, why: str) -> Problem:
         return Problem(

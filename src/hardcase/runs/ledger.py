@@ -24,8 +24,10 @@ from hardcase.runs.directory import LARGE, Directory, read_plain
 # write anything.
 
 Shape = Any
-"""What a value must be: a type or several; ``[shape]`` a list of such; an object with these entries
-where they are there (a name with ``!`` must be); ``...`` stands for every other name."""
+"""What a value must be: a type or several; one of a set of words; ``[shape]`` a list of such; an
+object with these entries where they are there (a name with ``!`` must be, one with ``?`` may be
+nothing); ``...`` stands for every other name.
+"""
 LARGEST = 2**63
 """Numbers of a run are smaller than this."""
 _NONE = type(None)
@@ -92,7 +94,7 @@ RECORD: dict[Any, Shape] = {
     },
     "witnesses?": {"models": [str], "margin": _NUMBER, "independence": dict},
     "space?": {"text": str, "name": str, "shape": [int]},
-    "map?": {"kind!": str, "axes!": [_AXIS]},
+    "map?": {"kind!": frozenset({"figure", "photograph"}), "axes!": [_AXIS]},
     "coverage?": [
         {"criterion": str, "before": (*_NUMBER, _NONE), "after": (*_NUMBER, _NONE)},
     ],
@@ -103,7 +105,7 @@ RECORD: dict[Any, Shape] = {
         "findings": {...: str},
     },
 }  # fmt: skip
-"""What the entries of run.json are, where they are there; one with ``?`` may also be nothing."""
+"""What the entries of run.json are, where they are there."""
 
 
 def wrong_record(record: Any) -> str:
@@ -127,6 +129,8 @@ def _amiss(record: Any, shape: Shape) -> str | None:
             inside = _entries(value, shape)
         elif isinstance(shape, list) and isinstance(value, list):
             inside = [(str(i), one, shape[0]) for i, one in enumerate(value)]
+        elif isinstance(shape, frozenset):
+            inside = [] if isinstance(value, str) and value in shape else None
         elif not isinstance(shape, list) and _is(value, shape):
             inside = []
         if inside is None:
@@ -290,6 +294,13 @@ class Ledger:
                 ours = (one for one in sound if not own or one.get("run", own) == own)
                 self.known = {one["shard"]: _entry(one) for one in ours}
         return self.known
+
+    def seal(self, number: int, name: str, *, anew: bool = False) -> tuple[int, int] | None:
+        """Size and checksum of a file as its entry has them; `anew`: as the ledger says by now."""
+        if anew:
+            self.known = None
+        entry = self.read().get(number)
+        return None if entry is None else entry.files.get(name)
 
     def add(self, number: int, entry: Entry) -> None:
         """Enter a stored shard."""

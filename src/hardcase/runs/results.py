@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,11 @@ from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity
+from hardcase.runs.ledger import seal_of
 from hardcase.runs.tables import SEEDS, VERDICTS, read
 from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
-from hardcase.types import ClassNames
+from hardcase.types import KINDS, ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,11 +132,13 @@ class Run:
     def findings(self) -> pa.Table:
         """All findings, in the order of their seeds' shards; each has its seed in `seeds`."""
         found = self.store.findings()
-        known = read(self.folder / "seeds.parquet", SEEDS, ["id"])["id"].combine_chunks()
+        known = self.store.table(-1, "seeds.parquet", SEEDS, ["id"])["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
         if len(lost):
             raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
         self._check_labels(found["expected"])
+        if not {*found["kind"].unique().to_pylist()} <= {*KINDS}:
+            raise self._damaged("its findings are of kinds that there are not")
         for name in ("code", "peer_predicted"):
             if len(pc.unique(pc.list_value_length(found[name]).drop_null())) > 1:
                 raise self._damaged(f"column {name} of its findings has rows of different lengths")
@@ -163,7 +166,12 @@ class Run:
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
-        tables = [read(part, VERDICTS).to_pylist() for part in parts]
+        seals = self.record.get("verdicts") or {}
+
+        def stored(part: Path) -> Callable[[bytes], bool]:
+            return lambda data: seals.get(part.name, seal_of(data)) == seal_of(data)
+
+        tables = [read(part, VERDICTS, stored=stored(part)).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}
 
     @cached_property

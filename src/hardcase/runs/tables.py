@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -205,13 +205,23 @@ def to_parquet(rows: pa.Table) -> bytes:
 
 
 def read(
-    path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
+    path: Path,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None = None,
+    *,
+    stored: Callable[[bytes], bool] = lambda data: True,
 ) -> pa.Table:
     """A table with its checksums verified and its columns (those of `types`, or some of them)
     checked; a damaged one is named.
+
+    `stored` says whether the content of the file is the one that was written; what is not does not
+    reach the library that reads tables, which a flipped bit can end together with the process.
     """
     try:
         data = read_plain(path, most=LARGE)
+        if not stored(data):
+            raise ValueError("its content is not the one that was stored")
+        _refuse_folded(data)
         source = pa.BufferReader(data)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             wanted = {name: types[name] for name in columns or types}
@@ -233,14 +243,6 @@ def _bounded(file: pq.ParquetFile, columns: Sequence[str] | None, most: int) -> 
     """What a file holds, unless it unfolds to more than `most` bytes: a few bytes of Parquet can
     stand for more rows than any memory takes.
     """
-    about = file.metadata
-    codecs = {
-        about.row_group(group).column(column).compression
-        for group in range(about.num_row_groups)
-        for column in range(about.num_columns)
-    }
-    if codecs - {"SNAPPY", "UNCOMPRESSED"}:
-        raise ValueError(f"it is compressed with {', '.join(sorted(codecs))}")
     parts = []
     size = 0
     for part in file.iter_batches(BATCH, columns=columns, use_threads=False):
@@ -251,6 +253,81 @@ def _bounded(file: pq.ParquetFile, columns: Sequence[str] | None, most: int) -> 
     if not parts:
         return file.read(columns, use_threads=False)
     return pa.Table.from_batches(parts, parts[0].schema.with_metadata(file.schema_arrow.metadata))
+
+
+_CODECS = (0, 1)
+"""Thrift's numbers of what is not compressed, and of Snappy."""
+
+
+def _refuse_folded(data: bytes) -> None:
+    """Raise unless all columns are stored plain or with Snappy: other ways can fold a thousandfold.
+
+    Read off the file's last part without the library, which ends the process where the number of a
+    codec is none.
+    """
+    size = int.from_bytes(data[-8:-4], "little")
+    if data[-4:] != b"PAR1" or size > len(data) - 12:
+        raise ValueError("it is not Parquet")
+    try:
+        about, _ = _thrift(data, len(data) - 8 - size, _STRUCT)
+        codecs = {column[3][4] for group in about.get(4, ()) for column in group[1]}
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("its description of columns is damaged") from error
+    if not codecs <= {*_CODECS}:
+        raise ValueError(f"it is compressed in a way that is not read ({sorted(codecs)})")
+
+
+_STRUCT = 12
+
+
+def _thrift(data: bytes, at: int, kind: int) -> tuple[Any, int]:
+    """A value of Thrift's compact protocol and where it ends: objects by the numbers of their
+    fields, lists; words and fractions are skipped.
+    """
+    if kind in (1, 2):
+        return kind == 1, at
+    if kind == 3:
+        return data[at], at + 1
+    if kind in (4, 5, 6):
+        value, at = _varint(data, at)
+        return value >> 1 ^ -(value & 1), at
+    if kind == 7:
+        return None, at + 8
+    if kind == 8:
+        size, at = _varint(data, at)
+        return None, at + size
+    if kind in (9, 10):
+        head = data[at]
+        count, at = (head >> 4, at + 1) if head < 240 else _varint(data, at + 1)
+        if count > len(data):
+            raise IndexError("a list is longer than its file")
+        found = []
+        for _ in range(count):
+            one, at = _thrift(data, at, head & 15)
+            found.append(one)
+        return found, at
+    if kind != _STRUCT:
+        raise KeyError(f"kind {kind}")
+    entries: dict[int, Any] = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        number += head >> 4
+        if head < 16:
+            number, at = _thrift(data, at, 4)
+        entries[number], at = _thrift(data, at, head & 15)
+    return entries, at + 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while (byte := data[at]) > 127:
+        value |= (byte & 127) << shift
+        shift += 7
+        at += 1
+        if shift > 63:
+            raise IndexError("a number of more than ten bytes")
+    return value | byte << shift, at + 1
 
 
 def _completed(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:

@@ -668,7 +668,6 @@ def _merge(guide: Guide, deltas: Sequence[State]) -> None:
             f"what shards have stored for the guide {guide.name} cannot be put together:"
             f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
             fix="a new --out",
-            code=INTERNAL,
         ) from error
 
 
