@@ -65,6 +65,15 @@ def test_open_writes_the_report_first(tmp_path, capsys):
     assert page.is_file()
 
 
+def test_open_never_opens_a_page_of_others(tmp_path, capsys):
+    run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
+    page = tmp_path / "run" / "report" / "index.html"
+    page.parent.mkdir()
+    page.write_text("<script>steal()</script>")
+    assert main(["open", str(run.folder), "-q"]) == 0
+    assert "steal" not in page.read_text()
+
+
 def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     (tmp_path / "networks" / "model-lenet5-1").mkdir(parents=True)

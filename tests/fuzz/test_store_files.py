@@ -1,6 +1,7 @@
 """The files of a run folder after anything happened to them: records, ledger, tables, what guides learned."""
 
 import json
+import random
 from contextlib import suppress
 from zlib import crc32
 
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from hardcase.cli import run
 from hardcase.cli.results import cite
+from hardcase.errors import Problem
 from hardcase.runs import progress
 from hardcase.runs.directory import Directory
 from hardcase.runs.folder import mend_shards, pack_deltas, unpack_deltas
 from hardcase.runs.ledger import Ledger, files_of
 from hardcase.runs.repair import mend_papers
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
+from hardcase.runs.tables import FINDINGS, read, read_images
 from hardcase.runs.workers import Progress
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -199,6 +201,32 @@ def test_verdicts_of_any_bytes(whole, put, data):
         data.draw(damaged(sink.getvalue().to_pybytes())),
         everything(whole)[0],
     )
+
+
+def test_no_bit_of_a_footer_ends_the_process(whole, tmp_path):
+    """The library that reads tables aborts where the number of a codec is none."""
+    data = (whole / "findings/part-00000.parquet").read_bytes()
+    footer = 8 + int.from_bytes(data[-8:-4], "little")
+    rng = random.Random(0)
+    for _ in range(100):
+        place = rng.randrange(8 * (len(data) - footer), 8 * len(data))
+        other = bytearray(data)
+        other[place // 8] ^= 1 << place % 8
+        (tmp_path / "part.parquet").write_bytes(other)
+        lawful(lambda: read(tmp_path / "part.parquet", FINDINGS))
+
+
+def test_only_snappy_is_unfolded(whole, tmp_path):
+    import pyarrow.parquet as pq
+
+    rows = read(whole / "findings/part-00000.parquet", FINDINGS)
+    for codec, good in {"snappy": True, "none": True, "gzip": False, "zstd": False}.items():
+        pq.write_table(rows, tmp_path / "part.parquet", compression=codec)
+        if good:
+            assert len(read(tmp_path / "part.parquet", FINDINGS)) == len(rows)
+        else:
+            with pytest.raises(Problem, match="compressed in a way that is not read"):
+                read(tmp_path / "part.parquet", FINDINGS)
 
 
 DELTAS = pack_deltas(

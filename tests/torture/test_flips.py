@@ -14,6 +14,7 @@ from hardcase.errors import Problem
 from hardcase.judges.judge import Verdicts
 from hardcase.runs.results import Run
 from hardcase.runs.verdicts import judge
+from hardcase.runs.verify import BESIDE, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -22,6 +23,7 @@ FLIPS = 200 if LONG else 25
 FILES = (
     "run.json", "config.toml", "seeds.parquet", "status.json", "history.csv", "findings/part-00001.parquet",
     "verdicts/part-00000.parquet", "verdicts/judge.json", "state/begun.json", "state/ledger.jsonl", "state/seeds-00001.parquet",
+    *BESIDE,
 )  # fmt: skip
 
 
@@ -41,6 +43,8 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(folder)
     judge(folder, by=trusting)
+    for name in BESIDE:
+        keep_beside(Run(folder).store, name, {"usable": 12, "sentence": "nothing got worse"})
     assert Run(folder).verification.notes == ()
     return folder
 
@@ -126,6 +130,15 @@ def test_every_reader_says_so(tmp_path, whole, reader, capfd, monkeypatch):
         if not told and not same(name, data, bytes(other)):
             silent.append((name, place))
     assert silent == []
+
+
+def test_what_is_kept_beside_one_run_is_not_believed_in_another(tmp_path, whole):
+    folder = tmp_path / "run"
+    run(folder, seed=1)
+    for name in BESIDE:
+        shutil.copy(whole / name, folder / name)
+        assert read_beside(Run(folder).store, name) is None
+        assert f"{name} is damaged, or of another run" in Run(folder).verification.notes
 
 
 @pytest.mark.parametrize("trick", ["part of another run", "part gone", "record edited"])

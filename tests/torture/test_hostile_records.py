@@ -215,7 +215,7 @@ CHANGES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("turn", range(2500 if LONG else 40))
+@pytest.mark.parametrize("turn", range(2500 if LONG else len(CHANGES)))
 def test_no_value_of_any_file_is_unforeseen(tmp_path, stored, capfd, monkeypatch, turn):
     rng = random.Random(turn)
     folders.furnish(tmp_path, monkeypatch)
