@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -453,3 +454,13 @@ def _sum(body: Mapping[str, Any]) -> str:
 def seal_of(data: bytes) -> list[int]:
     """Size and checksum of a file's content."""
     return [len(data), crc32(data)]
+
+
+def file_seal(path: Path, size: int | None = None) -> list[int] | None:
+    """Size and checksum of a file; one that has another `size` than it should is not read."""
+    try:
+        if size is not None and os.lstat(path).st_size != size:
+            return []
+        return seal_of(read_plain(path, most=LARGE))
+    except (OSError, ValueError):
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,8 @@ from hardcase import statistics, tensors
 from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
-from hardcase.runs.identity import Identity
-from hardcase.runs.ledger import seal_of
+from hardcase.runs.identity import Identity, run_digest
+from hardcase.runs.ledger import file_seal
 from hardcase.runs.tables import SEEDS, VERDICTS, read
 from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
@@ -108,6 +108,8 @@ class Run:
         self.folder = Path(folder)
         self.store = Store.open(self.folder)
         self.record = self.store.record()
+        self.store.run = run_digest(self.record)
+        self.store.ledger.read()
 
     def __repr__(self) -> str:
         about = "{method} on {model}, {data}".format_map(defaultdict(lambda: "?", self.record))
@@ -162,16 +164,14 @@ class Run:
 
     @cached_property
     def verdicts(self) -> dict[str, dict[str, Any]] | None:
-        """What the judge said, by finding; None if nobody judged."""
+        """What the judge said, by finding; None if nobody judged, or this is not what was said."""
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
         seals = self.record.get("verdicts") or {}
-
-        def stored(part: Path) -> Callable[[bytes], bool]:
-            return lambda data: seals.get(part.name, seal_of(data)) == seal_of(data)
-
-        tables = [read(part, VERDICTS, stored=stored(part)).to_pylist() for part in parts]
+        if any(file_seal(part) != seals[part.name] for part in parts if part.name in seals):
+            return None
+        tables = [read(part, VERDICTS).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}
 
     @cached_property

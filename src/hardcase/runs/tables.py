@@ -228,7 +228,7 @@ def read(
             there = [name for name in wanted if name in file.schema_arrow.names]
             rows = _bounded(file, there if columns else None, SPREAD * len(data) + SMALL)
             return _named(_checked(_completed(rows, wanted), wanted), types)
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
+    except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=(
@@ -255,68 +255,71 @@ def _bounded(file: pq.ParquetFile, columns: Sequence[str] | None, most: int) -> 
     return pa.Table.from_batches(parts, parts[0].schema.with_metadata(file.schema_arrow.metadata))
 
 
-_CODECS = (0, 1)
-"""Thrift's numbers of what is not compressed, and of Snappy."""
+_CODEC = (4, 1, 3, 4)
+"""Where a footer says how a column is compressed: the numbers of the fields on the way there."""
+_PLAIN_OR_SNAPPY = {0, 1}
 
 
 def _refuse_folded(data: bytes) -> None:
     """Raise unless all columns are stored plain or with Snappy: other ways can fold a thousandfold.
 
-    Read off the file's last part without the library, which ends the process where the number of a
-    codec is none.
+    Read off the footer, which is in Thrift's compact protocol, without the library: that ends the
+    process where the number of a codec is none.
     """
-    size = int.from_bytes(data[-8:-4], "little")
-    if data[-4:] != b"PAR1" or size > len(data) - 12:
+    end = len(data) - 8
+    at = end - int.from_bytes(data[-8:-4], "little")
+    if data[-4:] != b"PAR1" or at < 4:
         raise ValueError("it is not Parquet")
-    try:
-        about, _ = _thrift(data, len(data) - 8 - size, _STRUCT)
-        codecs = {column[3][4] for group in about.get(4, ()) for column in group[1]}
-    except (IndexError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("its description of columns is damaged") from error
-    if not codecs <= {*_CODECS}:
+    codecs = set()
+    # what is open: of an object 0, its last field and the way to it; of a list the kind of its
+    # items, how many are left and the way to them
+    waiting: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+    while waiting:
+        if at >= end:
+            raise ValueError("its footer is damaged")
+        items, number, path = waiting.pop()
+        if items:
+            if not number:
+                continue
+            waiting.append((items, number - 1, path))
+            kind = items
+        else:
+            head = data[at]
+            at += 1
+            if not head:
+                continue
+            number += head >> 4
+            if head < 16:
+                number, at = _varint(data, at)
+                number = number >> 1 ^ -(number & 1)
+            waiting.append((0, number, path))
+            kind = head & 15
+            path = (*path, number)
+        if kind in (1, 2):  # true or false; as a field it has no byte of its own
+            at += bool(items)
+        elif kind == 3:
+            at += 1
+        elif kind in (4, 5, 6):
+            value, at = _varint(data, at)
+            if path == _CODEC:
+                codecs.add(value >> 1 ^ -(value & 1))
+        elif kind == 7:
+            at += 8
+        elif kind == 8:
+            size, at = _varint(data, at)
+            at += size
+        elif kind in (9, 10):
+            head = data[at]
+            count, at = (head >> 4, at + 1) if head < 240 else _varint(data, at + 1)
+            if not head & 15:
+                raise ValueError("its footer is damaged")
+            waiting.append((head & 15, count, path))
+        elif kind == 12:
+            waiting.append((0, 0, path))
+        else:
+            raise ValueError("its footer is damaged")
+    if not codecs <= _PLAIN_OR_SNAPPY:
         raise ValueError(f"it is compressed in a way that is not read ({sorted(codecs)})")
-
-
-_STRUCT = 12
-
-
-def _thrift(data: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """A value of Thrift's compact protocol and where it ends: objects by the numbers of their
-    fields, lists; words and fractions are skipped.
-    """
-    if kind in (1, 2):
-        return kind == 1, at
-    if kind == 3:
-        return data[at], at + 1
-    if kind in (4, 5, 6):
-        value, at = _varint(data, at)
-        return value >> 1 ^ -(value & 1), at
-    if kind == 7:
-        return None, at + 8
-    if kind == 8:
-        size, at = _varint(data, at)
-        return None, at + size
-    if kind in (9, 10):
-        head = data[at]
-        count, at = (head >> 4, at + 1) if head < 240 else _varint(data, at + 1)
-        if count > len(data):
-            raise IndexError("a list is longer than its file")
-        found = []
-        for _ in range(count):
-            one, at = _thrift(data, at, head & 15)
-            found.append(one)
-        return found, at
-    if kind != _STRUCT:
-        raise KeyError(f"kind {kind}")
-    entries: dict[int, Any] = {}
-    number = 0
-    while head := data[at]:
-        at += 1
-        number += head >> 4
-        if head < 16:
-            number, at = _thrift(data, at, 4)
-        entries[number], at = _thrift(data, at, head & 15)
-    return entries, at + 1
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -326,7 +329,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         at += 1
         if shift > 63:
-            raise IndexError("a number of more than ten bytes")
+            raise ValueError("its footer is damaged")
     return value | byte << shift, at + 1
 
 

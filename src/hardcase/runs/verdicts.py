@@ -713,6 +713,5 @@ def _write(
                 path.unlink()
         fresh = Run(run.folder)
         seals = {name: seal_of(data) for name, data in files.items()}
-        run.store.write_record(
-            {**fresh.record, **fresh.counts(), "judge": dict(entry), "verdicts": seals}
-        )
+        fresh.record |= {"judge": dict(entry), "verdicts": seals}
+        run.store.write_record({**fresh.record, **fresh.counts()})

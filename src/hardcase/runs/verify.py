@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hardcase.config import loads
-from hardcase.runs.directory import FOLDERS, LARGE, read_plain
+from hardcase.runs.directory import FOLDERS, read_plain
 from hardcase.runs.identity import FREE, Identity, run_digest
-from hardcase.runs.ledger import seal_of, sealed, unsealed
+from hardcase.runs.ledger import file_seal, sealed, unsealed
 
 if TYPE_CHECKING:
     from hardcase.runs.folder import Store
@@ -88,7 +87,7 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     yield from _beginning(store, record)
     yield from _shards(store, record)
     for name, seal in (record.get("verdicts") or {}).items():
-        if _seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
+        if file_seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
             yield f"verdicts/{name} is not what was stored"
     there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
     if there != {str(name) for name in record.get("verdicts") or {}} - {JUDGE}:
@@ -135,7 +134,7 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
             continue
         for name, seal in entry.files.items():
             if number in done or number < 0:
-                found = _seal(store.folder / name, size=seal[0])
+                found = file_seal(store.folder / name, size=seal[0])
                 if found != list(seal):
                     yield f"{name} is {'missing' if found is None else 'not what was stored'}"
     shards = record.get("shards")
@@ -166,15 +165,5 @@ def _small_files(store: Store) -> Iterator[str]:
         sound = False
     if not sound:
         yield "status.json is damaged"
-    elif history != _seal(store.folder / "history.csv"):
+    elif history != file_seal(store.folder / "history.csv"):
         yield "history.csv is not what was stored"
-
-
-def _seal(path: Path, size: int | None = None) -> list[int] | None:
-    """Size and checksum of a file; one that has another `size` than it should is not read."""
-    try:
-        if size is not None and os.lstat(path).st_size != size:
-            return []
-        return seal_of(read_plain(path, most=LARGE))
-    except (OSError, ValueError):
-        return None
