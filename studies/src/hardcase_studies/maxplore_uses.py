@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.campaign.in_memory import Searched, search
+from hardcase.inference import cluster_means
 from hardcase.methods.sinvad import sinvad
 from hardcase.models.health import usable
 from hardcase.registry import resolve
@@ -24,7 +25,7 @@ from hardcase.suite.retrain import (
     helped,
     tabulated,
 )
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Method
 from hardcase_studies.lab import Lab
@@ -87,12 +88,13 @@ def _sections(bench: Bench, here: Lab) -> Table:
             * (here.covered(_beside(seeds, done, kept), [CRITERION], profile)[CRITERION] - before)
             for kept in (torch.ones_like(near), near)
         ]
-        rows.append([name, len(near), share(near), *(f"{gain:.2f}" for gain in gains)])
+        valid = cluster_means(near.double(), done.findings.seed)
+        rows.append([name, len(near), mean(valid, scale=100), *(f"{gain:.2f}" for gain in gains)])
     columns = [
-        "made by", "images", f"valid by {NEIGHBOURS} neighbours", "KMNC gained, points", "by the valid ones",
+        "made by", "images", f"valid by {NEIGHBOURS} neighbours, %", "KMNC gained, points", "by the valid ones",
     ]  # fmt: skip
     notes = [
-        f"valid: most of the {NEIGHBOURS} nearest training images (L2 of pixels) have the seed's label",
+        f"valid: most of the {NEIGHBOURS} nearest training images (L2 of pixels) have the seed's label; mean over seeds",
         f"KMNC (100 sections) of the {len(seeds)} seeds alone: {100 * before:.2f} %; one draw of seeds, no interval",
     ]
     return Table("KMNC with a generator, and with nearest neighbours", columns, rows, notes)
