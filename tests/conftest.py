@@ -55,6 +55,19 @@ def _played_device():
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_tile():
+    """No test leaves the tile of its campaign to the next, where a device is played."""
+    if not os.environ.get("HARDCASE_PLAYED_DEVICE"):
+        yield
+        return
+    from hardcase.tensors import tile_in_use, use_tile
+
+    before = tile_in_use("cpu")
+    yield
+    use_tile("cpu", before)
+
+
 @pytest.fixture
 def fresh_registry(monkeypatch):
     """What a test registers is forgotten after it."""
