@@ -175,6 +175,19 @@ def test_small_data_gets_more_epochs_and_a_batch_may_be_larger_than_the_data():
     assert fitted(images=bars(12))[1].steps == 3
 
 
+def test_a_long_gradient_is_shortened():
+    steep = replace(
+        RECIPE, optimiser="sgd", schedule="constant", lr=1.0, epochs=1, batch=len(bars())
+    )
+    moved = {}
+    for clip in (0.0, 1e-3):
+        trained, _ = fitted(recipe=replace(steep, clip=clip))
+        pairs = zip(trained.parameters(), net().parameters())
+        moved[clip] = float(sum((a - b).detach().square().sum() for a, b in pairs)) ** 0.5
+    assert moved[1e-3] == pytest.approx(1.9e-3, rel=1e-3)  # Nesterov's first step is 1 + momentum
+    assert moved[0.0] > 10 * moved[1e-3]
+
+
 @pytest.mark.parametrize("name", list(OPTIMISERS))
 def test_every_optimiser_learns(name):
     rate = {"adam": 1e-2, "sgd": 5e-2, "adadelta": 1.0}[name]

@@ -364,7 +364,7 @@ class Diffusion(nn.Module):
         return MOST * torch.randn(len(y), *self.shape, generator=rng, device=y.device)
 
 
-_RECIPE = TrainingRecipe(epochs=150, batch=256, lr=8e-4, schedule="warm", half=True)
+_RECIPE = TrainingRecipe(epochs=150, batch=256, lr=5e-4, schedule="warm", half=True, clip=1.0)
 
 
 @generator(

@@ -62,6 +62,7 @@ class TrainingRecipe:
         half: Compute losses in bfloat16 on a GPU; on a CPU it changes nothing.
         smoothing: Share of a label that is spread over all classes.
         most: The most steps of an epoch, which then passes over a part of the images; 0: all.
+        clip: The longest gradient of a step; a longer one is shortened. 0: as long as it is.
     """
 
     epochs: int
@@ -75,6 +76,7 @@ class TrainingRecipe:
     half: bool = field(default=False, metadata=UNSTATED)
     smoothing: float = field(default=0.0, metadata=UNSTATED)
     most: int = field(default=0, metadata=UNSTATED)
+    clip: float = field(default=0.0, metadata=UNSTATED)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
@@ -704,6 +706,8 @@ def _stepper(
         optimiser.zero_grad(set_to_none=True)
         # torch leaves Tensor.backward without types
         loss.backward()  # type: ignore[no-untyped-call]
+        if recipe.clip:
+            nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
         optimiser.step()
         return loss.detach()
 
