@@ -29,7 +29,7 @@ from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
-from hardcase.training.loop import TrainingProgress
+from hardcase.training.loop import LONG, TrainingProgress
 from hardcase.types import Images
 
 KIND = "judge"
@@ -239,7 +239,8 @@ def _telling(
             for each in encoders:
                 each.ask(from_bytes(train.x[:FIRST].to(each.subject.device)))
             seconds = (time.monotonic() - begun) / FIRST * passes
-            said = f"takes about {max(seconds / 60, 1):.0f} minutes; it is made once"
+            if seconds > LONG:
+                said = f"takes about {seconds / 60:.0f} minutes; it is made once"
         progress(TrainingProgress(0, 0, done, of, 0.0, said, what))
 
     return tell
