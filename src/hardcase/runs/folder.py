@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.directory = Directory(folder)
-        self.ledger = Ledger(self.directory, lambda: self.run)
+        self.ledger = Ledger(self.directory, partial(_run_of, folder))
         self.seal: bool | None = None
 
     @classmethod
@@ -180,7 +180,7 @@ class Store:
         refuse_used(folder)
         store = cls(folder)
         record, config = storable(record), redact(config)
-        store.run = run_digest(record)
+        store.belong(run_digest(record))
         try:
             for name in FOLDERS:
                 make_folder(folder / name)
@@ -213,13 +213,12 @@ class Store:
     @cached_property
     def run(self) -> str:
         """The identity of the campaign that this folder belongs to; nothing if it stored none."""
-        begun = self.begun()
-        if begun is not None:
-            return run_digest(begun["record"])
-        try:
-            return run_digest(self.record())
-        except Problem:
-            return ""
+        return _run_of(self.folder)
+
+    def belong(self, run: str) -> None:
+        """The identity is known already."""
+        self.run = run
+        self.ledger.run = lambda: run
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
         self.directory.write(name, data, flush=flush)
@@ -357,6 +356,20 @@ class Store:
             "The findings beside it are still readable as Parquet.",
             fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
         )
+
+
+def _run_of(folder: Path) -> str:
+    """The identity that a folder has stored. A store and its ledger must not know each other: what
+    refers to itself in a circle keeps its handles open.
+    """
+    store = Store(folder)
+    begun = store.begun()
+    if begun is not None:
+        return run_digest(begun["record"])
+    try:
+        return run_digest(store.record())
+    except Problem:
+        return ""
 
 
 def refuse_used(folder: Path) -> None:

@@ -108,7 +108,7 @@ class Run:
         self.folder = Path(folder)
         self.store = Store.open(self.folder)
         self.record = self.store.record()
-        self.store.run = run_digest(self.record)
+        self.store.belong(run_digest(self.record))
         self.store.ledger.read()
 
     def __repr__(self) -> str:
