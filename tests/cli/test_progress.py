@@ -137,6 +137,13 @@ def test_the_screen_shows_training():
     assert "networks that are ready are kept" in text
 
 
+def test_what_is_prepared_is_said():
+    screen = Screen(Console(file=io.StringIO()))
+    screen.prepare("the model is asked about 20 images")
+    assert "now        the model is asked about 20 images" in shown(screen, 80)
+    assert line(screen.standing()).endswith("preparing: the model is asked about 20 images")
+
+
 def test_there_is_one_bar_whatever_is_trained():
     screen = Screen(Console(file=io.StringIO()))
     for name in ("lenet5", "witness 1 of 3", "witness 2 of 3"):

@@ -119,6 +119,10 @@ class Front(Watcher):
         self.shard_size = shard
         self.workers = workers
 
+    def prepare(self, what: str) -> None:
+        """What is done before the search, in words."""
+        self.phase = f"preparing: {what}"
+
     def train(self, progress: Training) -> None:
         self.phase = "training"
         if self.training is None or self.training.what != progress.what:
@@ -402,6 +406,8 @@ class Screen(Front):
         table = self._whole(now)
         if self.training is not None and self.training.what not in self.trained:
             table.add_row("now", training_line(self.training))
+        elif ": " in now.phase:
+            table.add_row("now", now.phase.partition(": ")[2])
         ready = [f"{what} ({clock(spent)})" for what, spent in self.trained.items()]
         if ready:
             table.add_row("ready", ", ".join(ready))
@@ -414,6 +420,7 @@ class Screen(Front):
         left = None if self.phase == "stopped" else left
         rest = f" · about {clock(left)} left" if left else ""
         word = self.stage.name if self.stage and not self.record else now.phase.split()[0]
+        word = word.removesuffix(":")
         table.add_row(word, f"{clock(now.elapsed)}{rest}")
         table.add_row("", ProgressBar(1.0, self.share(), width=40))
         return table

@@ -142,7 +142,10 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
         return
     flags.say(f"the run goes to {shown(folder)}")
     with watched(wanted, folder, flags) as (context, screen):
-        _drawn(start(context.plan, folder, screen), context)
+        screen.prepare("the model, the images and what the method needs")
+        plan = context.plan
+        screen.prepare(f"the model is asked about {len(plan.images)} images")
+        _drawn(start(plan, folder, screen), context)
     done = judged(covered(stored(folder), context), context, quiet=flags.quiet)
     conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
 
