@@ -15,14 +15,19 @@ install_import_hook(["hardcase", "hardcase_studies"], "typechecks.check")
 import pytest  # noqa: E402
 
 LATER = "needs Chromium, PostgreSQL or npm: make browser"
+LONG = "takes ten seconds or more: make torture"
 
 
 def pytest_collection_modifyitems(items):
-    """What needs more than Python and pip is skipped unless it is asked for."""
-    if not os.environ.get("HARDCASE_BROWSER"):
-        for item in items:
-            if item.get_closest_marker("browser"):
-                item.add_marker(pytest.mark.skip(reason=LATER))
+    """What needs more than Python and pip, or much time, is skipped unless it is asked for."""
+    wanted = {
+        "browser": (bool(os.environ.get("HARDCASE_BROWSER")), LATER),
+        "long": (os.environ.get("HARDCASE_TORTURE") == "long", LONG),
+    }
+    for item in items:
+        for name, (asked, reason) in wanted.items():
+            if not asked and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -66,8 +66,8 @@ DEFECTS = (
     Defect(
         "a distance that lies",
         "campaign/look.py",
-        "distance=distance[best]",
-        "distance=distance[best] / 2",
+        "distance=distance,",
+        "distance=distance / 2,",
         "tests/contracts/test_methods.py -k pgd",
     ),
     Defect(
@@ -122,8 +122,8 @@ DEFECTS = (
     Defect(
         "a candidate judged against the wrong seed",
         "campaign/look.py",
-        "origin = self.seeds.take(rows[part])",
-        "origin = self.seeds.take(rows[part].sort().values)",
+        "(self.seeds if seeds is None else seeds).take(rows[part])",
+        "(self.seeds if seeds is None else seeds).take(rows[part].sort().values)",
         "tests/campaign",
     ),
     Defect(

@@ -125,7 +125,7 @@ def test_shards_follow_the_device_and_the_method():
         "adapt": 4096,
     }
     with PlayedDevice():
-        assert shard("pgd") == 4096
+        assert shard("pgd") == 16_384
         assert shard("adapt") == 4096, "with guides the same everywhere"
 
 

@@ -58,7 +58,7 @@ def test_a_cpu_replays_only_where_it_plays_a_device():
     assert torch.equal(replayed(net, net, torch.ones(1, 2)), net(torch.ones(1, 2)))
 
 
-@pytest.mark.parametrize("method", ["pgd", "cw"])
+@pytest.mark.parametrize("method", ["pgd", pytest.param("cw", marks=pytest.mark.long)])
 def test_replayed_queries_find_what_eager_ones_find(method, monkeypatch):
     calls = []
     usual = CapturedCall.__call__

@@ -210,7 +210,8 @@ def test_no_search_and_no_space_is_forgotten(kind, room, needed):
 
 def test_searches_that_need_gradients_say_so():
     for row in parts("search").values():
-        asks = "look.gradient(" in inspect.getsource(row.make)
+        source = inspect.getsource(row.make)
+        asks = "look.gradient(" in source or "self.source(state, look" in source
         assert (row.facts["needs"] == "gradients") == asks, row.name
 
 

@@ -63,12 +63,12 @@ NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 def test_a_curve_is_told_and_written(home):
     said = call(
-        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "12", "--out", "curve.json"
+        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "6", "--out", "curve.json"
     )
     assert said.exit_code == 0, said.output
     assert "gaussian_noise" in said.stdout
     written = json.loads(Path("curve.json").read_text())
-    assert written["images"] == 12
+    assert written["images"] == 6
     assert len(written["corruptions"]) == 2
 
 

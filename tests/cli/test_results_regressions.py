@@ -68,7 +68,7 @@ def test_findings_are_right_before_and_wrong_now(home, capsys):
     assert run.record["was"] == "models.py:old"
     assert 'was = "models.py:old"' in (home / "new/config.toml").read_text()
     assert json.loads((home / "new/run.json").read_text())["funnel"]["failing"] > 0
-    assert json.loads((home / "new/regression.json").read_text())["retrained"] is None
+    assert json.loads((home / "new/regression.json").read_text())["retraining"] is None
     assert set(Run("new-swapped").findings["expected"].to_pylist()) == {0}
     assert "with the roles swapped" in capsys.readouterr().out
     (section,) = report_content([run])["runs"]

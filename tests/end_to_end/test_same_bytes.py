@@ -48,7 +48,9 @@ def run(world, out, name, rows=None, **how):
     )
 
 
-@pytest.mark.parametrize("name", ["sinvad", "sinvad@code", "pgd"])
+@pytest.mark.parametrize(
+    "name", ["sinvad", pytest.param("sinvad@code", marks=pytest.mark.long), "pgd"]
+)
 def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tmp_path, name):
     first = run(world, tmp_path / "a", name)
     assert first.record["bitwise"]

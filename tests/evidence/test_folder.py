@@ -18,10 +18,17 @@ from aftermath import verdict, write_run
 
 LEVELS = [10, 60, 100, 120, 200] + [30] * 40
 FOUND = {0: [140, 180], 1: [150], 2: [220]}
+RATE = {"hits": 19, "total": 20, "share": 0.95, "low": 0.76, "high": 0.99}
+QUESTION = {"auroc": {"value": 0.95}, "tpr": RATE, "tnr": RATE, "undecided": RATE}
 JUDGE = {
     "weights": "w1",
     "members": {"member 1": "m1"},
-    "calibration": {"valid": {"error": 0.05}},
+    "calibration": {
+        "images": 20,
+        "valid": QUESTION,
+        "label_kept": QUESTION,
+        "confirmed": {"precision": RATE, "recall": RATE},
+    },
     "standing": "calibrated",
 }
 VERDICTS = [

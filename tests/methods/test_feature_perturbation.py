@@ -197,8 +197,6 @@ def test_a_generator_that_cannot_is_refused(capsys):
         "--out",
         "run",
     ]
-    assert main([*words, "--generator", "vqvae"]) == 2
-    assert "gan, vae, diffusion, FILE.py:FACTORY" in capsys.readouterr().err
     assert main([*words, "--generator", "vae:linear"]) == 2
     assert "not told the class" in capsys.readouterr().err
 

@@ -13,6 +13,7 @@ from hardcase.errors import Problem
 from hardcase.report import words
 from hardcase.report.page import write
 from hardcase.runs.results import Run
+from tiny import rewrite
 
 HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "'; alert(3); //", "{{ 7 * 7 }}", "</style><b>", "&amp;",
@@ -377,7 +378,7 @@ def test_other_kinds_of_findings_are_named(base):
     from hardcase.runs.tables import to_parquet
 
     changed = table.set_column(table.schema.get_field_index("kind"), "kind", [kinds])
-    run.store.write("findings/part-00000.parquet", to_parquet(changed))
+    rewrite(run.folder, "findings/part-00000.parquet", to_parquet(changed))
     page, _, data = written([Run(run.folder)], base / "kinds" / "report")
     assert all(word in page.text for word in ("peers disagree", "not a number", "surprising"))
     assert sum(pair["tests"] for pair in data["runs"][0]["weakness"]["pairs"]) == len(table) - 3

@@ -119,6 +119,7 @@ def test_small_samples_give_the_deltas_counted_by_hand():
     assert table.rows[0][1].endswith("(+1.00)")
 
 
+@pytest.mark.long
 def test_maxplore_tells_each_claim_apart(bench, networks, monkeypatch):
     monkeypatch.setattr(maxplore, "_independent", lambda here: here.peers[0])
     few = bench(models=networks, one_seeds=2, seeds=4, units=6)

@@ -32,6 +32,7 @@ def test_what_moves_is_told_for_pairs_of_classes(small, monkeypatch):
     assert " of 6, p " in moved.rows[0][3].partition("by chance")[2]
 
 
+@pytest.mark.long
 def test_distances_and_labels_are_counted(small, monkeypatch):
     outcome = features.rq3(small)
     far, kept = outcome.tables

@@ -1,11 +1,13 @@
 """SINVAD's boundary, sizes of its VAE and feasibility, end to end on a world of bars."""
 
+import pytest
 import torch
 
 from hardcase_studies import sinvad
 from hardcase_studies.lab import Lab
 
 
+@pytest.mark.long
 def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeypatch, written):
     monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@code": (51, 81)})
     ready = bench(seeds=20, paper_seeds=2)
@@ -33,6 +35,7 @@ def test_rq4_a_larger_code_keeps_more_labels(bench, written):
     written(outcome, ready)
 
 
+@pytest.mark.long
 def test_feasibility_climbs_and_mixes_in_both_spaces(bench, written):
     ready = bench(seeds=6, climbers=2, passes=1, paper_seeds=1)
     outcome = sinvad.feasibility(ready)

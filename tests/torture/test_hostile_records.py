@@ -20,6 +20,7 @@ from hardcase.runs.ledger import Entry, read_json, seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
 from hardcase.runs.verify import BESIDE
+from tiny import reseal
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 READERS = ("report", "compare", "gate", "export", "evidence", "status", "cite", "open", "judge")
@@ -199,14 +200,6 @@ def change_tensors(folder, rng):
     )
     reseal(folder, name)
     return name, ""
-
-
-def reseal(folder, name):
-    store = Store.open(folder)
-    for number, entry in list(store.ledger.read().items()):
-        if name in entry.files:
-            fresh = Entry.of({name: (folder / name).read_bytes()}, {}).files
-            store.ledger.add(number, Entry({**entry.files, **fresh}, entry.summary))
 
 
 CHANGES = (

@@ -66,6 +66,7 @@ def test_kills_at_random_moments():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [40 if LONG else 3])
 def test_kills_of_processes_of_their_own(count):
     told = torture("fresh", count)

@@ -177,7 +177,8 @@ def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Ta
     """
     path = store.folder / "seeds.parquet"
     try:
-        rows = read(path, SEEDS, ["id", "status"] if seeds_are_whole(store) else None)
+        some = ["id", "status"] if seeds_are_whole(store) else None
+        rows = store.table(-1, "seeds.parquet", SEEDS, some)
         if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
             return rows, []
     except Problem:
