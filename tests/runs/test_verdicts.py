@@ -279,3 +279,21 @@ def test_colour_findings_say_how_far_from_their_seed_they_look(tmp_path, monkeyp
     same, near, far = column().to_pylist()
     assert same == 0
     assert 0 < near < far
+
+
+def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
+    record = {"data": "folder:photos?split=all", "split": "all", "image": [3, 224, 224]}
+    run = object.__new__(Run)
+    vars(run)["record"] = record
+    asked = []
+
+    def images(split):
+        asked.append(split)
+        return bars(6)
+
+    first, second = verdicts._splits_of(run, offline=True, images=images)
+    assert asked == ["test"]
+    assert (len(first), len(second)) == (0, 6)
+    record["image"] = [1, 28, 28]
+    verdicts._splits_of(run, offline=True, images=images)
+    assert asked == ["test", "test", "train"]

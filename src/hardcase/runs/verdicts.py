@@ -490,15 +490,18 @@ def _splits_of(
     run: Run, *, offline: bool, images: Callable[[str], Images] | None
 ) -> tuple[Images, Images]:
     """What the judge of a run learns from, and the split that holds the run's seeds."""
-    own = run.record.get("split", "test")
-    other = "train" if own == "test" else "test"
     name = run.record["data"]
     get = images or (lambda split: _under(run, load(name, split=split, offline=offline)))
-    second = get(own)
+    own = run.record.get("split", "test")
+    photographs = is_photographic(run.record["image"])
+    if own == "all" and photographs:  # all may serve as seeds: nothing is left to learn from
+        second = get("test")
+        return second.take(torch.arange(0)), second
+    second = get("train" if own == "train" else "test")
     try:
-        return get(other), second
+        return get("test" if own == "train" else "train"), second
     except Problem:
-        if not is_photographic(run.record["image"]):
+        if not photographs:
             raise
         return second.take(torch.arange(0)), second  # one photograph a class leaves no other
 
