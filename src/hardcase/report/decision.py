@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hardcase.errors import Problem
@@ -178,11 +180,18 @@ def _sentence(run: Run, tally: GateTally, judged: bool) -> str:
     return f"{counted}. {open_}; with all of them it would be {whole}."
 
 
+def _typed(folder: Path) -> str:
+    """A folder as one types it where the page was written; elsewhere its name."""
+    place = folder.resolve()
+    here = Path.cwd()
+    return quote(str(place.relative_to(here)) if place.is_relative_to(here) else place.name)
+
+
 def _next(
     run: Run, said: str, found: Sequence[Check], tally: GateTally, judged: bool
 ) -> list[dict[str, str | None]]:
     """What to do, each with a command where there is one."""
-    name = run.folder.resolve().name
+    name = _typed(run.folder)
     steps: list[tuple[str, str | None]] = []
     if not run.record.get("complete"):
         steps.append(("Finish the run; it is incomplete.", f"hardcase resume {name}"))
