@@ -50,6 +50,7 @@ def trained(capsys, *words):
     return json.loads(said.out), said.err
 
 
+@pytest.mark.long
 def test_a_vqvae_is_trained_with_its_options_kept_and_drawn(capsys):
     words = (
         "vqvae",

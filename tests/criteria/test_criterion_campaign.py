@@ -37,7 +37,8 @@ def test_readers_of_one_layer_that_want_different_things(world):
     ("spec", "draws"),
     [
         ("snac", 1),
-        ("nbc:mode=unit", 12),  # one draw moves by more than guidance adds
+        # one draw moves by more than guidance adds
+        pytest.param("nbc:mode=unit", 12, marks=pytest.mark.long),
         ("kmnc:k=50", 1),
         ("tknc:k=1", 1),
         ("dsc:n=50,layers=hidden-dense", 1),

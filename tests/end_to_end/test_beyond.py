@@ -93,6 +93,7 @@ def test_a_file_that_can_only_be_asked(place, serving):
     ran(place, small(run_command("runs/onnx")), "runs/onnx")
 
 
+@pytest.mark.long
 def test_a_server(place, serving):
     words = run_command("runs/server")
     with serving(Path("net.onnx")) as server:

@@ -76,7 +76,9 @@ def of_each_seed(run):
     }
 
 
-@pytest.mark.parametrize("name", ["sinvad", "sinvad@code", "pgd"])
+@pytest.mark.parametrize(
+    "name", ["sinvad", pytest.param("sinvad@code", marks=pytest.mark.long), "pgd"]
+)
 def test_a_seed_has_the_same_findings_in_any_shard_order_and_company(world, tmp_path, name):
     whole = of_each_seed(run(world, tmp_path / "whole", name))
     assert len(whole) > 5, "nothing to compare"

@@ -86,7 +86,9 @@ def ran(*words):
     return Run("run")
 
 
-@pytest.mark.parametrize("generator", ["gan", "vae:conditional", "own.py:make"])
+@pytest.mark.parametrize(
+    "generator", [pytest.param("gan", marks=pytest.mark.long), "vae:conditional", "own.py:make"]
+)
 def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     run = ran("--generator", generator)
     said = capsys.readouterr()

@@ -125,6 +125,7 @@ def test_a_taught_network_has_the_fault_and_a_clean_one_has_not(room):
     assert again.subject.hash == taught.subject.hash
 
 
+@pytest.mark.long
 def test_perturbing_features_detects_what_pixels_do_not(room, capsys, monkeypatch):
     words = [
         "faults",

@@ -89,6 +89,7 @@ def test_a_kill_at_every_step_of_what_comes_after_the_search(work):
     assert told["kills"] >= 5
 
 
+@pytest.mark.long
 def test_kills_while_a_generator_is_trained():
     told = torture("training", 30 if LONG else 1)
     assert not told["wrong"]

@@ -70,6 +70,7 @@ def test_a_killed_workers_shard_is_run_again(tmp_path, whole):
     assert world.left(tmp_path / "run") == whole
 
 
+@pytest.mark.long
 def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("hardcase.runs.workers.PATIENCE", 1)
     deadly = partial(world.dangerous, tmp_path, os.getpid(), 2, 10**6)
@@ -145,7 +146,7 @@ def test_workers_end_with_their_owner(tmp_path, whole):
     assert world.left(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     """A service manager tells every process at once; the owner finishes its shards, saves, and leaves with 130."""
     import numpy as np
