@@ -5,6 +5,7 @@
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_sums_along_rows_do_not_depend_on_the_rows_there():
     torch.testing.assert_close(length(x, 2), x.square().sum(2).sqrt())
     assert flat.tolist() == [0, 0]
     assert total(x[:, :, :0], 2).eq(0).all()
+
+
+def test_searches_and_objectives_add_along_rows_by_total_and_length():
+    home = Path(hc.__file__).parent
+    own = re.compile(r"\.(sum|mean|norm)\((dim=)?[12]\b")
+    fine = ("(levels > 0).sum(1)", ">>> ")  # a count is exact in any order; an example
+    for path in (*home.glob("searches/*.py"), home / "objectives.py"):
+        found = [line.strip() for line in path.read_text().splitlines() if own.search(line)]
+        assert [line for line in found if not any(word in line for word in fine)] == [], path.name
 
 
 def test_a_model_is_not_called_fickle_because_its_last_bits_depend_on_the_batch():

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.randomness import Rng
-from hardcase.tensors import flat, margin, per_row, to_grid
+from hardcase.tensors import flat, margin, per_row, to_grid, total
 from hardcase.types import Feedback, Look, Model, Seeds, Space, State
 
 
@@ -60,9 +60,9 @@ class StandIns:
         correction = state["correction"][rows]
         if self.correct:
             step = feedback.z - state["asked"][rows]
-            expected = flat(((lean + state["leaned"][rows]) / 2 + correction) * step).sum(1)
+            expected = total(flat(((lean + state["leaned"][rows]) / 2 + correction) * step))
             missed = feedback.lead - state["lead"][rows] - expected
-            length = flat(step).square().sum(1).clamp_min(1e-9)
+            length = total(flat(step).square()).clamp_min(1e-9)
             share = torch.where(missed.isfinite(), self.correct * missed / length, 0.0)
             correction = correction + per_row(share, step) * step
         done = per_row(feedback.lead >= self.enough, lean)
