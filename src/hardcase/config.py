@@ -7,14 +7,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from hardcase.cache import free, named_path
 from hardcase.errors import Problem, choice
-from hardcase.registry import rows
+from hardcase.registry import Part, rows
 from hardcase.usercode import likely_factory
 
 LONGEST = 200_000
@@ -374,6 +374,22 @@ def wrong_value(place: str, error: ValidationError) -> Problem:
     return Problem(
         f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}."
     )
+
+
+def typed_options(part: Part, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a method, checked, as its annotations want them."""
+    hints = get_type_hints(part.make)
+    typed = {}
+    for key, value in settings.items():
+        if key not in part.options:
+            raise choice(f"option of {part.name}", key, list(part.options))
+        number = quotient(value) if isinstance(value, str) else None
+        try:
+            kind = TypeAdapter(hints[key], config={"arbitrary_types_allowed": True})
+            typed[key] = kind.validate_python(value if number is None else number)
+        except ValidationError as error:
+            raise wrong_value(f"method.{key}", error) from error
+    return typed
 
 
 def _problem(error: ValidationError) -> Problem:

@@ -10,38 +10,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
+from hardcase.campaign.pace import seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.config import Config, MethodConfig, parse, quotient, wrong_value
+from hardcase.config import Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
 from hardcase.data.sources import load
 from hardcase.data.streams import LabelledSet, Stream
-from hardcase.environment import arithmetic
+from hardcase.environment import usable_device
 from hardcase.errors import Problem, choice
-from hardcase.generators.build import load_generator, trained_generator, usual_generator
+from hardcase.generators.build import (
+    check_labels_kept,
+    load_generator,
+    trained_generator,
+    usual_generator,
+)
 from hardcase.generators.quality import Sampler, fresh, measure, refuse_unreadable
 from hardcase.generators.staged import Decoder, Recalled, supplied
 from hardcase.methods.neurons import Profiles
+from hardcase.models import quantised
 from hardcase.models.load import NOTHING, AskSettings, Loading, from_file, is_stated, load_model
 from hardcase.models.names import ClassMap, aligned, map_between
-from hardcase.models.pretrained.fetching import fetched_classifiers
-from hardcase.models.pretrained.roles import roles
-from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
-from hardcase.models.quantised import fx_int8, lowered
 from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
-from hardcase.models.tiles import settle, small_tile
-from hardcase.models.witnesses import default_witnesses, witness_record
-from hardcase.oracles import Anything, Disagree, LeavesLabel, NonFinite
+from hardcase.models.tiles import campaign_tile
+from hardcase.models.witnesses import (
+    affordable,
+    default_witnesses,
+    named_epochs,
+    pretrained_witnesses,
+    witness_record,
+)
+from hardcase.oracles import wanted_oracle
 from hardcase.randomness import Rng
-from hardcase.registry import Part, resolve, rows
+from hardcase.registry import Part, check_offer, resolve
 from hardcase.regression import regressing
 from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
@@ -49,9 +56,9 @@ from hardcase.runs.workers import gpus
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
-from hardcase.tensors import TILE, digest_tensors, from_bytes, steady
+from hardcase.tensors import TILE, from_bytes, steady
 from hardcase.training.loop import TrainingProgress, patient_for
-from hardcase.types import OFFERS, Budget, Images, Method, Model, Oracle, Space, is_photographic
+from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
 
 if TYPE_CHECKING:
     from hardcase.guides.archive import CellGrid
@@ -72,14 +79,6 @@ PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 SEEDS = 100
 """Images to start from where nobody says how many."""
-FEWEST = 20
-"""The same of photographs on a CPU, at least."""
-ENOUGH_TIME = 360.0
-"""Seconds that such a search may take, so that it ends with its judge within ten minutes."""
-SPENT = 0.4
-"""Share of its budget that such a seed spends on the average, rounded up: 0.31 of 60 gradients were
-measured, since a seed ends soon after it was found.
-"""
 ROOM = 2**20
 """Numbers of the images that a CPU is given at once: a gradient keeps a few hundred times that."""
 PATIENCE = 1800.0
@@ -88,22 +87,12 @@ FILES = ("folder:", "csv:")
 """Data whose images are files of their own, of any size and number."""
 FEW = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
-KEPT = 0.8
-"""Share of labels that a generator's reconstructions must keep."""
 MEASURED = 500
 """Images with which a generator of the user's own is measured."""
 STANDINS = ("lenet1", "lenet4")
 """Networks of the zoo whose gradients stand for those of a black box on small grey images."""
-CALIBRATION = 256
-"""Training images from which an 8-bit copy learns its ranges."""
 
 _log = logging.getLogger(__name__)
-_ORACLES: Mapping[str, Callable[[], Oracle]] = {
-    "label": LeavesLabel,
-    "disagreement": Disagree,
-    "non-finite": NonFinite,
-    "any": Anything,
-}
 _CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
 """Families in whose codes can be searched."""
 _PLACES: Mapping[str, Callable[[Any, Context], Any]] = {
@@ -324,37 +313,21 @@ class Context:
             return self.config.seeds
         if not (steady(self.subject.device) and is_photographic(self.shape)):
             return SEEDS
-        seconds = self.seconds_per_seed()
-        usual = SPENT * seconds
-        enough = max(FEWEST, min(SEEDS, int(ENOUGH_TIME / max(usual, 1e-9))))
-        count = min(enough, len(self._labelled(self.config.split)))
-        _log.warning(
-            "%d seeds: by one timed pass about %.1f s each, at most %.1f s; in all about %.0f min;"
-            " --seeds N",
-            *(count, usual, seconds, max(1, count * usual / 60)),
-        )
-        return count
+        most = min(SEEDS, len(self._labelled(self.config.split)))
+        return seeds_in_time(self.campaign, self._timed_rows, self._budget, most=most)
 
     def seconds_per_seed(self) -> float:
         """How long a seed takes that spends its budget, by one timed pass of every network."""
-        budget = overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
-        rows = from_bytes(self._some.x[:4]).to(self.subject.device)
-        graded = budget.gradients is not None
+        return seconds_per_seed(self.campaign, self._timed_rows, self._budget)
 
-        def asked(model: Model) -> None:
-            x = rows.clone().requires_grad_(graded and model.offers == "gradients")
-            said = model(x).logits
-            if said.requires_grad:
-                torch.autograd.grad(said.sum(), x)
+    @property
+    def _timed_rows(self) -> Tensor:
+        return from_bytes(self._some.x[:4]).to(self.subject.device)
 
-        spent = 0.0
-        for model in (self.subject, *self.peers, *self.witnesses):
-            with self.campaign.arithmetic(), torch.set_grad_enabled(graded):
-                asked(model)  # the first call of a network prepares it
-                began = monotonic()
-                asked(model)
-            spent += (monotonic() - began) / len(rows)
-        return spent * (budget.gradients or budget.queries or 1)
+    @property
+    def _budget(self) -> Budget:
+        """What a seed may spend: as configured, else the method's."""
+        return overlay(Budget(**self.config.budget.model_dump()), self.method.budget)
 
     @cached_property
     def _some(self) -> Images:
@@ -416,43 +389,24 @@ class Context:
         except Problem as problem:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
-        if len(found) > 1 and is_photographic(self.shape):
-            _log.warning(
-                "one witness of %d, %s: each costs as much as the model; --witness default asks"
-                " all",
-                *(len(found), found[0].name),
-            )
-            return found[:1]
-        return found
+        return affordable(found) if is_photographic(self.shape) else found
 
     def _default_witnesses(self, epochs: str = "") -> tuple[Model, ...]:
         """Networks trained on the data, for other `epochs` than usual if they are named; for
         photographs those that others have trained.
         """
-        if epochs and not (epochs.isdecimal() and int(epochs)):
-            raise Problem(
-                f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
-            )
+        count = named_epochs(epochs)
         if is_photographic(self.shape):
-            return self._pretrained_witnesses()
+            load = partial(self.model, label_only=False)
+            return pretrained_witnesses(self.subject.name, len(self._some.classes), load)
         with patient_for(PATIENCE):
             return default_witnesses(
                 self.train,
                 self.test,
-                epochs=int(epochs) if epochs else None,
+                epochs=count,
                 device=self.subject.device,
                 progress=self.progress,
             )
-
-    def _pretrained_witnesses(self) -> tuple[Model, ...]:
-        """The fetched networks, except the one that is reserved to judge the run."""
-        chosen = roles(self.subject.name, fetched_classifiers())
-        if not chosen.witnesses or len(self._some.classes) != OUTPUTS:
-            raise Problem(
-                chosen.note or "networks of ImageNet's classes do not know these classes.",
-                fix="hardcase fetch model NAME, or --witness MODEL",
-            )
-        return tuple(self.model(f"zoo:{name}", label_only=False) for name in chosen.witnesses)
 
     @cached_property
     def standins(self) -> tuple[Model, ...]:
@@ -511,11 +465,11 @@ class Context:
                 f'which "{self.subject.name}" cannot give.',
                 fix="--peer MODEL",
             )
-        images = from_bytes(self.train.first(CALIBRATION).x)
+        images = from_bytes(self.train.first(quantised.CALIBRATION).x)
         options = self.config.method.options()
         if options.get("int8") == "fx":
-            return fx_int8(self.subject, images)
-        return lowered(self.subject, str(options.get("copy", "int8")), images)
+            return quantised.fx_int8(self.subject, images)
+        return quantised.lowered(self.subject, str(options.get("copy", "int8")), images)
 
     # what latent and white-box methods need
 
@@ -559,7 +513,7 @@ class Context:
                     **self._joint_training(),
                 )
         if not self._perturbs or family == "vqvae":
-            self._check_labels_kept(card)
+            check_labels_kept(card, refuse=not self.config.allow_low_accuracy)
         return Generator(family, net.to(self.subject.device), card)
 
     @cached_property
@@ -622,7 +576,7 @@ class Context:
         """The method's options, checked, as is everything else that is asked of the method."""
         part = self.part
         assert part is not None
-        _check_offer(part, self.subject)
+        check_offer(part, self.subject.name, self.subject.offers, OFFERS)
         options = self._options(part)
         self._check_unused_flags(part)
         unknown = [name for name in part.given if name not in GIVEN]
@@ -659,7 +613,13 @@ class Context:
             "cite": part.cite,
             "options": {**known, **options, **method.details.get("options", {})},
         }
-        method = replace(method, oracle=self._oracle(method), details=details)
+        oracle = wanted_oracle(
+            self.config.oracle,
+            method.oracle,
+            peers=bool(self.peers),
+            regressions=self.config.was is not None,
+        )
+        method = replace(method, oracle=oracle, details=details)
         return method if self.config.was is None else regressing(method)
 
     @cached_property
@@ -715,20 +675,10 @@ class Context:
             for model in (self.subject, *self.peers, *self.witnesses)
             if isinstance(model, Subject)
         ]
-        if steady(device):
-            return small_tile(networks) if networks else None
-        takes_space = self.part is not None and "space" in self.part.given
-        networks += _decoder(self.space if takes_space else self.method.space, example)
-        with arithmetic(self.config.precision, device.type):
-            try:
-                return settle(networks, device)
-            except torch.OutOfMemoryError as error:
-                raise Problem(
-                    f"one tile of rows does not fit into the memory of {device}.",
-                    "Tiles are not made smaller by themselves: findings would depend on the"
-                    " memory that happens to be free.",
-                    fix="--set campaign.tile=64 (or 16)",
-                ) from error
+        if not steady(device):
+            takes_space = self.part is not None and "space" in self.part.given
+            networks += _decoder(self.space if takes_space else self.method.space, example)
+        return campaign_tile(networks, device, self.config.precision)
 
     def _rows_per_call(self) -> int:
         """How many rows a network is given at once: as many as keep a GPU busy and still fit."""
@@ -900,14 +850,16 @@ class Context:
 
     def _supplied_generator(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, whose activations are perturbed."""
+        from hardcase.generators.adapters import supplied_card
+
         generator = supplied(net.to(self.subject.device))
         if generator.shape != self.shape:
             raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
-        return Generator("supplied", generator, _supplied_card(net, name))
+        return Generator("supplied", generator, supplied_card(net, name))
 
     def _own(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, in whose codes is searched; it is measured as ours are."""
-        from hardcase.generators.adapters import coder
+        from hardcase.generators.adapters import coder, supplied_card
 
         made = coder(
             net.to(self.subject.device).eval(),
@@ -917,10 +869,10 @@ class Context:
         reads = self._reads if isinstance(self.subject, Subject) else None
         some = self._some.sample(count=min(MEASURED, len(self._some)), seed=0)
         card = {
-            **_supplied_card(net, name),
+            **supplied_card(net, name),
             **measure(made, some, reads, device=self.subject.device),
         }
-        self._check_labels_kept(card)
+        check_labels_kept(card, refuse=not self.config.allow_low_accuracy)
         return Generator("own", made, card)
 
     def _codes(self, made: Generator) -> Space:
@@ -934,23 +886,6 @@ class Context:
         assert made.net is not None
         return latent(Inverted(made.net, shape=self.shape, classes=len(self._some.classes)))
 
-    def _check_labels_kept(self, card: Mapping[str, Any]) -> None:
-        """Failures on images whose reconstruction loses the label say more of the generator."""
-        kept = card.get("reconstruction_agreement")
-        if kept is None or kept >= KEPT:
-            return
-        what = f"the generator's reconstructions keep only {kept:.0%} of the labels."
-        why = "What is found in its codes would say more of the generator than of the model."
-        if self.config.allow_low_accuracy:
-            _log.warning("%s %s", what, why)
-            return
-        raise Problem(
-            what,
-            why,
-            fix="--method natural, which needs no generator; a better one by --generator, or"
-            " hardcase train; or --allow-low-accuracy",
-        )
-
     def _reads(self, x: Tensor) -> Tensor:
         return self.subject(x).logits
 
@@ -962,23 +897,11 @@ class Context:
         return {"mix": self._options(part).get("mix", part.options["mix"].default)}
 
     def _options(self, part: Part) -> dict[str, Any]:
-        """The method's settings as its annotations want them, the criterion's flag among them."""
+        """The method's settings, the criterion's flag among them."""
         settings = self.config.method.options()
         if self.config.criterion:
             settings = {**settings, "criterion": self.config.criterion}
-        known = part.options
-        hints = get_type_hints(part.make)
-        typed = {}
-        for key, value in settings.items():
-            if key not in known:
-                raise choice(f"option of {part.name}", key, list(known))
-            number = quotient(value) if isinstance(value, str) else None
-            try:
-                kind = TypeAdapter(hints[key], config={"arbitrary_types_allowed": True})
-                typed[key] = kind.validate_python(value if number is None else number)
-            except ValidationError as error:
-                raise wrong_value(f"method.{key}", error) from error
-        return typed
+        return typed_options(part, settings)
 
     def _check_unused_flags(self, part: Part) -> None:
         """A flag that the method has no use for is an error, not ignored."""
@@ -996,28 +919,6 @@ class Context:
                 f'method "{part.name}" takes no criterion.',
                 fix="leave out --criterion, or another --method",
             )
-
-    def _oracle(self, method: Method) -> Oracle:
-        """The oracle that was asked for, or the method's own."""
-        wanted = self.config.oracle
-        if wanted == "regression" and self.config.was is None:
-            raise Problem("a regression needs the version before.", fix="--was MODEL")
-        if wanted not in (None, "regression") and self.config.was is not None:
-            raise Problem(
-                f"--was searches for regressions; the oracle is to be {wanted!r}.",
-                fix="leave out --oracle or --was",
-            )
-        if wanted in (None, "regression"):
-            return method.oracle
-        if wanted not in _ORACLES:
-            raise choice("oracle for this method", wanted, list(_ORACLES))
-        if wanted == "disagreement" and not self.peers:
-            raise Problem(
-                "disagreement needs a model to disagree with, and no peer was given.",
-                fix="--peer MODEL",
-            )
-        made = _ORACLES[wanted]()
-        return method.oracle if made.kind == method.oracle.kind else made
 
 
 def whole(images: Images | Stream) -> Images:
@@ -1051,18 +952,6 @@ _FROM_PYTHON = (
 )
 
 
-def usable_device(name: str) -> str:
-    """A device that exists here; ``auto`` is a GPU where there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
-    return name
-
-
 def _asking(config: Config) -> AskSettings:
     """How models are asked; a limit of requests a second is shared out over the workers."""
     own = config.subject
@@ -1077,20 +966,6 @@ def _asking(config: Config) -> AskSettings:
     )
 
 
-def _check_offer(part: Part, subject: Model) -> None:
-    """Refuse a method that needs more than the subject offers, naming those that would work."""
-    needs = {row["name"]: row["needs"] for row in rows("methods")}
-    level = OFFERS.index(subject.offers)
-    if part.name not in needs or OFFERS.index(needs[part.name]) <= level:
-        return
-    able = [name for name, need in needs.items() if OFFERS.index(need) <= level]
-    raise Problem(
-        f'method "{part.name}" needs {needs[part.name]}; '
-        f'subject "{subject.name}" offers {subject.offers} only.',
-        f"methods that work here: {', '.join(able)}",
-    )
-
-
 def _conditional(kind: str) -> str:
     """The kind of VAE whose samples have labels."""
     if kind in ("linear", "conv", "hierarchical"):
@@ -1099,11 +974,6 @@ def _conditional(kind: str) -> str:
             fix="--generator vae:conditional",
         )
     return kind or "conditional"
-
-
-def _supplied_card(net: nn.Module, name: str) -> dict[str, Any]:
-    weights = digest_tensors(dict(net.state_dict()))
-    return {"kind": "supplied", "name": name, "weights": weights}
 
 
 def several(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from hardcase.errors import Problem, choice
 from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Oracle, Probe
 
@@ -263,3 +265,45 @@ def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
     if not kept:
         return torch.full_like(probe.logits[:, 0], torch.inf)
     return torch.stack(kept).amin(0)
+
+
+NAMED: Mapping[str, Callable[[], Oracle]] = {
+    "label": LeavesLabel,
+    "disagreement": Disagree,
+    "non-finite": NonFinite,
+    "any": Anything,
+}
+"""Oracles that ``--oracle`` puts in the place of a method's own."""
+
+
+def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: bool) -> Oracle:
+    """The oracle that was asked for, or the method's own.
+
+    Args:
+        wanted: A name of `NAMED`, ``regression``, or None for the method's own.
+        own: The method's.
+        peers: Whether there is a network to disagree with.
+        regressions: Whether a version before is given, whose regressions are searched for.
+
+    Example:
+        >>> wanted_oracle("any", LeavesLabel(), peers=False, regressions=False).kind
+        'surprise'
+    """
+    if wanted == "regression" and not regressions:
+        raise Problem("a regression needs the version before.", fix="--was MODEL")
+    if wanted not in (None, "regression") and regressions:
+        raise Problem(
+            f"--was searches for regressions; the oracle is to be {wanted!r}.",
+            fix="leave out --oracle or --was",
+        )
+    if wanted is None or wanted == "regression":
+        return own
+    if wanted not in NAMED:
+        raise choice("oracle for this method", wanted, list(NAMED))
+    if wanted == "disagreement" and not peers:
+        raise Problem(
+            "disagreement needs a model to disagree with, and no peer was given.",
+            fix="--peer MODEL",
+        )
+    made = NAMED[wanted]()
+    return own if made.kind == own.kind else made

@@ -12,7 +12,7 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from importlib import import_module
@@ -362,3 +362,23 @@ if __name__ == "__main__":
     from hardcase.catalogue import write_catalogue
 
     print(write_catalogue())
+
+
+def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
+    """Refuse a method that needs more than the subject offers, naming those that would work.
+
+    Args:
+        part: The method.
+        subject: The subject's name.
+        offers: What can be asked of it.
+        levels: All that can be asked of a model, the least first.
+    """
+    needs = {row["name"]: row["needs"] for row in rows("methods")}
+    level = levels.index(offers)
+    if part.name not in needs or levels.index(needs[part.name]) <= level:
+        return
+    able = [name for name, need in needs.items() if levels.index(need) <= level]
+    raise Problem(
+        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
+        f"methods that work here: {', '.join(able)}",
+    )

@@ -90,8 +90,8 @@ def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
     """A second process that trains the judge meanwhile, on a CPU with a core for it; else none."""
     import torch
 
-    from hardcase.context import usable_device
     from hardcase.data.sources import load
+    from hardcase.environment import usable_device
     from hardcase.judges import teach
     from hardcase.training.cards import CARD
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
+from hardcase.tensors import digest_tensors
 from hardcase.usercode import guarded
 
 STEPS = 200
@@ -254,3 +255,9 @@ def _code(given: Any) -> Tensor:
     if not isinstance(first, Tensor):
         raise Problem(f"the generator's encode gave a {type(first).__name__}, not a tensor.")
     return first
+
+
+def supplied_card(net: nn.Module, name: str) -> dict[str, Any]:
+    """What is known of a generator of the user's own before it is measured."""
+    weights = digest_tensors(dict(net.state_dict()))
+    return {"kind": "supplied", "name": name, "weights": weights}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase import registry
-from hardcase.errors import choice
+from hardcase.errors import Problem, choice
 from hardcase.generators import diffusion, gan, vae, vqvae
 from hardcase.generators.gan import train_gan
 from hardcase.generators.quality import draw_reconstructions, measure, measure_samples
@@ -30,6 +31,11 @@ from hardcase.training.loop import (
     stated,
 )
 from hardcase.types import Images
+
+KEPT = 0.8
+"""Share of labels that a generator's reconstructions must keep."""
+
+_log = logging.getLogger(__name__)
 
 # How each family of generators is trained and measured.
 
@@ -402,3 +408,26 @@ def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
         return images.hash
     said = judge(from_bytes(images.x[:64].to(device)))
     return digest([images.hash, digest_tensors({"logits": said})])
+
+
+def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
+    """Failures on images whose reconstruction loses the label say more of the generator.
+
+    Args:
+        card: The generator's, with the share of labels that it keeps if that was measured.
+        refuse: Raise where too few are kept; else only say so.
+    """
+    kept = card.get("reconstruction_agreement")
+    if kept is None or kept >= KEPT:
+        return
+    what = f"the generator's reconstructions keep only {kept:.0%} of the labels."
+    why = "What is found in its codes would say more of the generator than of the model."
+    if not refuse:
+        _log.warning("%s %s", what, why)
+        return
+    raise Problem(
+        what,
+        why,
+        fix="--method natural, which needs no generator; a better one by --generator, or"
+        " hardcase train; or --allow-low-accuracy",
+    )

@@ -28,6 +28,8 @@ from hardcase.tensors import chunks, digest
 # from a real kernel in the order of sums, not in what is stored between layers.
 
 PRECISIONS = ("float16", "bfloat16", "int8")
+CALIBRATION = 256
+"""Training images from which an 8-bit copy learns its ranges."""
 Network = TypeVar("Network", bound=nn.Module)
 
 

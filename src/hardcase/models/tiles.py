@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from hardcase.environment import arithmetic
+from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.tensors import any_rows, steady, tile_rows, use_tile
 
@@ -106,6 +108,29 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
         _log.warning("no tile of rows makes the answers of this network repeatable bit by bit")
     use_tile(device.type, found or LADDER[-2])
     return found
+
+
+def campaign_tile(
+    networks: Sequence[tuple[Network, Tensor]], device: torch.device, precision: str
+) -> int | None:
+    """The tile of a campaign: on a CPU that of photographs, on a device the largest that holds
+    bits.
+
+    Raises:
+        Problem: If one tile does not fit into the device's memory.
+    """
+    if steady(device):
+        return small_tile(networks) if networks else None
+    with arithmetic(precision, device.type):
+        try:
+            return settle(networks, device)
+        except torch.OutOfMemoryError as error:
+            raise Problem(
+                f"one tile of rows does not fit into the memory of {device}.",
+                "Tiles are not made smaller by themselves: findings would depend on the"
+                " memory that happens to be free.",
+                fix="--set campaign.tile=64 (or 16)",
+            ) from error
 
 
 def _filled(example: Tensor, rows: int) -> Tensor:

@@ -6,6 +6,7 @@ in which respect, is recorded with every run.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +17,16 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.fetching import fetched_classifiers
+from hardcase.models.pretrained.roles import roles
+from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import fingerprints
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
+
+_log = logging.getLogger(__name__)
 
 NETWORK = "lenet5"
 SEEDS = (1, 2, 3)
@@ -87,6 +93,46 @@ def default_witnesses(
             train, test, seeds=seeds, epochs=epochs, device=device, progress=progress
         )
     )
+
+
+def pretrained_witnesses(
+    subject: str, classes: int, load: Callable[[str], Model]
+) -> tuple[Model, ...]:
+    """The fetched networks of photographs, except the one that is reserved to judge the run.
+
+    Args:
+        subject: The name of the network under test.
+        classes: How many there are.
+        load: Makes a model of a name.
+    """
+    chosen = roles(subject, fetched_classifiers())
+    if not chosen.witnesses or classes != OUTPUTS:
+        raise Problem(
+            chosen.note or "networks of ImageNet's classes do not know these classes.",
+            fix="hardcase fetch model NAME, or --witness MODEL",
+        )
+    return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
+
+
+def named_epochs(text: str) -> int | None:
+    """The number in ``default:24``; None if there is none."""
+    if not text:
+        return None
+    if not (text.isdecimal() and int(text)):
+        raise Problem(
+            f"--witness default:{text} names no number of epochs.", fix="--witness default:24"
+        )
+    return int(text)
+
+
+def affordable(found: tuple[Model, ...]) -> tuple[Model, ...]:
+    """Of networks for photographs the first: each costs as much as the model."""
+    if len(found) > 1:
+        _log.warning(
+            "one witness of %d, %s: each costs as much as the model; --witness default asks all",
+            *(len(found), found[0].name),
+        )
+    return found[:1]
 
 
 def trained_witnesses(

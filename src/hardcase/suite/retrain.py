@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from hardcase import statistics, tensors
 from hardcase.config import parse
-from hardcase.context import Context, usable_device
+from hardcase.context import Context
+from hardcase.environment import usable_device
 from hardcase.errors import Problem
 from hardcase.inference import crossed, newcombe_paired
 from hardcase.insight import slices_of_run
