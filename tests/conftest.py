@@ -8,9 +8,9 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from jaxtyping import install_import_hook
+import typechecks
 
-install_import_hook(["hardcase", "hardcase_studies"], "typechecks.check")
+typechecks.switch_on()
 
 import pytest  # noqa: E402
 

@@ -142,21 +142,6 @@ def test_the_copy_to_compare_with_has_the_arithmetic_that_was_asked_for():
         assert [peer.name for peer in context.peers] == [name]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "there", "count"), [(1.0, 500, 100), (18.0, 500, 50), (400.0, 500, 20), (1.0, 7, 7)]
-)
-def test_photographs_on_a_cpu_get_as_many_seeds_as_there_is_time_for(
-    monkeypatch, caplog, seconds, there, count
-):
-    values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
-    context = Context(parse(values), subject=toy_subject())
-    monkeypatch.setattr(Context, "shape", (3, 224, 224))
-    monkeypatch.setattr(Context, "seconds_per_seed", lambda self: seconds)
-    monkeypatch.setattr(Context, "_labelled", lambda self, split: range(there))
-    assert context.count == count
-    assert f"{count} seeds: by one timed pass" in caplog.text
-
-
 def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch, caplog):
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())

@@ -22,7 +22,6 @@ from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
 from hardcase.data.sources import load
 from hardcase.data.streams import LabelledSet, Stream
-from hardcase.environment import usable_device
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import (
     check_labels_kept,
@@ -56,7 +55,7 @@ from hardcase.runs.workers import gpus
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Labelled, Library, latent, partners
 from hardcase.spaces.pixel import Pixels
-from hardcase.tensors import TILE, from_bytes, steady
+from hardcase.tensors import TILE, from_bytes, steady, usable_device
 from hardcase.training.loop import TrainingProgress, patient_for
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
 

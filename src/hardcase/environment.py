@@ -18,8 +18,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from hardcase.errors import Problem
-
 VERSION = "0.1.0"
 PRECISIONS = ("strict", "tf32", "bf16")
 """Arithmetic on a device: plain float32, TensorFloat-32 products, or bfloat16 inside networks."""
@@ -222,17 +220,3 @@ def _strike(text: str, form: str) -> str:
         pieces += [text[at:found], STRUCK]
         at = end
     return "".join([*pieces, text[at:]]) if pieces else text
-
-
-def usable_device(name: str) -> str:
-    """A device that exists here; ``auto`` is a GPU where there is one."""
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
-    return name

@@ -328,3 +328,15 @@ def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
     return torch.tensor(
         [int.from_bytes(word, "big", signed=True) for word in words], dtype=torch.int64
     )
+
+
+def usable_device(name: str) -> str:
+    """A device that exists here; ``auto`` is a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error
+    return name

@@ -9,8 +9,8 @@ from hardcase.cache import free
 from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import resolve
 from hardcase.config import folder_for
-from hardcase.environment import usable_device
 from hardcase.errors import Problem
+from hardcase.tensors import usable_device
 
 BASE = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
 

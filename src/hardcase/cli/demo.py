@@ -91,8 +91,8 @@ def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
     import torch
 
     from hardcase.data.sources import load
-    from hardcase.environment import usable_device
     from hardcase.judges import teach
+    from hardcase.tensors import usable_device
     from hardcase.training.cards import CARD
 
     train, test = (load(WORLD["data"], split=split) for split in ("train", "test"))

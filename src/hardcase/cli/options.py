@@ -309,7 +309,7 @@ class Flags:
     @property
     def place(self) -> str:
         """The device that was asked for, if it exists; by default a GPU where there is one."""
-        from hardcase.environment import usable_device
+        from hardcase.tensors import usable_device
 
         return usable_device(self.device or "auto")
 

@@ -85,7 +85,7 @@ def _measured(
 def _paint(space: Space, codes: Any, device: str) -> Any:
     import torch
 
-    from hardcase.environment import usable_device
+    from hardcase.tensors import usable_device
     from hardcase.types import Seeds
 
     with torch.no_grad():

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from hardcase import statistics, tensors
 from hardcase.config import parse
 from hardcase.context import Context
-from hardcase.environment import usable_device
 from hardcase.errors import Problem
 from hardcase.inference import crossed, newcombe_paired
 from hardcase.insight import slices_of_run
@@ -27,7 +26,7 @@ from hardcase.runs.results import Run
 from hardcase.statistics import Interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tags import measure
-from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.tensors import chunks, from_bytes, to_bytes, usable_device
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
