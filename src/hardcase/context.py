@@ -29,7 +29,7 @@ from hardcase.generators.build import (
     trained_generator,
     usual_generator,
 )
-from hardcase.generators.quality import Sampler, fresh, measure, refuse_unreadable
+from hardcase.generators.quality import Sampler, measure, recognised_seeds, refuse_unreadable
 from hardcase.generators.staged import Decoder, Recalled, supplied
 from hardcase.methods.neurons import Profiles
 from hardcase.models import quantised
@@ -298,8 +298,7 @@ class Context:
         """The images that the search starts from: a class-balanced sample, or fresh ones."""
         config = self.config
         if self.part is not None and self.part.facts.get("seeds") == "generator":
-            with self.campaign.arithmetic():
-                return self._generated_seeds()
+            return self._generated_seeds()
         images = self._labelled(config.split)
         return whole(images.sample(count=min(self.count, len(images)), seed=config.seed))
 
@@ -803,44 +802,46 @@ class Context:
         return self.part is not None and self.part.facts.get("seeds") == "generator"
 
     def _generated_seeds(self) -> Images:
-        """Fresh samples that the subject and every witness classify correctly; none of the target's
-        own class. A generator whose samples the witnesses do not recognise is refused.
+        """Fresh samples that the subject and most of the readers classify correctly; none of the
+        target's own class.
         """
         space = self.campaign.method.space
         assert isinstance(space, Activations)
         assert isinstance(space.generator, Sampler)
         classes = self._some.classes
         labels = torch.tensor([c for c in range(len(classes)) if c != self.target])
-        readers = self.campaign.witnesses
-        if readers:
-            place = self.subject.device
-            seed = self.config.seed
-            refuse_unreadable(space.generator, labels, readers, seed=seed, device=place)
-        else:
-            _log.warning(
-                "nobody but the subject has checked that the generator's samples show their class;"
-                " --witness default, or networks of your own, do"
+        readers = self._readers()
+        how: dict[str, Any] = {"seed": self.config.seed, "device": self.subject.device}
+        with self.campaign.arithmetic():
+            if readers and not refuse_unreadable(
+                space.generator, labels, readers, self._some, **how
+            ):
+                _log.warning("networks that would check generated seeds do not know the data")
+                readers = ()
+            seeds, self._painted = recognised_seeds(
+                space.generator,
+                classes,
+                self.count,
+                subject=self.subject,
+                readers=readers,
+                labels=labels,
+                **how,
             )
-        painted = dict.fromkeys(("painted", "read by the subject", "recognised"), 0)
-        self._painted = {**painted, "by": [one.name for one in readers]}
+        return seeds
 
-        def accept(x: Tensor, y: Tensor) -> Tensor:
-            own = self.subject(x).logits.argmax(1).to(y.device) == y
-            said = [one(x).logits.argmax(1).to(y.device) == y for one in readers]
-            both = torch.stack([own, *said]).all(0)
-            for key, some in zip(painted, (y >= 0, own, both), strict=True):
-                self._painted[key] += int(some.sum())
-            return both
-
-        return fresh(
-            space.generator,
-            classes,
-            self.count,
-            labels=labels,
-            seed=self.config.seed,
-            device=self.subject.device,
-            accept=accept,
-        )
+    def _readers(self) -> tuple[Model, ...]:
+        """Networks other than the subject that check what a generator paints for seeds: the
+        witnesses, or the default ones where nobody was named and they can be had.
+        """
+        why = "--witness default, or networks of your own, do"
+        if self._wanted is None and not self.witnesses:
+            try:
+                return self._default_witnesses()
+            except Problem as problem:
+                why = problem.what
+        if not self.witnesses:
+            _log.warning("nobody but the subject checks the seeds that a generator paints; %s", why)
+        return self.witnesses
 
     def _check_family(self, family: str) -> None:
         known = [*(_PLACES if self._perturbs else _CODES), "FILE.py:FACTORY"]

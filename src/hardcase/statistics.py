@@ -247,14 +247,17 @@ def count(
     verdicts: Mapping[str, Verdict] | None,
     *,
     witnesses: bool = False,
+    generated: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, int | None]]:
     """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
     images).
 
     A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
     finding.
-    Without `witnesses` nobody is counted as witnessed: the step is None.
+    Without `witnesses` nobody is counted as witnessed: the step is None. Where seeds were
+    `generated`, the funnel begins with what was painted and what independent networks recognised.
     """
+    first = generated or {}
     usable = [
         row
         for row in seeds
@@ -268,6 +271,7 @@ def count(
     looked = sum(row["looked"] for row in seeds)
     return {
         "funnel": {
+            **{name: first[name] for name in ("painted", "recognised") if name in first},
             "seeds": len(seeds),
             "usable": len(usable),
             "attempted": len(attempted),

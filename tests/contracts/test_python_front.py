@@ -35,6 +35,7 @@ def painter(tmp_path):
 
 def test_a_method_whose_generator_makes_the_seeds_works_from_python(painter, tmp_path):
     given = {"method": "feature-perturbation", "generator": painter, "budget": hc.Budget(time=30)}
+    given["witnesses"] = ()  # nobody is trained to check the painter
     run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", judge=False, **given)
     assert run.record["complete"]
     assert len(run.seeds) == 6

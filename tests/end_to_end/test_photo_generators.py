@@ -97,7 +97,7 @@ def test_the_default_generator_is_trained_once_and_said(photographs, monkeypatch
     [
         ("sinvad", "codes", ("--queries", 60)),
         ("argus-adaptive", "codes", ("--queries", 60)),
-        ("feature-perturbation", "painter", ("--gradients", 30, *FAR)),
+        ("feature-perturbation", "painter", ("--gradients", 30, "--witness", "none", *FAR)),
     ],
 )
 def test_a_generator_of_ones_own_is_a_file(photographs, method, factory, budget):

@@ -1,10 +1,14 @@
 """A generator whose samples independent networks do not recognise is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import refuse_unreadable
+from hardcase.generators.quality import recognised_seeds, refuse_unreadable
+from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -24,8 +28,37 @@ class Painter:
         return torch.zeros(len(y), 2), torch.cat(picked)
 
 
-def test_samples_that_witnesses_recognise_are_accepted_and_others_refused():
+def test_samples_that_others_recognise_are_accepted_and_others_refused():
     labels = torch.arange(4)
-    assert refuse_unreadable(Painter(), labels, [toy_subject()], count=12) == 1.0
-    with pytest.raises(Problem, match="would not show what they are called"):
-        refuse_unreadable(Painter(shift=1), labels, [toy_subject()], count=12)
+    real = toy_images(12)
+    readers = [toy_subject()]
+    assert refuse_unreadable(Painter(), labels, readers, real, count=12)
+    with pytest.raises(Problem, match="recognise only 0% of the generator's samples, and 100%"):
+        refuse_unreadable(Painter(shift=1), labels, readers, real, count=12)
+
+
+def test_networks_that_do_not_know_the_data_cannot_check_samples():
+    real = replace(toy_images(12), y=(toy_images(12).y + 1) % 4)
+    assert not refuse_unreadable(Painter(), torch.arange(4), [toy_subject()], real, count=12)
+
+
+def test_seeds_are_what_the_subject_and_most_readers_see():
+    """One of three readers is always wrong; two that are right are most."""
+    right = toy_subject()
+    wrong = Subject(Other(), classes=tuple("abcd"), name="other")
+    painter = Painter()
+    some = {"subject": right, "seed": 0}
+    seeds, told = recognised_seeds(painter, tuple("abcd"), 8, readers=(right, wrong, right), **some)
+    assert seeds.y.tolist() == [0, 1, 2, 3] * 2
+    assert (told["painted"], told["read by the subject"], told["recognised"]) == (8, 8, 8)
+    with pytest.raises(Problem, match="twenty times over"):
+        recognised_seeds(painter, tuple("abcd"), 4, readers=(right, wrong), **some)
+    _, told = recognised_seeds(painter, tuple("abcd"), 8, readers=(), **some)
+    assert (told["recognised"], told["by"]) == (None, {})
+
+
+class Other(nn.Module):
+    """Sees the class after the one that is shown."""
+
+    def forward(self, x):
+        return toy_subject()(x).logits.roll(1, 1)

@@ -14,6 +14,7 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import gan, vae
 from hardcase.generators.staged import Decoder, Supplied, supplied
+from hardcase.models import witnesses
 from hardcase.randomness import Rng, stream
 from hardcase.report.pictures import ways
 from hardcase.runs.results import Run
@@ -50,6 +51,31 @@ class Bars(nn.Module):
         return (noise + 0.2 + 0.3 * lit[:, None, None, :]).clamp(0, 1)
 make = Bars
 """
+FOOLED = """
+import torch
+from torch import nn
+class Fooled(nn.Module):
+    def forward(self, x):
+        bars = 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
+        return bars + 40 * torch.relu(x[:, 0, 0, 1:12:4] - 0.9)
+make = Fooled
+"""
+SMEAR = """
+import torch
+from torch import nn
+class Smear(nn.Module):
+    latent, layers = 6, ["inner"]
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Identity()
+    def forward(self, z, y):
+        image = 0.3 + 0.01 * self.inner(z).mean(1)[:, None, None, None].expand(-1, 1, 12, 12)
+        lit = torch.zeros_like(image)
+        lit[torch.arange(len(y)), 0, 0, 1 + 4 * y] = 0.7
+        lit[:, 0, 1:, :3] = 0.05  # all alike: the first class, to who looks at the bars
+        return (image + lit).clamp(0, 1)
+make = Smear
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +103,16 @@ def world(kept, tmp_path, monkeypatch):
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(MODEL)
     Path("own.py").write_text(OWN)
+    monkeypatch.setattr(
+        witnesses, "trained_classifier", lambda *_, seed, **__: (Thirds(), {"seed": seed})
+    )
+
+
+class Thirds(nn.Module):
+    """Knows bars without being taught, as networks that check seeds do."""
+
+    def forward(self, x):
+        return 8 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
 
 
 def ran(*words):
@@ -99,7 +135,10 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert run.record["places"][0]["number"] == 0
     made = run.record["generated seeds"]
     assert made["painted"] >= made["read by the subject"] >= made["recognised"] >= 12
+    assert list(made["by"]) == ["witness:1", "witness:2", "witness:3"]
     assert f"{made['painted']} painted" in said.out
+    assert f"{made['recognised']} of these recognised by most of 3 others" in said.out
+    assert list(run.record["funnel"])[:3] == ["painted", "recognised", "seeds"]
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
     run.report()
     told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"][
@@ -112,6 +151,26 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert all(triple["path"] == [0.25, 0.5, 0.75] for triple in triples)
     assert page.count('class="way"') == len(triples)
     assert page.count(" % of the way from the seed to finding ") == 3 * len(triples)
+
+
+def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
+    """The subject is fooled by a corner that no other network looks at."""
+    Path("fooled.py").write_text(FOOLED)
+    Path("smear.py").write_text(SMEAR)
+    words = ["run", "--method", "feature-perturbation", "--data", "npz:bars.npz", "--model", "fooled.py:make",
+             "--seeds", "6", "--generator", "smear.py:make", "--progress", "none"]  # fmt: skip
+    assert main([*words, "--out", "run"]) == 2
+    said = capsys.readouterr().err
+    assert "independent networks recognise only 34% of the generator's samples, and 100%" in said
+    assert "--witness none" in said
+    assert main([*words, "--out", "unchecked", "--witness", "none"]) == 0
+    said = capsys.readouterr()
+    assert "nobody but the subject checks the seeds" in said.err
+    assert "checked by nobody else" in said.out
+    run = Run("unchecked")
+    assert run.record["funnel"]["recognised"] is None
+    run.report()
+    assert "not checked" in Path("unchecked/report/index.html").read_text()
 
 
 def test_the_way_leads_from_the_seed_to_the_test(capsys):

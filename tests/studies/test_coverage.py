@@ -1,6 +1,7 @@
 """The coverage matrix at the size of a toy."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,8 @@ def matrix(bars_file, networks, tmp_path_factory):
             "guides": ["nc", "ssc:channels=true"],
             "measured": ["nc", "snac"],
             "counted": ["tknp"],
+            "witnesses": networks[1],
+            "scorers": networks[1],
         }
         bench = Bench(
             out=tmp_path_factory.mktemp("matrix"),
@@ -70,10 +73,31 @@ def test_each_generator_meets_each_guide_and_each_control(matrix):
             "random neuron",
             "no coverage",
             "PGD",
+            "witnesses, no coverage",
         ]
         assert all(len(row) == len(table.columns) for row in table.rows)
     assert outcome.tables[2].columns == ["guide", "nc", "snac"]
     assert outcome.tables[3].columns == ["guide", "tknp"]
+
+
+def test_guides_are_held_against_witnesses_by_what_others_keep(matrix):
+    _, outcome = matrix
+    for table in (outcome.tables[1], outcome.tables[5]):
+        place = {name: i for i, name in enumerate(table.columns)}
+        kept = [str(row[place["seeds a run, label kept"]]) for row in table.rows]
+        assert all(kept)
+        told = {row[0]: str(row[place["kept: more than witnesses"]]) for row in table.rows}
+        assert {name for name, said in told.items() if said} == {"nc", "ssc"}
+        assert all(said.count("[") == 1 for said in told.values() if said)
+
+
+def test_parts_of_the_matrix_are_read_by_the_whole(matrix, monkeypatch):
+    """A process with other parts in the same folder measures nothing again."""
+    bench, outcome = matrix
+    monkeypatch.setattr(coverage, "search", None)
+    part = replace(bench, options={**bench.options, "generators": "dlfuzz", "guides": ["nc"]})
+    again = coverage.run(part).tables[1]
+    assert again.rows[0][:9] == outcome.tables[5].rows[0][:9]
 
 
 def test_the_control_without_coverage_is_compared_with_itself(matrix):
@@ -103,7 +127,7 @@ def test_every_criterion_of_the_catalogue_is_a_guide_or_shares_the_gradient_of_o
 
 def test_small_samples_give_the_deltas_counted_by_hand():
     def trial(made, share):
-        return Trial(10, 5, made, 6, 2.0, 100, 1.0, {"nc": share})
+        return Trial(10, 5, made, 6, made / 2, 2.0, 100, 1.0, {"nc": share})
 
     trials = {"nc": [trial(4, 0.5), trial(8, 0.7)], "none": [trial(2, 0.1), trial(4, 0.1)]}
     trials["random"] = [trial(3, 0.1), trial(6, 0.1)]
@@ -113,7 +137,9 @@ def test_small_samples_give_the_deltas_counted_by_hand():
     assert row[3].startswith("6 [")
     assert row[4] == "+0.75 large", "of four pairs three are won and one is even"
     assert row[7] == pytest.approx(200 / 12)
-    assert row[9].startswith("+1.5 ["), "one and two more than a random neuron"
+    assert row[9].startswith("3 [")
+    assert row[10].startswith("+1.5 ["), "one and two more than a random neuron"
+    assert row[11].startswith("+0.75 [")
     (table,) = gained_tables("dlfuzz", trials, sizes)
     assert table.rows[0][1].startswith("60 [")
     assert table.rows[0][1].endswith("(+1.00)")

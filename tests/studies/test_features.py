@@ -6,6 +6,8 @@ import pytest
 
 from hardcase import registry
 from hardcase.generators import vae
+from hardcase.models.subject import Subject
+from hardcase.models.zoo import trained_classifier
 from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import features
 
@@ -20,7 +22,13 @@ def small(bench, monkeypatch):
     )
     monkeypatch.setitem(registry._parts["generator"], row.name, short)
     monkeypatch.setattr(features, "CONFIDENCE", 0.5)
+    monkeypatch.setattr(features, "default_witnesses", _reader)
     return bench(generator="vae", seeds=6, epochs=8, robust_epochs=4)
+
+
+def _reader(train, test, **_):
+    net, _ = trained_classifier("lenet1", train, test, epochs=12)
+    return (Subject(net, classes=test.classes, name="reader"),)
 
 
 def test_what_moves_is_told_for_pairs_of_classes(small, monkeypatch):
@@ -30,6 +38,7 @@ def test_what_moves_is_told_for_pairs_of_classes(small, monkeypatch):
     assert moved.rows[0][2] == "6 of 6"
     assert " of 6 = " in moved.rows[0][3]
     assert " of 6, p " in moved.rows[0][3].partition("by chance")[2]
+    assert "recognised by most of 1 networks that no search asks" in moved.notes[-1]
 
 
 @pytest.mark.long

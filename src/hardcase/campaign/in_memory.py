@@ -54,6 +54,7 @@ def search(
     seeds: Images,
     *,
     peers: tuple[Model, ...] = (),
+    witnesses: tuple[Model, ...] = (),
     budget: Budget | None = None,
     keep: str | None = None,
     seed: int = 0,
@@ -68,6 +69,7 @@ def search(
         method: What searches it.
         seeds: Where the search starts.
         peers: Networks to compare the subject with.
+        witnesses: Networks that must keep the label where the subject leaves it.
         budget: Replaces what it names of the method's own.
         keep: Which findings are kept; the method's own rule by default.
         seed: The seed of everything random.
@@ -78,6 +80,7 @@ def search(
         subject=subject,
         method=method,
         peers=peers,
+        witnesses=witnesses,
         keep=parse_keep(keep or method.keep),
         batch=batch or _rows(subject),
         seed=seed,

@@ -77,10 +77,12 @@ def _painted(record: dict[str, Any]) -> list[str]:
     made = record.get("generated seeds")
     if not made:
         return []
-    by = f"{len(made['by'])} witnesses" if made["by"] else "nobody else (--witness default)"
+    told = "checked by nobody else"
+    if made["by"]:
+        told = f"{made['recognised']} of these recognised by most of {len(made['by'])} others"
     return [
-        f"generated seeds   {made['painted']} painted, {made['read by the subject']} read by the"
-        f" subject as asked, {made['recognised']} of these recognised by {by}"
+        f"generated seeds: {made['painted']} painted, {made['read by the subject']} read by the"
+        f" subject as asked, {told}"
     ]
 
 

@@ -188,44 +188,103 @@ Accept = Callable[[Tensor, Tensor], Bool[Tensor, " m"]]
 
 
 READABLE = 0.5
-"""The share of a generator's samples that independent networks must take for their class."""
+"""Of what independent networks recognise of real images, the share that they must recognise of a
+generator's samples; and the least share of real images with which they are asked at all.
+"""
 
 
+def recognised_by(readers: Sequence[Model]) -> Accept:
+    """Which images more than half of `readers` take for their class."""
+
+    def read(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
+        said = [one(x).logits.argmax(1).to(y.device) == y for one in readers]
+        return 2 * torch.stack(said).sum(0) > len(said)
+
+    return read
+
+
+@torch.no_grad()
 def refuse_unreadable(
     generator: Sampler,
     labels: Int[Tensor, " k"],
-    witnesses: Sequence[Model],
+    readers: Sequence[Model],
+    real: Images,
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
     count: int = 200,
-) -> float:
-    """The share of samples that all `witnesses` take for the class they were asked for.
+) -> bool:
+    """Whether most of `readers` know the images well enough to be asked about samples.
 
     Args:
         generator: What makes labelled images.
         labels: The classes that are asked for, in turns.
-        witnesses: Networks other than the one under test.
+        readers: Networks other than the one under test.
+        real: Images of the data.
         seed: Draws the samples.
         device: Where the generator is.
-        count: Samples.
+        count: Samples, and real images at most.
 
     Raises:
-        Problem: If the share is below a half: seeds would not show what they are called.
+        Problem: If they recognise less than half as many samples as real images: seeds would not
+            show what they are called.
     """
+    read = recognised_by(readers)
+    some = real.sample(count=min(count, len(real)), seed=seed)
+    known = float(read(from_bytes(some.x.to(device)), some.y.to(device)).double().mean())
+    if known < READABLE:
+        return False
     wanted = labels.repeat(-(-count // len(labels)))[:count].to(device)
-    with torch.no_grad():
-        _, x = generator.sample(wanted, stream(seed, "readable", device=device))
-        x = from_bytes(to_bytes(x))
-        right = torch.stack([one(x).logits.argmax(1) == wanted for one in witnesses]).all(0)
-    share = float(right.double().mean())
-    if share < READABLE:
+    x = generator.sample(wanted, stream(seed, "readable", device=device))[1]
+    share = float(read(from_bytes(to_bytes(x)), wanted).double().mean())
+    if share < READABLE * known:
         raise Problem(
-            f"only {share:.0%} of the generator's samples are taken for their class by"
-            f" {len(witnesses)} independent networks; seeds would not show what they are called.",
-            fix="a generator trained longer, or another --generator",
+            f"most of {len(readers)} independent networks recognise only {share:.0%} of the"
+            f" generator's samples, and {known:.0%} of real images.",
+            "Seeds would not show what they are called.",
+            fix="a generator trained longer, or another --generator; --witness none checks nothing",
         )
-    return share
+    return True
+
+
+def recognised_seeds(
+    net: Sampler,
+    classes: tuple[str, ...],
+    count: int,
+    *,
+    subject: Model,
+    readers: Sequence[Model],
+    labels: Int[Tensor, " l"] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> tuple[Images, dict[str, Any]]:
+    """Fresh samples that the subject and most of `readers` take for their class, and how many were
+    painted, read by the subject, and recognised by `readers` too (None without any).
+
+    Args:
+        net: A conditional generator.
+        classes: Names of its classes.
+        count: How many images.
+        subject: The network under test.
+        readers: Other networks.
+        labels: Classes to sample from; by default all.
+        seed: Everything random follows from it.
+        device: Where it samples.
+    """
+    tally = {"painted": 0, "read by the subject": 0, "recognised": 0}
+    read = recognised_by(readers)
+
+    def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
+        own = subject(x).logits.argmax(1).to(y.device) == y
+        both = own & read(x, y) if readers else own
+        tally["painted"] += len(y)
+        tally["read by the subject"] += int(own.sum())
+        tally["recognised"] += int(both.sum())
+        return both
+
+    seeds = fresh(net, classes, count, accept=accept, labels=labels, seed=seed, device=device)
+    by = {one.name: one.hash for one in readers}
+    return seeds, {**tally, "recognised": tally["recognised"] if readers else None, "by": by}
 
 
 def fresh(
@@ -278,8 +337,8 @@ def fresh(
     if len(open_):
         names = sorted({classes[c] for c in wanted[open_].tolist()})
         raise Problem(
-            f"the subject rejects the generator's samples of {', '.join(names)} twenty times over.",
-            "A search needs seeds that the subject gets right.",
+            f"the generator's samples of {', '.join(names)} are refused twenty times over.",
+            "A search needs seeds that the subject, and who else checks them, gets right.",
             fix="a better generator (more --epochs), or another model",
             code=NO_SEEDS,
         )

@@ -211,6 +211,8 @@ GALLERY = 200
 """Tests of a run that are shown large, and thumbnails of a page, shared by its runs."""
 
 _MEANINGS = {
+    "painted": "samples of the generator",
+    "recognised": "the model and most independent networks see the class that was asked for",
     "seeds": "images given",
     "usable": "correctly classified",
     "attempted": "searched from",
@@ -221,7 +223,7 @@ _MEANINGS = {
     "confirmed": "one finding is failing, valid and keeps its label",
     "distinct": "groups of confirmed findings",
 }
-_WHOLE = {"usable": "seeds", "attempted": "usable"}
+_WHOLE = {"recognised": "painted", "usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
@@ -384,9 +386,9 @@ def _standing(
 def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
     rows = []
     for step, meaning in _MEANINGS.items():
-        if step == "witnessed" and steps.get(step) is None:
+        if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = None if step in ("seeds", "distinct") else _WHOLE.get(step, "attempted")
+        whole = None if step in ("painted", "seeds", "distinct") else _WHOLE.get(step, "attempted")
         share = rate(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}

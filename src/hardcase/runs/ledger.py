@@ -93,6 +93,11 @@ RECORD: dict[Any, Shape] = {
         **dict.fromkeys(("reconstruction_accuracy", "ssim"), (*_NUMBER, _NONE)),
         **dict.fromkeys(("kind", "name", "weights"), str),
     },
+    "generated seeds?": {
+        **dict.fromkeys(("painted!", "read by the subject!"), int),
+        "recognised!": (int, _NONE),
+        "by!": (dict, list),
+    },
     "witnesses?": {"models": [str], "margin": _NUMBER, "independence": dict},
     "space?": {"text": str, "name": str, "shape": [int]},
     "map?": {"kind!": frozenset({"figure", "photograph"}), "axes!": [_AXIS]},

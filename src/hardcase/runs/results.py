@@ -193,7 +193,10 @@ class Run:
         seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
         findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
         witnesses = bool(self.record.get("witnesses"))
-        return statistics.count(seeds, findings, self.verdicts, witnesses=witnesses)
+        generated = self.record.get("generated seeds")
+        return statistics.count(
+            seeds, findings, self.verdicts, witnesses=witnesses, generated=generated
+        )
 
     def changes(self) -> list[str | None]:
         """What was done to the seed of each finding, in words; None where the space has no words.

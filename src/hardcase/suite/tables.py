@@ -104,6 +104,10 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) < len(self.columns):  # one would hide the other where it is kept
+            raise ValueError(f"{self.title}: two columns have one name: {list(self.columns)}")
+
     def to_markdown(self) -> str:
         """The table, its title and its notes as Markdown."""
         head = [f"### {self.title}", "", _line(self.columns), _line(["---"] * len(self.columns))]

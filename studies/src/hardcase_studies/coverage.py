@@ -4,7 +4,9 @@ The question is that of the course project "Adversarial image generation based o
 S. Kwon), whose slides promise a gradient for each coverage and name three measures; no numbers of theirs are known. Here each
 criterion has its own gradient, every run may spend the same gradients, and each guide is measured by every criterion. Gradients
 of criteria differ by orders of magnitude, so each is scaled to a share of the main objective's; every guide has the share that
-found most on other seeds, and the sweep is shown. Guides are compared with a random neuron by intervals that hold together.
+found most on other seeds, and the sweep is shown. Guides are compared with a random neuron, and with witnesses in the place of
+coverage, by intervals that hold together. Several processes can fill one folder, each with some ``guides`` or ``generators``; the
+command without these then reads all of it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, process_time
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from hardcase import inference, statistics
 from hardcase.campaign.in_memory import Searched, search
@@ -21,20 +25,27 @@ from hardcase.criteria.profile import Profile
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.pgd import pgd
+from hardcase.models.health import probabilities
+from hardcase.models.subject import Subject
+from hardcase.models.witnesses import default_witnesses
 from hardcase.objectives import Balanced, Sum
 from hardcase.randomness import stream
 from hardcase.suite import figures
 from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
 from hardcase.tensors import from_bytes
-from hardcase.types import Budget, Images, Method
-from hardcase_studies.lab import Lab
+from hardcase.types import KINDS, Budget, Images, Method
+from hardcase_studies.lab import PHOTOGRAPH, Lab
 
 GUIDES = (
     "nc", "kmnc:k=100", "nbc", "snac", "tknc", "tknp", "ssc:channels=true", "vsc:channels=true", "svc:channels=true",
     "vvc:channels=true", "lsa", "dsa", "mdsa", "lsc", "dsc", "mdsc", "neighbour", "nlc", "lscd",
 )  # fmt: skip
 """Every criterion of the catalogue but `layer-snac`, whose units and gradient are those of `snac`."""
-CONTROLS = ("random", "none", "pgd")
+WITNESSES = "witnesses"
+"""The control in which networks that must keep the label stand beside the main objective, and no coverage."""
+CONTROLS = ("random", "none", "pgd", WITNESSES)
+PARTS = ("guides", "generators")
+"""Options that only choose what a process measures."""
 MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc", "dsc", "mdsc")
 COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
 """Measures that are no shares of a whole: they grow in units of their own."""
@@ -44,7 +55,12 @@ TUNING = 1000
 """Repeats with this number and above draw the seeds on which a guide's share is chosen."""
 
 
-_NAMES = {"random": "random neuron", "none": "no coverage", "pgd": "PGD"}
+_NAMES = {
+    "random": "random neuron",
+    "none": "no coverage",
+    "pgd": "PGD",
+    WITNESSES: "witnesses, no coverage",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,45 +83,101 @@ class Sizes:
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One run of one generator under one guide. `found`: seeds with a finding, of whatever kind; `failing`: seeds whose label
-    the subject left, in `adversarial` candidates together."""
+    the subject left, in `adversarial` candidates together; `kept`: seeds with a failing input whose label networks keep that no
+    search asked."""
 
-    seeds: int
-    failing: int
-    adversarial: int
-    found: int
+    seeds: float
+    failing: float
+    adversarial: float
+    found: float
+    kept: float
     seconds: float
-    gradients: int
+    gradients: float
     distance: float
     gained: Mapping[str, float]
 
+    @classmethod
+    def read(cls, numbers: Sequence[float], names: Sequence[str]) -> Trial:
+        """A trial from the numbers of its cell."""
+        first = dict(zip(FIRST, numbers, strict=False))
+        return cls(**first, gained=dict(zip(names, numbers[len(FIRST) :], strict=True)))
+
+    def numbers(self) -> list[float]:
+        """What its cell holds."""
+        return [*(getattr(self, name) for name in FIRST), *self.gained.values()]
+
+
+FIRST = ("seeds", "failing", "adversarial", "found", "kept", "seconds", "gradients", "distance")
+"""Numbers of a trial that do not depend on what is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A lab with a profile, networks that are witnesses and networks that no search asks."""
+
+    lab: Lab
+    profile: Profile
+    sizes: Sizes
+    witnesses: tuple[Subject, ...]
+    scorers: tuple[Subject, ...]
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        return CONTROLS if self.witnesses else CONTROLS[:-1]
+
+    @property
+    def about(self) -> list[str]:
+        names = [
+            ", ".join(one.name.removeprefix("zoo:") for one in some)
+            for some in (self.witnesses, self.scorers)
+        ]
+        return [
+            *self.lab.notes,
+            f"witnesses: {names[0] or 'none'}; label kept: by {names[1] or 'nobody'}, which no search asks",
+        ]
+
 
 def run(bench: Bench) -> Outcome:
-    """``--set models=… seeds=… gradients=… shares=[0.3,1] guides=nc,snac measured=nc`` choose other sizes and networks."""
-    sizes = _sizes(bench)
-    here = Lab(bench, bench.names("models", NETWORKS))
-    profile = here.fit_profile(sizes.all_measured)
-    about = here.notes
+    """``--set models=… seeds=… gradients=… shares=[0.3,1] guides=nc,snac measured=nc witnesses=… scorers=…`` choose other sizes
+    and networks."""
+    world = _world(bench)
+    sizes = world.sizes
     tables: list[Table] = []
     pictures: list[str] = []
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         sweep = {
-            guide: _sweep(bench, here, profile, sizes, generator, guide)
-            for guide in (*sizes.guides, "random")
+            guide: _sweep(bench, world, generator, guide) for guide in (*sizes.guides, "random")
         }
         trials = {}
-        for guide in (*sizes.guides, *CONTROLS):
+        for guide in (*sizes.guides, *world.controls):
             share = chosen(sweep[guide]) if guide in sweep else 0.0
             trials[guide] = [
-                _trial(bench, here, profile, sizes, generator, guide, repeat, share)
+                _trial(bench, world, generator, guide, repeat, share)
                 for repeat in range(sizes.repeats)
             ]
         tables += [
             sweep_table(generator, sweep, sizes),
-            found_table(generator, trials, sizes, about),
+            found_table(generator, trials, sizes, world.about),
             *gained_tables(generator, trials, sizes),
         ]
         pictures += pictures_of(bench, generator, trials, sizes)
     return Outcome("coverage-matrix", tables, pictures)
+
+
+def _world(bench: Bench) -> World:
+    """Witnesses and scorers are those named; small images have default witnesses, and a LeNet-5 from other weights as the scorer."""
+    sizes = _sizes(bench)
+    here = Lab(bench, bench.names("models", NETWORKS))
+    named = {
+        key: Lab(bench, bench.names(key, ()), splits=(here.train, here.test)).named
+        for key in ("witnesses", "scorers")
+    }
+    small = max(here.train.x.shape[2:]) <= PHOTOGRAPH
+    if small and not named["witnesses"]:
+        named["witnesses"] = default_witnesses(here.train, here.test, device=bench.device)
+    if small and not named["scorers"]:
+        named["scorers"] = (here.network("lenet5", seed=1)[0],)
+    return World(here, here.fit_profile(sizes.all_measured), sizes, **named)
 
 
 def _sizes(bench: Bench) -> Sizes:
@@ -121,57 +193,62 @@ def _sizes(bench: Bench) -> Sizes:
 
 
 def _trial(
-    bench: Bench,
-    here: Lab,
-    profile: Profile,
-    sizes: Sizes,
-    generator: str,
-    guide: str,
-    repeat: int,
-    share: float,
+    bench: Bench, world: World, generator: str, guide: str, repeat: int, share: float
 ) -> Trial:
     """A fresh method on this repeat's seeds; found images are measured together with the seeds they came from."""
     if repeat == 0:
         bench.say(f"{generator} under {named(guide)}")
-    seeds = here.seeds(sizes.seeds, seed=bench.seed + repeat)
-    method = _method(here, sizes, generator, guide, share)
-    peers = here.peers if generator == "deepxplore" and guide != "pgd" else ()
-    clock = process_time if bench.device == "cpu" else perf_counter
-    begun = clock()
-    done = search(
-        here.subject, method, seeds, peers=peers, budget=Budget(gradients=sizes.gradients), keep="10",
-        seed=bench.seed + repeat, shard=32,
-    )  # fmt: skip
-    return _measured(here, profile, sizes, done, clock() - begun)
+    sizes = world.sizes
+    if repeat >= TUNING:
+        sizes = replace(sizes, measured=(), counted=())
+
+    def numbers() -> list[float]:
+        here = world.lab
+        seeds = here.seeds(sizes.seeds, seed=bench.seed + repeat)
+        clock = process_time if bench.device == "cpu" else perf_counter
+        begun = clock()
+        done = search(
+            here.subject,
+            _method(here, sizes, generator, guide, share),
+            seeds,
+            peers=here.peers if generator == "deepxplore" and guide != "pgd" else (),
+            witnesses=world.witnesses if guide == WITNESSES else (),
+            budget=Budget(gradients=sizes.gradients),
+            keep="10",
+            seed=bench.seed + repeat,
+            shard=32,
+        )
+        return _measured(world, sizes, done, clock() - begun).numbers()
+
+    name = f"{generator} {guide} {share:g} {repeat}"
+    return Trial.read(bench.cell(name, numbers, but=PARTS), sizes.all_measured)
 
 
 def _method(here: Lab, sizes: Sizes, generator: str, guide: str, share: float) -> Method:
     if guide == "pgd":
         method = pgd(gradients=sizes.gradients)
         return method if generator == "deepxplore" else replace(method, until="budget")
+    criterion = "none" if guide == WITNESSES else guide
     if generator == "deepxplore":
         method = deepxplore(
-            subject=here.subject, peers=here.peers, profile=here.profile, criterion=guide
+            subject=here.subject, peers=here.peers, profile=here.profile, criterion=criterion
         )
     else:
-        method = dlfuzz(subject=here.subject, profile=here.profile, criterion=guide)
+        method = dlfuzz(subject=here.subject, profile=here.profile, criterion=criterion)
     assert isinstance(method.objective, Sum)
     (_, main), *pushed = method.objective.terms
     beside = tuple((share, score) for _, score in pushed)
     return replace(method, objective=Balanced(main, beside)) if beside else method
 
 
-def _sweep(
-    bench: Bench, here: Lab, profile: Profile, sizes: Sizes, generator: str, guide: str
-) -> dict[float, list[Trial]]:
+def _sweep(bench: Bench, world: World, generator: str, guide: str) -> dict[float, list[Trial]]:
     """The guide at every share, on seeds that are drawn for that alone."""
-    few = replace(sizes, measured=(), counted=())
     return {
         share: [
-            _trial(bench, here, profile, few, generator, guide, TUNING + repeat, share)
-            for repeat in range(max(2, sizes.repeats // 4))
+            _trial(bench, world, generator, guide, TUNING + repeat, share)
+            for repeat in range(max(2, world.sizes.repeats // 4))
         ]
-        for share in sizes.shares
+        for share in world.sizes.shares
     }
 
 
@@ -187,7 +264,7 @@ def sweep_table(
     rows: list[list[Cell]] = [
         [
             named(guide),
-            *(_interval([float(n) for n in _made(done)], 1) for done in some.values()),
+            *(_interval(_made(done), 1) for done in some.values()),
             chosen(some),
         ]
         for guide, some in sweep.items()
@@ -202,7 +279,9 @@ def sweep_table(
     )
 
 
-def _measured(here: Lab, profile: Profile, sizes: Sizes, done: Searched, spent: float) -> Trial:
+def _measured(world: World, sizes: Sizes, done: Searched, spent: float) -> Trial:
+    here = world.lab
+    profile = world.profile
     seeds = done.seeds
     found = done.findings
     names = sizes.all_measured
@@ -216,11 +295,23 @@ def _measured(here: Lab, profile: Profile, sizes: Sizes, done: Searched, spent: 
         failing=int((done.failing > 0).sum()),
         adversarial=int(done.failing.sum()),
         found=done.succeeded,
+        kept=_kept(world.scorers, done),
         seconds=spent,
         gradients=int(done.gradients.sum()),
         distance=float(change.flatten(1).norm(dim=1).median()) if len(found) else float("nan"),
         gained={name: after[name] - before[name] for name in names},
     )
+
+
+def _kept(scorers: Sequence[Subject], done: Searched) -> float:
+    """Seeds with a failing input on which every scorer sees the seed's label; NaN without scorers."""
+    found = done.findings
+    if not scorers:
+        return float("nan")
+    good = found.kind == KINDS.index("label")
+    for one in scorers if len(found) else ():
+        good = good & (probabilities(one, found.x).argmax(1) == found.expected)
+    return len(set(found.seed[good].tolist()))
 
 
 def _with(seeds: Images, x: torch.Tensor, rows: torch.Tensor) -> Images:
@@ -234,14 +325,23 @@ def found_table(
     generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]
 ) -> Table:
     """Number of adversarial inputs and what each costs; `about` are notes on the networks."""
-    beyond = beyond_random(trials)
+    kept = [trial.kept == trial.kept for done in trials.values() for trial in done]
+    compared = [beyond(trials, "random", "adversarial")]
+    if all(kept):
+        compared += [beyond(trials, control, "kept") for control in ("random", WITNESSES)]
     rows = [
-        [named(guide), *_found(done, trials["none"]), beyond.get(guide, "")]
+        [
+            named(guide),
+            *_found(done, trials["none"]),
+            *([_interval([trial.kept for trial in done], 1)] if all(kept) else []),
+            *(some.get(guide, "") for some in compared),
+        ]
         for guide, done in trials.items()
     ]
     columns = [
-        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta", "ms each", "delta", "gradients each", "L2",
-        "more than a random neuron",
+        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta of inputs", "ms each", "delta of ms",
+        "gradients each", "L2", *(["seeds a run, label kept"] if all(kept) else []), "inputs: more than a random neuron",
+        *(["kept: more than a random neuron", "kept: more than witnesses"] if all(kept) else []),
     ]  # fmt: skip
     kind = (
         "found: the models disagree, and the seed ends"
@@ -253,21 +353,27 @@ def found_table(
         f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
         "each guide has the share of the gradient that found most on other seeds (table above)",
-        "more than a random neuron: adversarial inputs a run, same seeds; intervals hold together for all guides (as Dunnett's)",
+        "label kept: seeds with a failing input on which networks that no search asked see the seed's label",
+        "more than a random neuron, or than witnesses in the place of coverage: a run, same seeds; the intervals of a column hold together (as Dunnett's)",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
     return Table(f"{generator}: adversarial inputs", columns, rows, notes)
 
 
-def beyond_random(trials: Mapping[str, Sequence[Trial]]) -> dict[str, str]:
-    """For each guide, how many more inputs it finds than a random neuron on the same seeds, with intervals that hold together."""
-    guides = [guide for guide in trials if guide not in CONTROLS]
-    if not guides:
+def beyond(
+    trials: Mapping[str, Sequence[Trial]], control: str, what: Literal["adversarial", "kept"]
+) -> dict[str, str]:
+    """For each guide, how much more it finds than a control on the same seeds, with intervals that hold together."""
+    guides = [guide for guide in trials if guide not in ("random", "none", "pgd", control)]
+    if not guides or control not in trials:
         return {}
-    made = torch.tensor([_made(trials[guide]) for guide in guides], dtype=torch.float64).T
-    control = torch.tensor(_made(trials["random"]), dtype=torch.float64)
-    found = inference.simultaneous(made - control[:, None], rng=stream(0, "random neuron"))
+
+    def counts(guide: str) -> Tensor:
+        return torch.tensor([getattr(trial, what) for trial in trials[guide]], dtype=torch.float64)
+
+    apart = torch.stack([counts(guide) - counts(control) for guide in guides], 1)
+    found = inference.simultaneous(apart, rng=stream(0, "random neuron"))
     return {
         guide: f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]"
         for guide, one in zip(guides, found, strict=True)
@@ -291,7 +397,7 @@ def _found(done: Sequence[Trial], control: Sequence[Trial]) -> list[Cell]:
     ]
 
 
-def _made(done: Sequence[Trial]) -> list[int]:
+def _made(done: Sequence[Trial]) -> list[float]:
     return [trial.adversarial for trial in done]
 
 
@@ -339,7 +445,7 @@ def _delta(values: Sequence[float], control: Sequence[float]) -> str:
 def pictures_of(
     bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes
 ) -> list[str]:
-    counts = {named(guide): [float(t.adversarial) for t in done] for guide, done in trials.items()}
+    counts = {named(guide): _made(done) for guide, done in trials.items()}
     gained = [
         [sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured]
         for done in trials.values()

@@ -15,13 +15,14 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from hardcase.campaign.in_memory import Searched, search
-from hardcase.generators.quality import Sampler, fresh
+from hardcase.generators.quality import Sampler, recognised_seeds, refuse_unreadable
 from hardcase.generators.staged import Decoder
 from hardcase.inference import max_statistic
 from hardcase.methods.feature_perturbation import feature_perturbation
 from hardcase.methods.pgd import pgd
 from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
+from hardcase.models.witnesses import default_witnesses
 from hardcase.oracles import Confident
 from hardcase.randomness import Rng, stream
 from hardcase.registry import resolve
@@ -46,11 +47,12 @@ def rq1(bench: Bench) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Studio:
-    """A lab with a generator whose activations are perturbed, and what its card says."""
+    """A lab with a generator whose activations are perturbed, what its card says, and networks that check its samples."""
 
     lab: Lab
     generator: nn.Module
     note: str
+    readers: tuple[Subject, ...]
 
     @property
     def classes(self) -> int:
@@ -68,18 +70,23 @@ class Studio:
 
     def fresh_seeds(
         self, one: Subject, count: int, *, labels: Sequence[int] | None = None
-    ) -> Images:
-        """New samples of the generator that the network classifies correctly."""
+    ) -> tuple[Images, str]:
+        """New samples of the generator that the network and most of the readers classify correctly, and how many there were."""
         assert isinstance(self.generator, Sampler)
         bench = self.lab.bench
-        return fresh(
+        seeds, told = recognised_seeds(
             self.generator,
             self.lab.test.classes,
             count,
+            subject=one,
+            readers=self.readers,
             seed=bench.seed,
             device=bench.device,
             labels=None if labels is None else torch.tensor(labels),
-            accept=lambda x, y: one(x).logits.argmax(1) == y,
+        )
+        return seeds, (
+            f"seeds for {one.name.removeprefix('zoo:')}: {told['painted']} painted, {told['read by the subject']} read as asked, "
+            f"{told['recognised']} of these recognised by most of {len(self.readers)} networks that no search asks"
         )
 
 
@@ -93,8 +100,12 @@ def studio(bench: Bench) -> Studio:
     net, card = lab.trained(family, kind=kind, epochs=bench.options.get("gan_epochs"))
     seen = card.get("sample_accuracy", card.get("reconstruction_accuracy"))
     note = f"generator {card['kind']} {card['name']}; sinvad-cnn sees the class asked for in {seen:.1%}"
-    # a Vae, by its family
-    return Studio(lab, Decoder(net) if family == "vae" else net, note)  # type: ignore[arg-type]
+    readers = default_witnesses(data.train, data.test, device=bench.device)
+    made = Decoder(net) if family == "vae" else net  # type: ignore[arg-type]  # a Vae, by its family
+    assert isinstance(made, Sampler)
+    labels = torch.arange(len(data.test.classes))
+    refuse_unreadable(made, labels, readers, data.test, device=bench.device)
+    return Studio(lab, made, note, readers)
 
 
 def _targeted(here: Studio, target: int) -> dict[str, Method]:
@@ -115,10 +126,12 @@ def rq2(bench: Bench) -> Outcome:
     one = here.subject("lenet5")
     rows: list[list[Cell]] = []
     lines: dict[str, Tensor] = {}
+    told = list[str]()
     spread = measured(from_bytes(here.lab.test.x[:1000])).std(0)
     for origin, target in _pairs(here.classes):
         bench.say(f"{origin} → {target}")
-        seeds = here.fresh_seeds(one, count, labels=[origin])
+        seeds, checked = here.fresh_seeds(one, count, labels=[origin])
+        told.append(f"{origin} → {target}: {checked}")
         for name, method in _targeted(here, target).items():
             done = search(one, method, seeds, seed=bench.seed)
             own = seeds.x[done.findings.seed]
@@ -141,6 +154,7 @@ def rq2(bench: Bench) -> Outcome:
         "by chance: random changes of the same size, finding by finding: a random direction of the same length in the generator's "
         "activations, or Gaussian noise of the same L2 distance in pixels",
         "p: of the difference from chance, for the best of all features by sign flips (Westfall and Young)",
+        *told,
     ]
     table = Table(
         "What moves in confident targeted failures of an unmodified network", columns, rows, notes
@@ -213,10 +227,12 @@ def rq3(bench: Bench) -> Outcome:
     far: list[list[Cell]] = []
     kept: list[list[Cell]] = []
     lengths: dict[str, dict[str, Tensor]] = {"L2": {}, "L∞": {}}
+    told = list[str]()
     for name in ("lenet5", "sinvad-cnn"):
         bench.say(f"tests for {name}")
         one = here.subject(name)
-        seeds = here.fresh_seeds(one, count, labels=others)
+        seeds, checked = here.fresh_seeds(one, count, labels=others)
+        told.append(checked)
         for way, method in _targeted(here, target).items():
             done = search(one, method, seeds, seed=bench.seed)
             l2, linf = _distances(seeds, done)
@@ -241,6 +257,7 @@ def rq3(bench: Bench) -> Outcome:
     notes = [
         here.note,
         f"target {target}, margin {CONFIDENCE} in logits for both; {here.lab.train.name}",
+        *told,
     ]
     clean = ", ".join(f"{norm} {_accuracy(net, here.lab.test):.1%}" for norm, net in robust.items())
     return Outcome(
@@ -260,7 +277,7 @@ def labels(bench: Bench) -> Outcome:
     here = studio(bench)
     one = here.subject("lenet5")
     panel = [here.subject("sinvad-cnn"), here.subject("lenet1"), here.subject("lenet5", seed=1)]
-    seeds = here.fresh_seeds(one, bench.size("seeds", 60, 300))
+    seeds, checked = here.fresh_seeds(one, bench.size("seeds", 60, 300))
     rows: list[list[Cell]] = []
     for name, method in _trials(here).items():
         bench.say(name)
@@ -280,6 +297,7 @@ def labels(bench: Bench) -> Outcome:
     notes = [
         f"lenet5 on {here.lab.train.name}; judges: sinvad-cnn, lenet1 and lenet5 from other weights",
         here.note,
+        checked,
     ]
     return Outcome("features-labels", [Table("Label keeping", columns, rows, notes)])
 

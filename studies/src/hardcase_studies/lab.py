@@ -119,6 +119,11 @@ class Lab:
     def models(self) -> tuple[Subject, ...]:
         return (self.subject, *self.peers)
 
+    @property
+    def named(self) -> tuple[Subject, ...]:
+        """Those that were named, and nobody where none was."""
+        return self.models if self._names else ()
+
     @cached_property
     def latent(self) -> LatentModel:
         """The VAE of a study; ``--set kind=… latent=… vae_epochs=…`` choose another."""
