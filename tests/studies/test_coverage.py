@@ -98,6 +98,8 @@ def test_parts_of_the_matrix_are_read_by_the_whole(matrix, monkeypatch):
     part = replace(bench, options={**bench.options, "generators": "dlfuzz", "guides": ["nc"]})
     again = coverage.run(part).tables[1]
     assert again.rows[0][:9] == outcome.tables[5].rows[0][:9]
+    filled = replace(bench, options={**part.options, "guides": ["none", "nc"], "fill": True})
+    assert not coverage.run(filled).tables
 
 
 def test_the_control_without_coverage_is_compared_with_itself(matrix):

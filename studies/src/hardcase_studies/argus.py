@@ -266,7 +266,13 @@ def ablation(bench: Bench) -> Outcome:
     notes = here.notes
     rows: list[list[Cell]] = []
     for label, make in variants.items():
-        own = make()
+        try:
+            own = make()
+        except Problem as problem:
+            head: list[Cell] = [name, f"{label}, mix {mix}: collapsed in training"]
+            rows.append([*head, *[""] * (len(COLUMNS) - len(head))])
+            notes.append(f"{label}: {problem.what}")
+            continue
         notes.append(f"{label}: {own.note}")
         done = interpolated(here, own, mix, one.groups, bar=one.bar)
         rows.append([name, f"{label}, mix {mix}", *_cells(done, own, one, mix)])

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
 from hardcase.types import Images
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import interpolated, reconstruction_errors
@@ -34,6 +34,7 @@ NOTES = (
     "distance: root mean square of the differences from the paper's ER and SR (as shares), LD (as a share of the wrong labels) "
     "and SSIM, with nothing set aside, as there; 0 is the paper's four numbers, * the nearest at its mix",
     "ER at mix 0: share of correctly classified test images that reconstruction alone gets wrong; an ER near it is not the mixture's",
+    "ER: 95 % bootstrap intervals over originals; one training of each generator",
     "ER, kept: of originals that the network classifies correctly, as they are and reconstructed; means over originals",
     "last step of the loss: its change in the last epoch of joint training, in percent of itself",
 )
@@ -47,7 +48,7 @@ Losses = tuple[str, float, float]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One trained generator and what it does. `er`, `kept`, `sr` and `at_zero` are shares; `problem` says why there is no result;
-    without `losses` there was no joint training."""
+    without `losses` there was no joint training; `between` is the 95 % interval of `er`."""
 
     mix: float
     losses: Losses | None
@@ -55,6 +56,7 @@ class Setting:
     right: float = float("nan")
     at_zero: float = float("nan")
     er: float = float("nan")
+    between: tuple[float, float] = (float("nan"), float("nan"))
     kept: float = float("nan")
     settled: float = float("nan")
     ld: float = float("nan")
@@ -131,12 +133,14 @@ def _measured(here: Lab, own: LatentModel, groups: Sequence[Images], setting: Se
     partners = here.bench.size("partners", 900, 3000)
     done = interpolated(here, own, setting.mix, groups, count=partners)
     wrong = reconstruction_errors(own, here.subject, here.right.first(1000))
+    erring = finite_mean(done.seeds.er)
     return replace(
         setting,
         reconstruction=own.card["ssim"],
         right=own.card["reconstruction_accuracy"],
         at_zero=_mean(wrong.double()),
-        er=_mean(done.seeds.er),
+        er=erring.value,
+        between=(erring.low, erring.high),
         kept=_mean(done.seeds.er[done.kept]),
         settled=_last_step(own.card.get("loss", ())) if setting.losses else float("nan"),
         ld=_mean(done.seeds.ld),
@@ -185,6 +189,8 @@ def _row(setting: Setting, distance: float, *, nearest: bool) -> list[Cell]:
         return [*head, *[""] * (len(COLUMNS) - len(head) - 1), setting.problem]
     rates = (setting.right, setting.at_zero, setting.er, setting.kept)
     shares = [f"{100 * value:.2f} %" for value in rates]
+    low, high = (100 * end for end in setting.between)
+    shares[2] += f" [{low:.2f}, {high:.2f}]" if isfinite(low) else ""
     alike = [
         f"{value:.3f}" if isfinite(value) else ""
         for value in (setting.ssim, setting.failing, setting.settled, distance)

@@ -5,8 +5,8 @@ S. Kwon), whose slides promise a gradient for each coverage and name three measu
 criterion has its own gradient, every run may spend the same gradients, and each guide is measured by every criterion. Gradients
 of criteria differ by orders of magnitude, so each is scaled to a share of the main objective's; every guide has the share that
 found most on other seeds, and the sweep is shown. Guides are compared with a random neuron, and with witnesses in the place of
-coverage, by intervals that hold together. Several processes can fill one folder, each with some ``guides`` or ``generators``; the
-command without these then reads all of it.
+coverage, by intervals that hold together. Several processes can fill one folder, each with ``fill=true`` and some ``guides`` (or
+controls: random, none, pgd, witnesses) or ``generators``; the command without these then reads all of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ GUIDES = (
 WITNESSES = "witnesses"
 """The control in which networks that must keep the label stand beside the main objective, and no coverage."""
 CONTROLS = ("random", "none", "pgd", WITNESSES)
-PARTS = ("guides", "generators")
+UNTUNED = ("none", "pgd", WITNESSES)
+"""Controls without a gradient of coverage."""
+PARTS = ("guides", "generators", "fill")
 """Options that only choose what a process measures."""
 MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc", "dsc", "mdsc")
 COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
@@ -145,16 +147,22 @@ def run(bench: Bench) -> Outcome:
     tables: list[Table] = []
     pictures: list[str] = []
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
+        fill = bool(bench.options.get("fill"))
+        guides = sizes.guides if fill else (*sizes.guides, *world.controls)
         sweep = {
-            guide: _sweep(bench, world, generator, guide) for guide in (*sizes.guides, "random")
+            guide: _sweep(bench, world, generator, guide)
+            for guide in guides
+            if guide not in UNTUNED
         }
         trials = {}
-        for guide in (*sizes.guides, *world.controls):
+        for guide in guides:
             share = chosen(sweep[guide]) if guide in sweep else 0.0
             trials[guide] = [
                 _trial(bench, world, generator, guide, repeat, share)
                 for repeat in range(sizes.repeats)
             ]
+        if fill:
+            continue
         tables += [
             sweep_table(generator, sweep, sizes),
             found_table(generator, trials, sizes, world.about),
