@@ -167,9 +167,10 @@ PANEL = (
     Seat(view="plain"),
     Seat(view="even", kernel=3),
     Seat(view="soft"),
-    Seat(view="plain", attack=0.5),
 )
-
+"""For small grey images. A fourth member that was trained against attacks read neither rated nor
+attacked digits better, and took a third of the time.
+"""
 
 PHOTO_PANEL = (
     Seat(view="plain", width=64, deep=True),
@@ -191,6 +192,8 @@ class Member(nn.Module):
         self.seat = seat
         self.body = _residual(seat, channels) if seat.deep else _plain(seat, channels, size)
         self.head = nn.Linear(FEATURES, classes + 1)
+        # torch's types lack this form of `to`
+        self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
         seen = VIEWS[self.seat.view](x).contiguous(memory_format=torch.channels_last)
@@ -206,7 +209,7 @@ class Member(nn.Module):
 
 def _plain(seat: Seat, channels: int, size: int) -> nn.Sequential:
     """Four convolutions and a dense layer."""
-    first, second, third, last = (seat.width * share // 12 for share in (12, 16, 24, 32))
+    first, second, third, last = (seat.width * share // 12 for share in (8, 16, 24, 32))
     widths = ((first, seat.kernel, 2), (second, 3, 1), (third, 3, 2), (last, 3, 1))
     layers: list[nn.Module] = []
     before = channels

@@ -131,6 +131,13 @@ def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
     return _patch(x, dice).clamp(0, 1)
 
 
+def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """A rectangle of noise or of one shade, up to half as long and wide as the image, on most of
+    the images.
+    """
+    return _patch(x, Dice(len(x), rng), share=0.8, largest=0.45)
+
+
 def _thickness(x: Tensor, dice: Dice) -> Tensor:
     """Bright parts grow in some images, dark parts in others."""
     grown = functional.max_pool2d(x, 3, 1, 1)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from hardcase.judges.synthetic import (
     SHARED,
     Codec,
     blend,
+    cover,
     examination,
     mirror,
     retouch,
@@ -48,7 +49,7 @@ from hardcase.judges.synthetic import (
     ruins_of,
 )
 from hardcase.randomness import balanced_order, stream
-from hardcase.tensors import fingerprints, from_bytes, per_row
+from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, to_bytes
 from hardcase.training import cards
 from hardcase.training.augmentation import GENTLE, bend, crop
 from hardcase.training.loop import (
@@ -73,7 +74,8 @@ from hardcase.types import Images
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
     """How much of a batch is blended and ruined; the rest is only changed. `kinds` of ruin are
-    drawn for a batch. `easy` is the share of the rest that is merely moved and mirrored.
+    drawn for a batch. `easy` is the share of the rest that is merely moved, mirrored and covered in
+    one place.
     """
 
     blended: float = 0.125
@@ -99,6 +101,8 @@ def lesson(
         cuts = _cuts(len(x), shares)
         easy = round(shares.easy * cuts[0])
         moved = mirror(crop(x[:easy], 4, rng), rng) if easy else x[:0]
+        if easy and "retouching" not in untaught:
+            moved = cover(moved, rng)
         x = x[easy:]
         x = mirror(x if "bending" in untaught else bend(x, rng), rng)
         after = [cut - easy for cut in cuts]
@@ -107,7 +111,7 @@ def lesson(
         )
         made = [
             plain,
-            _between(*between, codes, rng),
+            _between(*between, (x, truth[easy:]), codes, rng),
             *(_nothing(*part, codes, rng, untaught) for part in ruined),
         ]
         images, targets = (torch.cat(part) for part in zip(*made, strict=True))
@@ -124,11 +128,28 @@ def _cuts(count: int, shares: Shares) -> list[int]:
     return [start - blended, *(start + ruined * i // shares.kinds for i in range(shares.kinds))]
 
 
-def _between(x: Tensor, truth: Tensor, codes: Codec, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _between(
+    x: Tensor,
+    truth: Tensor,
+    others: tuple[Tensor, Tensor],
+    codes: Codec,
+    rng: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Blends with any image, and every second one with the nearest image of another class: shapes
+    on the boundary.
+    """
     if not len(x):
         return x, truth
-    made, share = blend(x, x.roll(1, 0), codes, rng)
-    return made, share[:, None] * truth + (1 - share[:, None]) * truth.roll(1, 0)
+    others_x, others_truth = others
+    gap = torch.cdist(codes.encode(x[::2]), codes.encode(others_x))
+    own = truth[::2] @ others_truth.T > 0
+    near = gap.masked_fill(own, torch.inf).argmin(1)
+    other = x.roll(1, 0)
+    second = truth.roll(1, 0)
+    other[::2] = others_x[near]
+    second[::2] = others_truth[near]
+    made, share = blend(x, other, codes, rng)
+    return made, share[:, None] * truth + (1 - share[:, None]) * second
 
 
 def _nothing(
@@ -183,16 +204,21 @@ VOTES = {
 }
 """How much each signal counts, in units of its spread over made images."""
 Tell = Callable[[TrainingProgress], None] | None
-_MEMBERS = TrainingRecipe(epochs=8, steps=760, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
-_DENSITY = TrainingRecipe(epochs=3, steps=1200, batch=128, lr=2e-3)
+Lessons = tuple[Images, Float[Tensor, "n k1"]]
+"""Made images, each labelled with its row, and what should be said of each."""
+_MEMBERS = TrainingRecipe(epochs=8, steps=660, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
+_DENSITY = TrainingRecipe(epochs=3, steps=800, batch=128, lr=2.5e-3)
+MADE = 2**28
+"""Bytes of the images that are made before the members learn, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schooling:
     """How a panel is trained. `held_out` is the share of the training images that only the rules
-    learn from, `seen` the share of the others that each member learns from, another one each. Of
-    the families of change in `untaught` (`synthetic.FAMILIES`) it learns neither that they keep a
-    label nor that they lose it.
+    learn from, `seen` the share of the others that each member learns from, another one each. With
+    `passes` the images of the lessons are made once for all members, which see each of them so
+    often; without, each is seen once. Of the families of change in `untaught`
+    (`synthetic.FAMILIES`) it learns neither that they keep a label nor that they lose it.
     """
 
     places: tuple[Seat, ...] = PANEL
@@ -201,14 +227,15 @@ class Schooling:
     shares: Shares = field(default_factory=Shares)
     held_out: float = 0.1
     seen: float = field(default=1.0, metadata=UNSTATED)
+    passes: int = field(default=0, metadata=UNSTATED)
     untaught: tuple[str, ...] = field(default=(), metadata=UNSTATED)
 
 
-USUAL = Schooling()
+USUAL = Schooling(passes=3)
 THOROUGH = Schooling(
     places=PHOTO_PANEL,
     members=TrainingRecipe(
-        epochs=34,
+        epochs=48,
         steps=760,
         batch=512,
         lr=0.3,
@@ -251,8 +278,8 @@ def teach(
     """Train density and members, remember real images, learn the rules;
     returns entries of the card. In the folder `kept` a training that is stopped is kept.
     """
-    learn = partial(
-        _learn, panel, taught, schooling, seed=seed, device=device, progress=progress, kept=kept
+    learn = _learner(
+        panel, taught, schooling, seed=seed, device=device, progress=progress, kept=kept
     )
     histories = [learn(number) for number in range(len(panel.members) + 1)]
     panel.eval()
@@ -272,43 +299,53 @@ def teach(
     }
 
 
-def _learn(
+def _learner(
     panel: Panel,
     taught: Images,
     schooling: Schooling,
-    number: int,
     *,
     seed: int,
     device: torch.device | str,
     progress: Tell,
     kept: Path | None,
-) -> History:
-    """Train the density (`number` 0) or a member; another process that does it is waited for."""
-    net: nn.Module = panel.density
-    goal = _likelihood(schooling.untaught)
-    recipe = schooling.density
-    images = taught
-    if number:
+) -> Callable[[int], History]:
+    """What trains the density (number 0) or a member; another process that does it is waited
+    for.
+    """
+    lessons = cache(partial(_lessons, panel, taught, schooling, seed=seed, device=device))
+
+    def goal_of(number: int) -> tuple[nn.Module, Images, Goal, TrainingRecipe]:
+        if not number:
+            return panel.density, taught, _likelihood(schooling.untaught), schooling.density
         member = panel.members[number - 1]
         assert isinstance(member, Member)
-        net = member
-        goal = _lessons(panel, member.seat, schooling)
+        images = taught
+        goal = _fresh(panel, member.seat, schooling)
         recipe = schooling.members
+        if schooling.passes:
+            images, targets = lessons()
+            goal = _prepared(panel, member.seat, targets)
+            epochs, inside = recipe.rounds(len(taught))
+            recipe = replace(
+                recipe, epochs=-(-epochs * inside * recipe.batch // len(images)), steps=0
+            )
         if schooling.seen < 1:
-            images = _some(taught, schooling.seen, stream(seed, "judge", "images", number))
-    name = f"member {number} of {len(panel.members)}" if number else "density"
-    with nullcontext() if kept is None else turn(kept / f"{number}.lock"):
-        return fit(
-            net,
-            images,
-            goal,
-            recipe,
-            seed=seed + number,
-            name=f"judge, {name}",
-            device=device,
-            progress=progress,
-            kept=None if kept is None else kept / str(number),
-        )
+            images = _some(images, schooling.seen, stream(seed, "judge", "images", number))
+        return member, images, goal, recipe
+
+    def learn(number: int) -> History:
+        name = f"member {number} of {len(panel.members)}" if number else "density"
+        with nullcontext() if kept is None else turn(kept / f"{number}.lock"):
+            return fit(
+                *goal_of(number),
+                seed=seed + number,
+                name=f"judge, {name}",
+                device=device,
+                progress=progress,
+                kept=None if kept is None else kept / str(number),
+            )
+
+    return learn
 
 
 def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = None) -> None:
@@ -329,8 +366,8 @@ def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = No
     panel = build(config)
     if not kept.is_dir():  # finished, or not begun
         return
-    learn = partial(
-        _learn, panel, taught, schooling, seed=seed, device="cpu", progress=progress, kept=kept
+    learn = _learner(
+        panel, taught, schooling, seed=seed, device="cpu", progress=progress, kept=kept
     )
     learn(0)
     for number in range(len(panel.members), 0, -1):
@@ -386,8 +423,49 @@ def _likelihood(untaught: Collection[str]) -> Goal:
     return Goal(loss, answer, math.inf, prepare, plain=True)
 
 
-def _lessons(panel: Panel, seat: Seat, schooling: Schooling) -> Goal:
-    """Cross-entropy of made images against what should be said of each."""
+def _lessons(
+    panel: Panel,
+    taught: Images,
+    schooling: Schooling,
+    *,
+    seed: int,
+    device: torch.device | str,
+) -> Lessons:
+    """The lessons that all members learn from, each in an order of its own."""
+    size = schooling.members.batch
+    epochs, inside = schooling.members.rounds(len(taught))
+    most = MADE // (size * taught.x[0].numel())
+    count = max(1, min(-(-epochs * inside // schooling.passes), most))
+    order = stream(seed, "judge", "order")
+    turns = -(-count * size // len(taught))
+    rows = torch.cat([torch.randperm(len(taught), generator=order) for _ in range(turns)])
+    rows = rows[: count * size]
+    rng = stream(seed, "judge", "lessons", device=device)
+    images = list[Tensor]()
+    targets = list[Tensor]()
+    for part in chunks(len(rows), size):
+        x = from_bytes(taught.x[rows[part]].to(device))
+        y = taught.y[rows[part]].to(device)
+        made, target = lesson(
+            x, y, panel.classes, panel.density, rng, schooling.shares, schooling.untaught
+        )
+        images.append(to_bytes(made).cpu())
+        targets.append(target)
+    made_of = taught.take(rows)
+    return replace(made_of, x=torch.cat(images), y=torch.arange(len(rows))), torch.cat(targets)
+
+
+def _prepared(panel: Panel, seat: Seat, targets: Float[Tensor, "n k1"]) -> Goal:
+    """Cross-entropy of lessons, each known by its row, against what should be said of it."""
+
+    def loss(net: nn.Module, x: Tensor, row: Tensor, noise: torch.Generator) -> Tensor:
+        return _taught(net, x, targets[row], seat, noise)
+
+    return Goal(loss, _said, math.log(panel.classes + 1), plain=True)
+
+
+def _fresh(panel: Panel, seat: Seat, schooling: Schooling) -> Goal:
+    """Cross-entropy of images made for each step against what should be said of them."""
 
     def prepare(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         return lesson(
@@ -395,14 +473,21 @@ def _lessons(panel: Panel, seat: Seat, schooling: Schooling) -> Goal:
         )
 
     def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
-        made = attacked(net, x, target, seat.attack, noise) if seat.attack else x
-        return functional.cross_entropy(net(made), target)
+        return _taught(net, x, target, seat, noise)
 
-    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        logits: Tensor = net(x)
-        return logits
+    return Goal(loss, _said, math.log(panel.classes + 1), prepare, plain=True)
 
-    return Goal(loss, answer, math.log(panel.classes + 1), prepare, plain=True)
+
+def _taught(
+    net: nn.Module, x: Tensor, target: Tensor, seat: Seat, noise: torch.Generator
+) -> Float[Tensor, ""]:
+    made = attacked(net, x, target, seat.attack, noise) if seat.attack else x
+    return functional.cross_entropy(net(made), target)
+
+
+def _said(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    logits: Tensor = net(x)
+    return logits
 
 
 @torch.no_grad()

@@ -128,6 +128,18 @@ _ROWS: tuple[PaperStudy, ...] = (
         needs="cifar10 and a GPU",
     ),
     PaperStudy(
+        name="rated-digits",
+        summary="the judge against digits that two people have rated: AUROC, agreement with one rater, precision of confirmed",
+        paper="Riccio and Tonella, ICSE 2023 (its published ratings)",
+        needs="--set people=FILE.npz",
+    ),
+    PaperStudy(
+        name="rated-photographs",
+        summary="the same for 80 photographs of one class, judged by a network that others have trained",
+        paper="Riccio and Tonella, ICSE 2023 (its published ratings)",
+        needs="--set people=FILE.npz and photographs",
+    ),
+    PaperStudy(
         name="witness-controls",
         summary="searches with witnesses and the controls a hostile reader asks for: filter, wrong label, neighbourhood, A/A, rivals, a blind sheet",
         paper="ours",
