@@ -355,6 +355,8 @@ def line(now: Standing) -> str:
 def training_line(now: Training, left: float | None = None) -> str:
     if not now.epochs:  # what is made without epochs counts images
         return f"{now.what}: {now.step} of {now.steps} images"
+    if now.step >= now.steps:
+        return f"trained {now.what}; it is measured, and what the method needs is made ready"
     rest = "" if left is None else f", about {clock(left)} left"
     return f"training {now.what}: epoch {now.epoch} of {now.epochs}{rest}"
 

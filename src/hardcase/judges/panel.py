@@ -184,7 +184,8 @@ PHOTO_PANEL = (
 class Member(nn.Module):
     """Convolutions, a dense layer of features, and a last output beside the classes: "nothing".
 
-    A deep member answers with the mean over an image and its mirror image.
+    It answers with the mean over an image and the same image moved by a pixel, a deep one over an
+    image and its mirror image.
     """
 
     def __init__(self, seat: Seat, *, channels: int, size: int, classes: int) -> None:
@@ -197,14 +198,24 @@ class Member(nn.Module):
 
     def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
         seen = VIEWS[self.seat.view](x).contiguous(memory_format=torch.channels_last)
-        out: Tensor = self.body(seen)
-        if self.seat.deep and not self.training:
-            out = (out + self.body(seen.flip(3))) / 2
-        return out
+        if self.training:
+            out: Tensor = self.body(seen)
+            return out
+        others = (seen.flip(3),) if self.seat.deep else (_moved(seen, 1), _moved(seen, -1))
+        return torch.stack([self.body(one) for one in (seen, *others)]).mean(0)
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k1"]:
         out: Tensor = self.head(self.features(x))
         return out
+
+
+def _moved(x: Float[Tensor, "m c h w"], by: int) -> Float[Tensor, "m c h w"]:
+    """Every image moved down and to the right; what comes in at the edges repeats them."""
+    _, _, height, width = x.shape
+    rows, columns = (
+        (torch.arange(side, device=x.device) - by).clamp(0, side - 1) for side in (height, width)
+    )
+    return x[:, :, rows[:, None], columns].contiguous(memory_format=torch.channels_last)
 
 
 def _plain(seat: Seat, channels: int, size: int) -> nn.Sequential:

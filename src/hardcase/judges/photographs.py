@@ -29,7 +29,7 @@ from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
-from hardcase.training.loop import LONG, TrainingProgress
+from hardcase.training.loop import LONG, TrainingProgress, minutes
 from hardcase.types import Images
 
 KIND = "judge"
@@ -240,7 +240,7 @@ def _telling(
                 each.ask(from_bytes(train.x[:FIRST].to(each.subject.device)))
             seconds = (time.monotonic() - begun) / FIRST * passes
             if seconds > LONG:
-                said = f"takes about {seconds / 60:.0f} minutes; it is made once"
+                said = f"takes about {minutes(seconds)}; it is made once"
         progress(TrainingProgress(0, 0, done, of, 0.0, said, what))
 
     return tell

@@ -68,11 +68,17 @@ class Library:
         return (Library, (torch.from_numpy(self.codes.cpu().numpy().copy()), self.label))
 
 
+MOST = 2**26
+"""Numbers of all codes together, at most: 5,461 of CIFAR-10's default generator."""
+FEWEST = 1000
+"""Codes that are kept however large they are."""
+
+
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced) into a temporary file that vanishes with
-    the library; on a GPU with room for them, codes stay there.
+    """Encode up to `limit` of `images` (classes balanced), fewer where codes are large, into a
+    temporary file that vanishes with the library; on a GPU with room for them, codes stay there.
 
     Args:
         images: Labelled images.
@@ -89,14 +95,16 @@ def collect(
         >>> flat.codes.shape
         torch.Size([8, 64])
     """
-    images = images.sample(count=min(limit, len(images)), seed=0)
+    with torch.no_grad():
+        first = encode(from_bytes(images.x[:16].to(device)))
+    room = max(FEWEST, MOST // max(first[0].numel(), 1))
+    images = images.sample(count=min(limit, room, len(images)), seed=0)
     if len(set(images.y.tolist())) < 2:
         raise Problem(
             f"{images.name} has images of one class only; interpolation needs partners of another"
             " class."
         )
     with torch.no_grad():
-        first = encode(from_bytes(images.x[:16].to(device)))
         shape = (len(images), *first.shape[1:])
         codes = torch.empty(shape, device=device) if _roomy(shape, device) else _mapped(shape)
         for part in chunks(len(images), 256):

@@ -200,6 +200,20 @@ def patient_for(seconds: float) -> Iterator[None]:
         _PATIENCE.reset(before)
 
 
+def minutes(seconds: float) -> str:
+    """So many seconds in words, as whole minutes.
+
+    Args:
+        seconds: At least half a minute.
+
+    Example:
+        >>> minutes(64), minutes(200)
+        ('a minute', '3 minutes')
+    """
+    count = round(seconds / 60)
+    return "a minute" if count == 1 else f"{count} minutes"
+
+
 INSTEAD = (
     "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
     " hardcase train beforehand"
@@ -259,12 +273,12 @@ class Teller:
         patience = _PATIENCE.get()
         if seconds > patience:
             raise Problem(
-                f"training {self.what} would take about {seconds / 60:.0f} minutes here.",
+                f"training {self.what} would take about {minutes(seconds)} here.",
                 f"Nobody asked for it, so more than {patience / 60:.0f} minutes are not spent.",
                 fix=INSTEAD,
             )
         if seconds > LONG and self.progress is not None:
-            said = f"takes about {seconds / 60:.0f} minutes; it is trained once"
+            said = f"takes about {minutes(seconds)}; it is trained once"
             epoch = (self.step - 1) // self.inside + 1
             self.progress(
                 TrainingProgress(epoch, self.epochs, self.step, steps, loss, said, self.what)

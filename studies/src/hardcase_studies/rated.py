@@ -50,7 +50,8 @@ def digits(bench: Bench) -> Outcome:
         shape=tuple(lab.train.x.shape[1:]),
         classes=len(lab.train.classes),
     )
-    return Outcome("rated-digits", _tables(judge, people, bench))
+    name = "rated-digits" if bench.data == "mnist5k" else f"rated-digits-{lab.train.name}"
+    return Outcome(name, _tables(judge, people, bench))
 
 
 def photographs(bench: Bench) -> Outcome:
