@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardcase.generators import build_generator
 from hardcase.generators.vae import reconstruct
-from hardcase.judges.teach import USUAL, _lessons, _likelihood, build
+from hardcase.judges.teach import USUAL, _fresh, _likelihood, _prepared, build
 from hardcase.judges.teach import _config as judge_config
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
@@ -62,7 +62,9 @@ def goals():
         yield f"{kind} VAE", net, reconstruct(images)
     yield "density", panel.density, _likelihood(())
     for member in panel.members:
-        yield f"member {member.seat}", member, _lessons(panel, member.seat, USUAL)
+        yield f"member {member.seat}", member, _fresh(panel, member.seat, USUAL)
+    known = torch.full((10, 11), 1 / 11)
+    yield "prepared", panel.members[0], _prepared(panel, panel.members[0].seat, known)
 
 
 @pytest.mark.parametrize(("name", "net", "goal"), goals(), ids=lambda value: str(value)[:30])

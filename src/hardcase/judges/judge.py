@@ -25,7 +25,7 @@ from hardcase.types import Findings, Verdicts
 
 FILE = "calibration.json"
 ELSEWHERE: dict[str, dict[str, Any]] = {
-    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.95},
+    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.92},
     "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98},
 }
 """For data that nobody has rated: chosen on the MNIST images of V.
@@ -35,18 +35,18 @@ Riccio, P. Tonella, ICSE 2023.
 MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,
     "valid": {
-        "auroc": {"value": 0.980, "low": 0.936, "high": 1.000},
-        "tpr": Rate(409, 458).to_json(),
+        "auroc": {"value": 0.969, "low": 0.905, "high": 1.000},
+        "tpr": Rate(407, 458).to_json(),
         "tnr": Rate(19, 20).to_json(),
-        "undecided": Rate(46, 500).to_json(),
+        "undecided": Rate(48, 500).to_json(),
     },
     "label_kept": {
-        "auroc": {"value": 0.908, "low": 0.873, "high": 0.940},
-        "tpr": Rate(182, 362).to_json(),
-        "tnr": Rate(30, 70).to_json(),
-        "undecided": Rate(254, 500).to_json(),
+        "auroc": {"value": 0.933, "low": 0.900, "high": 0.962},
+        "tpr": Rate(236, 362).to_json(),
+        "tnr": Rate(35, 70).to_json(),
+        "undecided": Rate(194, 500).to_json(),
     },
-    "confirmed": {"precision": Rate(182, 193).to_json(), "recall": Rate(182, 362).to_json()},
+    "confirmed": {"precision": Rate(236, 251).to_json(), "recall": Rate(236, 362).to_json()},
 }
 """What these thresholds did on the same rated digits, so mildly optimistic,
 with a judge taught by the 4,000 training images of mnist5k.
