@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -18,9 +18,11 @@ from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.methods import pgd, sinvad
+from hardcase.methods.natural import natural
 from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
+from hardcase.models.witnesses import default_witnesses
 from hardcase.spaces.latent import Latent, partners
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Images, Method
@@ -71,27 +73,35 @@ def figures() -> Iterator[Figure]:
     yield _share("sinvad-lenet5", lenet, ours, space, seeds=512)
     yield _share("sinvad-paper", cnn, sinvad_code(space=space, generations=20), space)
     yield _share("pgd", lenet, pgd(epsilon=0.05), None, seeds=512)
+    witnesses = default_witnesses(train, test)
+    yield _share("natural", lenet, natural((1, 28, 28)), None, seeds=128, witnesses=witnesses)
     yield from start_up()
     yield memory()
 
 
 def _share(
-    name: str, subject: Subject, method: Method, space: Latent | None, seeds: int = 64
+    name: str,
+    subject: Subject,
+    method: Method,
+    space: Latent | None,
+    seeds: int = 64,
+    witnesses: Sequence[Subject] = (),
 ) -> Figure:
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     shares = []
     for _ in range(3):
         bare = Bare(subject, space)
-        campaign = Campaign(subject=bare, method=method, batch=512)
+        beside = tuple(Bare(one, None) for one in witnesses)
+        campaign = Campaign(subject=bare, method=method, witnesses=beside, batch=512)
         whole = seconds(lambda c=campaign: run_shard(c, images, limits(method.budget, len(images))))
-        codes = bare.codes(images)
-        alone = seconds(lambda b=bare, z=codes: b.replay(z))
+        asked = [(one, one.codes(images)) for one in (bare, *beside)]
+        alone = seconds(lambda some=asked: [one.replay(z) for one, z in some])
         shares.append(alone / whole)
     return Figure(
         name=f"campaign-model-share-{name}",
         value=statistics.median(shares),
         unit="of the campaign's time",
-        against="the same calls of decoder and subject, bare",
+        against="the same calls of decoder, subject and witnesses, bare",
         command=COMMAND,
     )
 

@@ -320,10 +320,36 @@ def _guided(method: str) -> Iterator[Figure]:
     yield share(f"gpu-{method}", rate, alone, "gradients", 0.70)
 
 
+def _natural() -> Iterator[Figure]:
+    """Digits with the default witnesses: every query is of four networks."""
+    config = parse(
+        {"model": "zoo:lenet5", "data": "mnist5k", "method": "natural", "device": DEVICE,
+         "split": "train", "seeds": sized(4000, 20)}
+    )  # fmt: skip
+    context = Context(config)
+    rate = shard_rate(context, "gradients")
+    networks: list[Any] = [context.subject, *context.witnesses]
+    images = context.seeds
+    x = images.x.to(DEVICE).float() / 255
+    y = images.y.to(DEVICE)
+
+    def bare(batch: int) -> int:
+        z = x[:batch].clone().requires_grad_()
+        said = [nn.functional.cross_entropy(one.net(z), y[: len(z)]) for one in networks]
+        torch.autograd.grad(torch.stack(said).sum(), z)
+        return len(z)
+
+    tile = context.tile or 256
+    with arithmetic("strict", DEVICE):
+        alone = best(bare, (tile,), repeats=20)
+    yield share("gpu-natural-lenet5", rate, alone, f"gradients at tile {tile}", 0.75)
+
+
 CAMPAIGNS: dict[str, Measure] = {
     "gpu-pgd-resnet18": partial(_pgd, "strict", 0.80),
     "gpu-pgd-resnet18-tf32": partial(_pgd, "tf32", 0.60),
     "gpu-sinvad-lenet5": _sinvad,
+    "gpu-natural-lenet5": _natural,
     "gpu-argus": _argus,
     "gpu-feature-perturbation": _feature_perturbation,
     "gpu-deepxplore": partial(_guided, "deepxplore"),

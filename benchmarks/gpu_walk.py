@@ -36,9 +36,11 @@ METHODS: dict[str, str] = {
     "deepxplore": "--method deepxplore --peer zoo:lenet4",
     "adapt": "--method adapt --gradients 40",
     "deephunter": "--method deephunter --queries 200",
+    "natural": "--method natural",
+    "natural-blackbox": "--method natural-blackbox --queries 60",
 }
 GUIDED = ("deepxplore", "adapt", "deephunter")
-KILLED = ("sinvad", "pgd", "deepxplore")
+KILLED = ("sinvad", "pgd", "deepxplore", "natural-blackbox")
 """Methods that are killed too: each needs a process of its own."""
 PATIENCE = 60.0
 """Seconds to wait for the first shard of a run that is to be killed."""

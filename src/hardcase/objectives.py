@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase.oracles import MARGIN, LeavesLabel, Witnessed, witness_margin
+from hardcase.oracles import MARGIN, LeavesLabel, Witnessed
 from hardcase.tensors import flat, length, margin, total
 from hardcase.types import Objective, Oracle, Probe
 
@@ -177,26 +177,28 @@ class NearestFailing:
 class KeptByWitnesses:
     """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
 
-    Where the subject fails already, and leaves its label by `enough` logits, the other objective's
-    gradient ends, so that it cannot drown the witnesses.
+    What each of them lacks counts by its square, so that a witness who is nearly sure gives way and
+    one who is about to lose the label does not. Where the subject fails already, and leaves its
+    label by `enough` logits, the other objective's gradient ends, so that it cannot drown the
+    witnesses.
 
     Args:
         objective: What the method climbs without witnesses.
         oracle: What the method calls a failure.
         margin: By how many logits every witness must keep the label.
-        weight: Of what the worst witness lacks.
+        weight: Of what a witness lacks, by its slope where it has lost the label.
         enough: By how many logits the subject must leave the label before it counts as done.
 
     Example:
         >>> import hardcase as hc
         >>> hc.objectives.KeptByWitnesses(hc.objectives.Margin(), margin=1.0).weight
-        0.3
+        0.8
     """
 
     objective: Objective
     oracle: Oracle = field(default_factory=LeavesLabel)
     margin: float = MARGIN
-    weight: float = 0.3
+    weight: float = 0.8
     enough: float = 0.5
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -204,8 +206,10 @@ class KeptByWitnesses:
         done = self.oracle(probe)
         if self.oracle.kind == "label":
             done = done & (margin(probe.logits, probe.origin.y) >= self.enough)
-        lacking = torch.relu(self.margin - witness_margin(probe))
-        return torch.where(done, score.detach(), score) - self.weight * lacking
+        leads = [margin(logits, probe.origin.y).nan_to_num(torch.inf) for logits in probe.witnesses]
+        lacking = total(torch.relu(self.margin + torch.stack(leads)).square(), 0)
+        share = self.weight / (2 * max(self.margin, 1.0))
+        return torch.where(done, score.detach(), score) - share * lacking
 
 
 def joint(objective: Objective, oracle: Oracle, least: float) -> Objective:

@@ -8,9 +8,11 @@ import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from hardcase.errors import Problem
 
 _GREY = 0
 _COLOUR = 2
+T = TypeVar("T")
 MANY_BYTES = 2**22
 """Bytes of images from which on several threads compress them."""
 
@@ -48,10 +51,15 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     def whole(line: UInt8[np.ndarray, "h w"]) -> bytes:
         return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))
 
-    if lines.nbytes < MANY_BYTES:
-        return [whole(line) for line in lines]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # zlib lets others run
-        return list(threads.map(whole, lines, chunksize=64))
+    return _beside(whole, lines, lines.nbytes)
+
+
+def _beside(work: Callable[[Any], T], items: Iterable[Any], size: int) -> list[T]:
+    """`work` on every item, in several threads where they hold many bytes: zlib lets others run."""
+    if size < MANY_BYTES:
+        return list(map(work, items))
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return list(threads.map(work, items))
 
 
 LARGEST = 2**26
@@ -77,6 +85,23 @@ def decode(data: bytes | None, side: tuple[int, ...] | None = None) -> UInt8[Ten
     except Exception as error:  # the reader raises many kinds for a damaged file
         raise Problem(f"a stored image is damaged: {type(error).__name__}: {error}") from error
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
+
+
+def decode_all(data: Sequence[bytes | None]) -> UInt8[Tensor, "n c h w"]:
+    """The images of several PNGs, all of one size."""
+    if not data:
+        return torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
+    first = decode(data[0])
+    images = torch.empty(len(data), *first.shape, dtype=torch.uint8)
+
+    def put(row: int) -> None:
+        image = decode(data[row], first.shape[1:])
+        if image.shape != first.shape:
+            raise Problem("the stored images have different sizes; they are damaged.")
+        images[row] = image
+
+    _beside(put, range(len(data)), images.numel())
+    return images
 
 
 def remade(data: bytes | None) -> bytes:
@@ -239,6 +264,20 @@ def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Te
                 yield waiting.popleft().result().to(device, non_blocking=True)
         while waiting:
             yield waiting.popleft().result().to(device, non_blocking=True)
+
+
+@lru_cache(maxsize=256)
+def constant(values: tuple[Any, ...], like: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers as a tensor on a device, made once: whoever copies to a device waits for all that it
+    has still to do, and nothing that waits can be captured (`hardcase.graphs`).
+
+    Args:
+        values: Numbers, or rows of them.
+        like: Their type.
+        device: Where they are needed.
+    """
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=like, device=device)
 
 
 class Copies:

@@ -99,7 +99,9 @@ def test_a_witness_that_answers_no_number_keeps_nothing():
 def test_the_joint_score_subtracts_what_the_witnesses_lack():
     score = KeptByWitnesses(Margin(), margin=2.0, weight=3.0)
     assert score(probe([2.0, 0.0], [4.0, 0.0])).item() == pytest.approx(-2.0)
-    assert score(probe([2.0, 0.0], [1.0, 0.0])).item() == pytest.approx(-2.0 - 3.0)
+    assert score(probe([2.0, 0.0], [1.0, 0.0])).item() == pytest.approx(-2.0 - 3.0 / 4)
+    both = score(probe([2.0, 0.0], [1.0, 0.0], [0.0, 0.0])).item()
+    assert both == pytest.approx(-2.0 - 3.0 * (1 + 4) / 4), "each of them speaks"
 
 
 def graded(objective, own, other):
@@ -116,7 +118,9 @@ def test_the_subject_is_left_alone_once_it_fails_and_then_only_witnesses_pull():
     objective = KeptByWitnesses(Margin(), weight=1.0)
     subject, witness = graded(objective, [2.0, 0.0, -1.0], [1.0, 0.0, -1.0])
     assert subject.tolist() == [[-1.0, 1.0, 0.0]]
-    assert witness.tolist() == [[1.0, -1.0, 0.0]]
+    assert witness.tolist() == [[0.5, -0.5, 0.0]]
+    _, losing = graded(objective, [2.0, 0.0, -1.0], [0.0, 0.0, -1.0])
+    assert losing.tolist()[0][0] == pytest.approx(1.0), "who has lost the label pulls most"
     subject, witness = graded(objective, [0.0, 2.0, 0.0], [1.0, 0.0, -1.0])
     assert not subject.any()
     assert witness.any()

@@ -17,7 +17,7 @@ from torch.nn import functional
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder
 from hardcase.judges.photographs import head_of
-from hardcase.tensors import from_bytes
+from hardcase.tensors import from_bytes, tile_rows
 from hardcase.types import Findings, Images, Verdicts
 
 NAME = "reserved network"
@@ -124,7 +124,8 @@ class _Look:
 
 def _look(encoder: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]) -> _Look:
     images = from_bytes(x.to(encoder.subject.device))
-    seen = [encoder.ask(images, view=view) for view in VIEWS]
+    batch = max(32, tile_rows(images.device))
+    seen = [encoder.ask(images, view=view, batch=batch) for view in VIEWS]
     logits = torch.stack([one.logits[:, outputs].log_softmax(1) for one in seen])
     strength = torch.stack([one.logits.logsumexp(1) for one in seen])
     deepest = seen[0].features[encoder.layers[-1]]

@@ -140,7 +140,7 @@ def natural_blackbox(
             networks=tuple(standins),
             space=made,
             noise=noise or (0.1 if told else 0.05),
-            correct=0.0 if told else 0.5,
+            learns=not told,
         )
         queries = queries or (400 if told else 200)
         return Method(

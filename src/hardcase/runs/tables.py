@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
@@ -397,13 +396,7 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
 
 def read_images(column: pa.ChunkedArray) -> UInt8[Tensor, "n c h w"]:
     """The pictures of an image column as one tensor; those of a run are all of one size."""
-    pictures: list[Tensor] = []
-    for item in column:
-        side = pictures[0].shape[1:] if pictures else None
-        pictures.append(tensors.decode(item["bytes"].as_py(), side))
-    if len({picture.shape for picture in pictures}) > 1:
-        raise Problem("the stored images have different sizes; they are damaged.")
-    return torch.stack(pictures) if pictures else torch.zeros(0, 1, 1, 1, dtype=torch.uint8)
+    return tensors.decode_all([item["bytes"].as_py() for item in column])
 
 
 def _content_hash(seed: str, kind: str, image: bytes) -> str:

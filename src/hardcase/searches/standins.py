@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,40 +14,56 @@ from hardcase.tensors import flat, margin, per_row, to_grid, total
 from hardcase.types import Feedback, Look, Model, Seeds, Space, State
 
 
+WEIGHTS = 0.25
+SLOPES = 0.5
+"""Variances of a stand-in's weight and of a slope that none has, before anything was asked."""
+ROUGH = 0.1
+"""Variance of a change of the subject's margin that no slope explains, for a step of length 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIns:
     """Where a search along gradients gets them if the subject gives none.
 
     Networks trained on the same data as a subject would be (substitutes: Papernot et al., 2017,
-    arXiv 1602.02697) have similar gradients. What they get wrong is learned on the way: the subject
-    is asked at a point beside the current one, and the difference between the change of its margin
-    and the change that was expected is added along that step (a secant correction: Broyden, 1965).
-    Where the subject fails already, only the witnesses' gradient is left.
+    arXiv 1602.02697) have similar gradients. How far each of them tells what the subject does is
+    learned on the way: the subject is asked at a point beside the current one, and the change of
+    its margin is followed as a weighted sum of theirs and of a slope that none of them has. A
+    Kalman filter (Kalman, 1960) estimates weights and slope from all answers so far. Where the
+    subject fails already, only the witnesses' gradient is left.
 
     Args:
         networks: The networks that stand in.
         space: The space that is searched.
         noise: How far beside the current point the subject is asked, per coordinate.
-        correct: Share of a difference that is corrected; 0 where the subject tells only its label.
+        learns: Whether answers are learned from; not where the subject tells only its label.
+        scale: Times a stand-in's margin that the subject's is expected to change by, at first.
+        forget: Share of what is known that each query makes old.
         enough: Logits by which the subject must leave the label before its part ends.
     """
 
     networks: tuple[Model, ...]
     space: Space
     noise: float = 0.05
-    correct: float = 0.5
+    learns: bool = True
+    scale: float = 1.5
+    forget: float = 0.02
     enough: float = 0.5
 
     def start(self, seeds: Seeds) -> State:
         """What is remembered of each seed."""
         blank = torch.zeros_like(seeds.z)
+        count = len(self.networks)
+        weights = torch.full((count,), self.scale / count, device=blank.device)
+        first = torch.cat([weights.expand(len(seeds), -1), flat(blank)], 1)
         return {
             "x": seeds.x,
             "y": seeds.y,
-            "asked": seeds.z.clone(),
-            "leaned": blank,
-            "correction": blank.clone(),
-            "lead": torch.full((len(seeds),), torch.nan, device=seeds.z.device),
+            "asked": blank + seeds.z,
+            "lead": torch.full((len(seeds),), torch.nan, device=blank.device),
+            "leads": torch.zeros(len(seeds), count, device=blank.device),
+            "known": first,
+            "unsure": torch.diag(self._doubt(first)).expand(len(seeds), -1, -1).clone(),
         }
 
     def __call__(
@@ -56,34 +73,53 @@ class StandIns:
         z = state["z"][rows]
         asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
         feedback, kept = look.gradient(asked, rows)
-        lean = self._slope(feedback.z, state, rows)
-        correction = state["correction"][rows]
-        if self.correct:
-            step = feedback.z - state["asked"][rows]
-            expected = total(flat(((lean + state["leaned"][rows]) / 2 + correction) * step))
-            missed = feedback.lead - state["lead"][rows] - expected
-            length = total(flat(step).square()).clamp_min(1e-9)
-            share = torch.where(missed.isfinite(), self.correct * missed / length, 0.0)
-            correction = correction + per_row(share, step) * step
+        leads, slopes = self._told(feedback.z, state, rows)
+        new = {"asked": feedback.z, "lead": feedback.lead, "leads": leads}
+        if self.learns:
+            new |= self._learned(new, state, rows)
+        known = new["known"] if self.learns else state["known"][rows]
+        weights, rest = known.split([leads.shape[1], known.shape[1] - leads.shape[1]], 1)
+        lean = (total(weights[:, :, None] * slopes) + rest).reshape_as(z)
         done = per_row(feedback.lead >= self.enough, lean)
-        slope = kept + torch.where(done, 0.0, lean + correction)
-        new = {
-            "asked": feedback.z,
-            "leaned": lean,
-            "correction": correction,
-            "lead": feedback.lead,
-        }
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
-        return feedback, slope, {**state, **table}
+        return feedback, kept + torch.where(done, 0.0, lean), {**state, **table}
 
-    def _slope(
+    def _learned(
+        self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]
+    ) -> dict[str, Tensor]:
+        """Weights and slope after one more answer, and how unsure they still are."""
+        known = state["known"][rows]
+        unsure = state["unsure"][rows]
+        moved = [flat(new[name] - state[name][rows]) for name in ("leads", "asked")]
+        change = torch.cat(moved, 1)  # what is seen of a step: each stand-in's change, the step
+        surprise = new["lead"] - state["lead"][rows] - total(known * change)
+        toward = total(unsure * change[:, None], 2)
+        spread = total(toward * change) + ROUGH * total(moved[1].square())
+        gain = toward / per_row(spread.clamp_min(1e-9), toward)
+        gain = torch.where(per_row(surprise.isfinite(), gain), gain, 0.0)
+        unsure = unsure - gain[:, :, None] * toward[:, None]
+        fresh = torch.diag(self._doubt(known))
+        return {
+            "known": known + per_row(surprise.nan_to_num(0, 0, 0), gain) * gain,
+            "unsure": unsure + self.forget * (fresh - unsure),
+        }
+
+    def _doubt(self, known: Float[Tensor, "r k"]) -> Float[Tensor, " k"]:
+        """The variance of what is known before anything was asked: of weights, then of slopes."""
+        place = torch.arange(known.shape[1], device=known.device)
+        return torch.where(place < len(self.networks), WEIGHTS, SLOPES)
+
+    def _told(
         self, z: Float[Tensor, "r *code"], state: State, rows: Int[Tensor, " r"]
-    ) -> Float[Tensor, "r *code"]:
-        """The gradient of the stand-ins' mean margin by the code."""
-        origin = Seeds(state["start"][rows], state["x"][rows], state["y"][rows], rows)
+    ) -> tuple[Float[Tensor, "r n"], Float[Tensor, "r n d"]]:
+        """The stand-ins' margins, and the gradient of each by the code."""
+        count = len(self.networks)
+        every = rows.repeat(count)
+        origin = Seeds(state["start"][every], state["x"][every], state["y"][every], every)
         with torch.enable_grad():
-            code = z.detach().requires_grad_()
-            x = to_grid(self.space.decode(code, origin))
-            leads = [margin(one(x).logits, origin.y) for one in self.networks]
-            (slope,) = torch.autograd.grad(torch.stack(leads).mean(0).sum(), code)
-        return slope.nan_to_num(0, 0, 0)
+            code = z.detach().repeat(count, *[1] * (z.ndim - 1)).requires_grad_()
+            parts = to_grid(self.space.decode(code, origin)).chunk(count)
+            said = [margin(one(x).logits, state["y"][rows]) for one, x in zip(self.networks, parts)]
+            (slope,) = torch.autograd.grad(torch.cat(said).sum(), code)
+        slopes = flat(slope.nan_to_num(0, 0, 0)).reshape(count, len(rows), -1).transpose(0, 1)
+        return torch.stack([one.detach() for one in said], 1), slopes

@@ -33,7 +33,7 @@ from hardcase.spaces.coordinates import (
 from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
 from hardcase.spaces.optics import Focus, Light, Weather
 from hardcase.spaces.sensor import Sensor
-from hardcase.tensors import length, tiled
+from hardcase.tensors import constant, length, tiled
 from hardcase.types import Seeds
 
 PARTS: Mapping[str, type[ChangeFamily]] = {
@@ -133,7 +133,7 @@ class Appearance:
         return x
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
-        low = torch.tensor([c.low for c in self.coordinates], device=z.device, dtype=z.dtype)
+        low = self._column("low", z)
         return torch.minimum(torch.maximum(z, low), torch.ones_like(low))
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
@@ -153,7 +153,7 @@ class Appearance:
             for group in self.groups
             for c in group.coordinates
         ]
-        weighed = z * torch.tensor(shares, device=z.device, dtype=z.dtype)
+        weighed = z * constant(tuple(shares), z.dtype, z.device)
         return torch.stack([length(piece) for piece in self._split(weighed)], 1)
 
     def removed(self, z: Float[Tensor, "m d"], mask: Bool[Tensor, "m g"]) -> Float[Tensor, "m d"]:
@@ -165,9 +165,12 @@ class Appearance:
 
     def values(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
         """Physical values of every coordinate, in its unit."""
-        reach = torch.tensor([c.reach for c in self.coordinates], device=z.device, dtype=z.dtype)
-        rest = torch.tensor([c.rest for c in self.coordinates], device=z.device, dtype=z.dtype)
-        return rest + z * reach
+        return self._column("rest", z) + z * self._column("reach", z)
+
+    def _column(self, name: str, z: Tensor) -> Float[Tensor, " d"]:
+        """One property of every coordinate, beside codes."""
+        values = tuple(getattr(coordinate, name) for coordinate in self.coordinates)
+        return constant(values, z.dtype, z.device)
 
     def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
         """Row by row, values with units by name; a field of control points gives its greatest

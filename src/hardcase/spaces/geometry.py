@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.errors import Problem
@@ -25,6 +24,7 @@ from hardcase.spaces.coordinates import (
     alone,
     check_options,
 )
+from hardcase.tensors import constant
 
 SMALL = 64
 """Images with a shorter side of up to this many pixels have other natural ranges than photographs.
@@ -241,12 +241,8 @@ def spread(
     """A coarse field over the whole image: bicubic (Catmull-Rom) between control points, the outer
     ones on the edges.
     """
-    across = torch.as_tensor(
-        _cubic(coarse.shape[3], width), dtype=coarse.dtype, device=coarse.device
-    )
-    down = torch.as_tensor(
-        _cubic(coarse.shape[2], height), dtype=coarse.dtype, device=coarse.device
-    )
+    across = constant(_cubic(coarse.shape[3], width), coarse.dtype, coarse.device)
+    down = constant(_cubic(coarse.shape[2], height), coarse.dtype, coarse.device)
     return combine(combine(coarse, across, 3), down, 2)
 
 
@@ -263,7 +259,7 @@ def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _cubic(points: int, size: int) -> NDArray[np.float64]:
+def _cubic(points: int, size: int) -> tuple[tuple[float, ...], ...]:
     """Weights of `points` control points at each of `size` pixels; the field goes on evenly beyond
     the outer ones.
     """
@@ -284,4 +280,4 @@ def _cubic(points: int, size: int) -> NDArray[np.float64]:
         np.add.at(
             weights, (np.arange(size), np.clip(before + offset - 1, 0, points - 1)), near[:, offset]
         )
-    return weights
+    return tuple(map(tuple, weights.tolist()))

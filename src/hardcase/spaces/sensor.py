@@ -21,7 +21,7 @@ from hardcase.spaces.coordinates import (
 )
 from hardcase.spaces.geometry import combine, either
 from hardcase.spaces.optics import content_key, convolved, lattice, mirrored
-from hardcase.tensors import per_row
+from hardcase.tensors import constant, per_row
 
 LUMA = (
     (16, 11, 10, 16, 24, 40, 51, 61),
@@ -148,11 +148,11 @@ def compressed(
     """
     height, width = x.shape[2:]
     colour = x.shape[1] == 3
-    tables = [LUMA, CHROMA, CHROMA] if colour else [LUMA]
-    steps = torch.tensor(tables, dtype=x.dtype, device=x.device)[None, :, None, :, None, :]
+    tables = (LUMA, CHROMA, CHROMA) if colour else (LUMA,)
+    steps = constant(tables, x.dtype, x.device)[None, :, None, :, None, :]
     planes = x.detach() * 255 - 128
     if colour:
-        planes = combine(planes, torch.tensor(TO_YCC, dtype=x.dtype, device=x.device), 1)
+        planes = combine(planes, constant(TO_YCC, x.dtype, x.device), 1)
     cosine = _cosines(x)
     waves = combine(combine(_blocks(planes), cosine, 5), cosine, 3)
     errors = _rounding(waves, steps, quality.detach())
@@ -165,7 +165,7 @@ def compressed(
     change = combine(combine(errors, cosine.T, 5), cosine.T, 3)
     change = change.reshape(len(x), len(tables), 8 * change.shape[2], -1)[:, :, :height, :width]
     if colour:
-        change = combine(change, torch.tensor(TO_RGB, dtype=x.dtype, device=x.device), 1)
+        change = combine(change, constant(TO_RGB, x.dtype, x.device), 1)
     return (x + change / 255).clamp(0, 1)
 
 

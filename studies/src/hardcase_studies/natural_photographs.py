@@ -7,7 +7,6 @@ scorer and Lite2 apart, since it is a sibling. The denominator is every photogra
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, time
@@ -260,7 +259,7 @@ def _levels(bench: Bench, subject: Model, rows: Mapping[str, ControlledSearch]) 
         "Failing at three levels, of photographs that the subject classifies correctly",
         ["search", "level", "found", "and ResNet-50 keeps the label"],
         table,
-        ["the parent needs --set parents=FILE, a CSV with the columns synset and parent"],
+        ["the parent needs --set parents=FILE, the file data.noun of WordNet 3.0"],
     )
 
 
@@ -274,15 +273,35 @@ def _shares(found: SeedOutcomes, levels: Sequence[Bool[Tensor, " t"]]) -> list[s
 
 
 def _parents(bench: Bench) -> Tensor | None:
-    """The number of each class's parent, read from a table of synsets."""
+    """The number of each class's parent, read from WordNet's own file of nouns."""
     file = bench.options.get("parents")
     if file is None:
         return None
-    with Path(str(file)).open(newline="", encoding="utf-8") as lines:
-        known = {row["synset"]: row["parent"] for row in csv.DictReader(lines)}
-    names = [known.get(one.synset, one.synset) for one in imagenet_classes(offline=True)]
-    order = {name: i for i, name in enumerate(sorted(set(names)))}
-    return torch.tensor([order[name] for name in names])
+    lines = Path(str(file)).read_text(encoding="utf-8").splitlines()
+    known = dict(_hypernym(line) for line in lines if line[:1].isdigit())
+    synsets = [one.synset for one in imagenet_classes(offline=True)]
+    lacking = [synset for synset in synsets if synset not in known]
+    if lacking:
+        raise Problem(
+            f"{file} lacks {len(lacking)} of ImageNet's classes, {lacking[0]} among them.",
+            "ImageNet's synsets are those of WordNet 3.0; other versions number them otherwise.",
+            fix="data.noun of WordNet 3.0 (Debian: apt-get install wordnet-base)",
+        )
+    order = {name: i for i, name in enumerate(sorted(set(known.values())))}
+    return torch.tensor([order[known[synset]] for synset in synsets])
+
+
+def _hypernym(line: str) -> tuple[str, str]:
+    """A synset and its first parent, from a line of ``data.noun`` (format: wndb(5WN) of WordNet).
+
+    Example:
+        >>> _hypernym("01440764 05 n 01 tench 0 001 @ 01439121 n 0000 | a fish")
+        ('n01440764', 'n01439121')
+    """
+    words = line.partition("|")[0].split()
+    pointers = words[4 + 2 * int(words[3], 16) + 1 :]
+    above = [pointers[at + 1] for at in range(0, len(pointers), 4) if pointers[at] in ("@", "@i")]
+    return f"n{words[0]}", f"n{(above or words)[0]}"
 
 
 @torch.no_grad()
