@@ -88,8 +88,10 @@ FEW = 256
 """Images of many files that stand for all of them where a shape or a first answer is needed."""
 MEASURED = 500
 """Images with which a generator of the user's own is measured."""
-STANDINS = ("lenet1", "lenet4")
-"""Networks of the zoo whose gradients stand for those of a black box on small grey images."""
+STANDINS = ("lenet1", "lenet4", "lenet1?seed=1", "lenet4?seed=1")
+"""Networks of the zoo whose gradients stand for those of a black box on small grey images: none has
+the architecture of the usual subject.
+"""
 
 _log = logging.getLogger(__name__)
 _CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
@@ -740,7 +742,7 @@ class Context:
             asked = self.campaign.method.budget
             once = min(asked.queries or ONE_SHOT + 1, asked.gradients or ONE_SHOT + 1) <= ONE_SHOT
             most = min(256 if once else 32, 2**23 // size)
-        return max(32, min(most, 2**26 // size))
+        return max(32, min(most, 2**27 // size))
 
     def _resolved(self) -> Config:
         """The configuration with what was chosen for it, so that it re-runs the same way."""

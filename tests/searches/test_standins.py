@@ -58,7 +58,7 @@ def test_answers_tell_how_far_a_stand_in_is_to_be_followed_and_what_it_misses():
         asked = z + seen[:, 2:].reshape_as(z)
         new = {"leads": seen[:, :2], "asked": asked, "lead": seen @ truth}
         state |= {**new, **source._learned(new, state, rows)}
-    assert error() < 0.1 * before, "all answers count, not the last alone"
+    assert error() < 0.25 * before, "all answers count, not the last alone"
 
 
 def test_without_stand_ins_it_is_an_evolution_and_asking_for_them_is_told():

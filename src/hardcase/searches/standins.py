@@ -13,7 +13,6 @@ from hardcase.randomness import Rng
 from hardcase.tensors import flat, margin, per_row, to_grid, total
 from hardcase.types import Feedback, Look, Model, Seeds, Space, State
 
-
 WEIGHTS = 0.25
 SLOPES = 0.5
 """Variances of a stand-in's weight and of a slope that none has, before anything was asked."""
@@ -38,17 +37,21 @@ class StandIns:
         noise: How far beside the current point the subject is asked, per coordinate.
         learns: Whether answers are learned from; not where the subject tells only its label.
         scale: Times a stand-in's margin that the subject's is expected to change by, at first.
+        push: Share of the subject's slope that is followed beside the witnesses'.
         forget: Share of what is known that each query makes old.
         enough: Logits by which the subject must leave the label before its part ends.
+        stay: Share of its part that stays even then: a label does not tell how near the way back is.
     """
 
     networks: tuple[Model, ...]
     space: Space
-    noise: float = 0.05
+    noise: float = 0.03
     learns: bool = True
     scale: float = 1.5
+    push: float = 0.5
     forget: float = 0.02
     enough: float = 0.5
+    stay: float = 0.0
 
     def start(self, seeds: Seeds) -> State:
         """What is remembered of each seed."""
@@ -79,10 +82,10 @@ class StandIns:
             new |= self._learned(new, state, rows)
         known = new["known"] if self.learns else state["known"][rows]
         weights, rest = known.split([leads.shape[1], known.shape[1] - leads.shape[1]], 1)
-        lean = (total(weights[:, :, None] * slopes) + rest).reshape_as(z)
+        lean = self.push * (total(weights[:, :, None] * slopes) + rest).reshape_as(z)
         done = per_row(feedback.lead >= self.enough, lean)
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
-        return feedback, kept + torch.where(done, 0.0, lean), {**state, **table}
+        return feedback, kept + torch.where(done, self.stay * lean, lean), {**state, **table}
 
     def _learned(
         self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]

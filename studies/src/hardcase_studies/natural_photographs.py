@@ -7,6 +7,7 @@ scorer and Lite2 apart, since it is a sibling. The denominator is every photogra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, time
@@ -184,6 +185,7 @@ _COLUMNS = (
     "all scorers",
     "of seeds that all scorers get right",
     "median L2",
+    "median LPIPS",
     "median code size",
     "seconds of the search",
 )
@@ -214,6 +216,7 @@ def _cells(worlds: Sequence[WitnessWorld], rows: Sequence[ControlledSearch]) -> 
         *(percent(rate(together(found, name))) for name in ("failing", "witnessed", "most", "all")),
         percent(rate(torch.where(right, own, torch.nan))),
         median(together(found, "l2")),
+        _measured(median(together(found, "lpips"))),
         median(together(found, "size")),
         round(float(found[0].columns["seconds"][0]), 1),
         *(
@@ -226,6 +229,10 @@ def _cells(worlds: Sequence[WitnessWorld], rows: Sequence[ControlledSearch]) -> 
         percent(rate(together([row.wrong for row in rows], "all"))),
         *(f"{float(value.mean()):.1%}" if len(value) else None for value in shares.values()),
     ]
+
+
+def _measured(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _all_right(world: WitnessWorld, seeds: Images) -> Bool[Tensor, " n"]:

@@ -106,10 +106,14 @@ SEARCHES = {
             lambda here, shape: sinvad(here.latent, subject=here.subject, witnesses=here.witnesses),
             0.5,
         ),
-        StudiedSearch("natural-blackbox", lambda here, shape: natural_blackbox(shape), 0.0),
         StudiedSearch(
-            "natural-blackbox, labels only",
-            lambda here, shape: natural_blackbox(shape),
+            "natural-blackbox",
+            lambda here, shape: natural_blackbox(shape, here.subject, here.standins),
+            0.0,
+        ),
+        StudiedSearch(
+            "natural-blackbox-labels",
+            lambda here, shape: natural_blackbox(shape, LabelOnly(here.subject), here.standins),
             0.0,
             labels=True,
         ),

@@ -16,22 +16,26 @@ from importlib import import_module
 from multiprocessing import get_context
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
+from hardcase.context import STANDINS
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
 from hardcase.inference import crossed, newcombe_paired
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
 from hardcase.models.health import answers
+from hardcase.models.pretrained.fetching import is_fetched
+from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_witnesses
 from hardcase.models.zoo import trained_classifier
 from hardcase.oracles import MARGIN
 from hardcase.randomness import stream
+from hardcase.runs.verdicts import LPIPS, SMALLEST
 from hardcase.spaces.latent import latent
 from hardcase.statistics import Interval, interval
 from hardcase.suite.tables import Bench
@@ -58,6 +62,7 @@ class WitnessWorld:
         scorers: Networks that no search asks, for digits from images that no witness learned from.
         judges: For digits the usual judge (``confirmed``) and one whose lessons leave bending out (``untaught``).
         codes: The codes of a VAE, where one is searched.
+        standins: Networks whose gradients stand for those of a subject that gives none.
         precision: Arithmetic of searches on a GPU; findings count in the subject's own.
     """
 
@@ -67,12 +72,13 @@ class WitnessWorld:
     judges: Mapping[str, PanelJudge] = field(default_factory=dict)
     codes: Space | None = None
     precision: str = "strict"
+    standins: tuple[Model, ...] = ()
 
     @property
     def hash(self) -> str:
         """Of all its networks."""
         judges = [str(judge.card["weights"]) for judge in self.judges.values()]
-        networks = (self.subject, *self.witnesses, *self.scorers)
+        networks = (self.subject, *self.witnesses, *self.scorers, *self.standins)
         return digest([*(one.hash for one in networks), *judges, self.precision])
 
     @property
@@ -106,6 +112,7 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
         for i, taught in enumerate(SCORERS)
     )
     seeds = tuple(APART * number + seed for seed in SEEDS)
+    blind = any("blackbox" in name for name in bench.names("searches", ["natural-blackbox"]))
     schooling = bench.options.get("schooling", teach.USUAL)
     return WitnessWorld(
         subject,
@@ -122,6 +129,15 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
             for name, untaught in JUDGES.items()
         },
         _codes(bench, train, test, subject) if codes else None,
+        standins=tuple(
+            Subject(
+                here(name, train, seed=APART * number + int(seed or 0), epochs=epochs)[0],
+                classes=test.classes,
+                name=f"stand-in {name} {seed}",
+                device=bench.device,
+            )
+            for name, _, seed in (one.partition("?seed=") for one in (STANDINS if blind else ()))
+        ),
     )
 
 
@@ -273,10 +289,31 @@ def scored(
     for name, value in values.items():
         columns[name] = _spread(attempted, torch.zeros(len(attempted)), len(seeds))
         columns[name][found.seed] = value.double()
-    for name, value in {"l2": change.flatten(1).norm(dim=1), "size": found.distance}.items():
+    sizes = {
+        "l2": change.flatten(1).norm(dim=1),
+        "lpips": _lpips(found.x, seeds.x[found.seed], here.subject.device),
+        "size": found.distance,
+    }
+    for name, value in sizes.items():
         columns[name] = torch.full((len(seeds),), torch.nan, dtype=torch.float64)
         columns[name][found.seed] = value.double()
     return SeedOutcomes(columns, found, seeds)
+
+
+@torch.no_grad()
+def _lpips(
+    x: UInt8[Tensor, "t c h w"], seeds: UInt8[Tensor, "t c h w"], device: torch.device
+) -> Float[Tensor, " t"]:
+    """How far images look from their seeds; NaN for grey ones, and where the network of LPIPS was not fetched."""
+    if x.shape[1] != 3 or min(x.shape[2:]) < SMALLEST or not len(x) or not is_fetched(LPIPS):
+        return torch.full((len(x),), torch.nan)
+    net = load_fetched(LPIPS)[0].to(device)
+
+    def apart(rows: slice) -> Tensor:
+        both = (from_bytes(images[rows].to(device)) for images in (x, seeds))
+        return torch.as_tensor(net(*both)).cpu()
+
+    return torch.cat([apart(rows) for rows in chunks(len(x), 64)])
 
 
 def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:
