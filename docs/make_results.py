@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows")
+CELLS = ["table", "row", "column", "value"]
+"""Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
 MARKS = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
@@ -23,6 +25,9 @@ def stored(path: Path) -> dict[str, Any]:
     wrong = [row for row in record.get("rows", []) if set(row) != set(record.get("columns", []))]
     if missing or wrong or record["name"] != path.stem:
         raise SystemExit(f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}")
+    cells = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]] if record["columns"] == CELLS else []
+    if len(set(cells)) < len(cells):
+        raise SystemExit(f"{path}: {len(cells) - len(set(cells))} cells would hide others of the same place")
     return record
 
 
@@ -34,10 +39,6 @@ def reached(row: dict[str, Any]) -> str:
     below = found[1] == "most"
     met = row["value"] <= float(found[2]) if below else row["value"] >= float(found[2])
     return "reached" if met else "not reached"
-
-
-CELLS = ["table", "row", "column", "value"]
-"""Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
 
 
 def table(record: dict[str, Any]) -> str:
@@ -79,6 +80,31 @@ def _cell(value: object) -> str:
 def rendered(text: str, results: Path) -> str:
     """`text` with every marked table as its stored result says."""
     return MARKS.sub(lambda found: found[1] + table(stored(results / f"{found[2]}.json")) + found[3], text)
+
+
+NUMBER = r"([+-]?\d*\.?\d+(?:e[+-]?\d+)?)"
+INTERVAL = re.compile(rf"{NUMBER}(?: ?%| points?)? ?[\[(]{NUMBER} ?%?(?:,| to) {NUMBER} ?%?[\])]")
+"""An estimate and the interval behind it, as pages write them."""
+BY_HAND = ("questions", "open-items")
+"""Pages of words that are kept beside the results; their numbers are those of others."""
+
+
+def unbacked(text: str, results: Path) -> list[str]:
+    """Estimates with intervals in `text`, outside marked tables, that no stored result has, rounded as there."""
+    known = [
+        found
+        for path in results.glob("*.json")
+        if path.stem not in BY_HAND
+        for found in INTERVAL.findall(path.read_text(encoding="utf-8"))
+    ]
+    said = INTERVAL.finditer(MARKS.sub("", text))
+    return [one[0] for one in said if not any(all(map(_alike, one.groups(), other)) for other in known)]
+
+
+def _alike(said: str, kept: str) -> bool:
+    """Whether `said` is the number that was kept, or as a percentage of it, rounded."""
+    half = 0.5001 * 10.0 ** -len(said.partition(".")[2])
+    return any(abs(float(said) - scale * float(kept)) <= half for scale in (1, 100))
 
 
 def pages(root: Path) -> list[Path]:

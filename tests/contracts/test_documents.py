@@ -93,6 +93,22 @@ def test_pages_say_what_the_stored_results_say(monkeypatch):
         assert rendered(text, results) == text, f"{page.name}: make results"
 
 
+def test_every_interval_on_a_page_is_a_stored_one(monkeypatch):
+    """A number with its interval is in a file of results/, rounded or not; so are those of the pages kept by hand."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from make_results import BY_HAND, pages, unbacked
+
+    results = ROOT / "results"
+    kept = [results / f"{name}.json" for name in BY_HAND]
+    wrong = {
+        page.name: found
+        for page in [*pages(ROOT), *kept]
+        if (found := unbacked(page.read_text(encoding="utf-8"), results))
+    }
+    assert not wrong
+    assert unbacked("it rose by 12.3 % [4.5, 67.8]", results)
+
+
 def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from make_results import stored

@@ -3,6 +3,7 @@
 import json
 from math import isnan
 
+import pytest
 import torch
 
 from hardcase.suite.tables import Bench, Outcome, Table, csv_text, delta, finite_mean, mean, share
@@ -18,6 +19,12 @@ def test_an_outcome_is_written_as_text_page_and_numbers(tmp_path):
     assert "A &lt;table&gt;" in page
     assert "hardcase reproduce toy" in page
     assert json.loads((tmp_path / "results.json").read_text())["tables"][0]["rows"][0][1] == 3
+
+
+def test_two_columns_of_one_name_are_refused():
+    """Where cells are kept one of them would hide the other."""
+    with pytest.raises(ValueError, match="two columns have one name"):
+        Table("odd", ["guide", "delta", "delta"], [])
 
 
 def test_options_of_a_study_have_two_defaults_and_lists_may_be_single_names(tmp_path):

@@ -145,9 +145,9 @@ def _second_table(bounds: Bounds, made: Mapping[str, Made], seeds: Images) -> Ta
         "form",
         "images",
         "units raised an image",
-        "delta to One",
+        "delta to One, units",
         "values changed, %",
-        "delta to One",
+        "delta to One, values",
     ]
     return Table(
         "RQ2: units raised, and how widely the change spreads", columns, rows,
