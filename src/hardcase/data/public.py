@@ -238,7 +238,9 @@ _COHEN = """@inproceedings{cohen2017emnist,
   author    = {Gregory Cohen and Saeed Afshar and Jonathan Tapson and André van Schaik},
   title     = {{EMNIST}: Extending {MNIST} to Handwritten Letters},
   booktitle = {International Joint Conference on Neural Networks (IJCNN)},
-  year      = {2017}
+  pages     = {2921--2926},
+  year      = {2017},
+  doi       = {10.1109/IJCNN.2017.7966217}
 }"""
 _HASHED = ("content hash", "fixed split")
 _public = partial(data, fetched=True)
