@@ -40,7 +40,6 @@ class StandIns:
         push: Share of the subject's slope that is followed beside the witnesses'.
         forget: Share of what is known that each query makes old.
         enough: Logits by which the subject must leave the label before its part ends.
-        stay: Share of its part that stays even then: a label does not tell how near the way back is.
     """
 
     networks: tuple[Model, ...]
@@ -51,7 +50,6 @@ class StandIns:
     push: float = 0.5
     forget: float = 0.02
     enough: float = 0.5
-    stay: float = 0.0
 
     def start(self, seeds: Seeds) -> State:
         """What is remembered of each seed."""
@@ -65,6 +63,7 @@ class StandIns:
             "asked": blank + seeds.z,
             "lead": torch.full((len(seeds),), torch.nan, device=blank.device),
             "leads": torch.zeros(len(seeds), count, device=blank.device),
+            "level": torch.full((len(seeds),), -torch.inf, device=blank.device),
             "known": first,
             "unsure": torch.diag(self._doubt(first)).expand(len(seeds), -1, -1).clone(),
         }
@@ -81,11 +80,18 @@ class StandIns:
         if self.learns:
             new |= self._learned(new, state, rows)
         known = new["known"] if self.learns else state["known"][rows]
-        weights, rest = known.split([leads.shape[1], known.shape[1] - leads.shape[1]], 1)
-        lean = self.push * (total(weights[:, :, None] * slopes) + rest).reshape_as(z)
-        done = per_row(feedback.lead >= self.enough, lean)
+        weighed = total(known[:, : leads.shape[1], None] * slopes)
+        lean = self.push * (weighed + known[:, leads.shape[1] :]).reshape_as(z)
+        lead = feedback.lead
+        if not self.learns:  # a label says on which side of a level of the stand-ins' margins it is
+            told = total(known[:, : leads.shape[1]] * leads)
+            level = state["level"][rows]
+            low = torch.minimum(level, told)
+            new["level"] = torch.where(lead > 0, low, torch.maximum(level, told))
+            lead = torch.where(lead > 0, told - low, lead)
+        done = per_row(lead >= self.enough, lean)
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
-        return feedback, kept + torch.where(done, self.stay * lean, lean), {**state, **table}
+        return feedback, kept + torch.where(done, 0.0, lean), {**state, **table}
 
     def _learned(
         self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]

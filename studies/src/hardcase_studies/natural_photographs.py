@@ -133,6 +133,7 @@ def imagenet(bench: Bench) -> Outcome:
             }
         )
     )
+    parents = _parents(bench)
     subject, witness, scorer, sibling = (
         context.model(f"zoo:{name}", label_only=False) for name in IMAGENET
     )
@@ -159,7 +160,7 @@ def imagenet(bench: Bench) -> Outcome:
     )
     return Outcome(
         "natural-imagenet",
-        [table, _levels(bench, subject, measured)],
+        [table, _levels(parents, subject, measured)],
         _pictures(bench, next(iter(measured.values())).found) if measured else [],
     )
 
@@ -241,9 +242,8 @@ def _all_right(world: WitnessWorld, seeds: Images) -> Bool[Tensor, " n"]:
     return torch.stack(said).all(0)
 
 
-def _levels(bench: Bench, subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
+def _levels(parents: Tensor | None, subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
     """How wrong the subject is: another first answer, outside the first five, another parent in WordNet."""
-    parents = _parents(bench)
     table: list[list[Cell]] = []
     for search, row in rows.items():
         found = row.found.found
