@@ -122,7 +122,7 @@ def natural_blackbox(
         search: ``standins``, ``evolution``, or whichever can be had.
         stride: Step of Adam, in units of each coordinate's natural range.
         noise: How far beside the current point the subject is asked, to learn what stand-ins miss;
-            by default 0.03, with labels alone 0.1.
+            by default 0.03, with labels alone 0.05.
         pairs: Antithetic pairs of candidates per step of the evolution strategy.
         spread: First standard deviation of its candidates, in units of the natural range.
         retreat: Halvings of the way back toward the seed.
@@ -139,7 +139,7 @@ def natural_blackbox(
         source = StandIns(
             networks=tuple(standins),
             space=made,
-            noise=noise or (0.1 if told else 0.03),
+            noise=noise or (0.05 if told else 0.03),
             learns=not told,
             scale=4.0 if told else 1.5,
         )

@@ -63,7 +63,6 @@ class StandIns:
             "asked": blank + seeds.z,
             "lead": torch.full((len(seeds),), torch.nan, device=blank.device),
             "leads": torch.zeros(len(seeds), count, device=blank.device),
-            "level": torch.full((len(seeds),), -torch.inf, device=blank.device),
             "known": first,
             "unsure": torch.diag(self._doubt(first)).expand(len(seeds), -1, -1).clone(),
         }
@@ -82,14 +81,7 @@ class StandIns:
         known = new["known"] if self.learns else state["known"][rows]
         weighed = total(known[:, : leads.shape[1], None] * slopes)
         lean = self.push * (weighed + known[:, leads.shape[1] :]).reshape_as(z)
-        lead = feedback.lead
-        if not self.learns:  # a label says on which side of a level of the stand-ins' margins it is
-            told = total(known[:, : leads.shape[1]] * leads)
-            level = state["level"][rows]
-            low = torch.minimum(level, told)
-            new["level"] = torch.where(lead > 0, low, torch.maximum(level, told))
-            lead = torch.where(lead > 0, told - low, lead)
-        done = per_row(lead >= self.enough, lean)
+        done = per_row(feedback.lead >= self.enough, lean)
         table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
         return feedback, kept + torch.where(done, 0.0, lean), {**state, **table}
 
