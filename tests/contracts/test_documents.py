@@ -1,6 +1,7 @@
 """What the pages point to is there."""
 
 import doctest
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -107,6 +108,20 @@ def test_every_interval_on_a_page_is_a_stored_one(monkeypatch):
     }
     assert not wrong
     assert unbacked("it rose by 12.3 % [4.5, 67.8]", results)
+
+
+def test_what_was_put_right_names_what_holds_it():
+    """Files of tests and results are there, and named tests are in the files named before them."""
+    rows = json.loads((ROOT / "results/corrections.json").read_text(encoding="utf-8"))["rows"]
+    for row in rows:
+        text = ""
+        for name in re.findall(r"`([^`]+)`", row["held by these tests"]):
+            if name.startswith("tests/"):
+                text = (ROOT / name).read_text(encoding="utf-8")
+            else:
+                assert f"def {name}(" in text, name
+        for name in filter(None, row["stored results"].split(", ")):
+            assert (ROOT / name).exists() or (ROOT / f"results/{name}.json").exists(), name
 
 
 def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
