@@ -55,12 +55,12 @@ def digits(bench: Bench) -> Outcome:
 
 
 def photographs(bench: Bench) -> Outcome:
-    """``--data "folder:PHOTOS?labels=prefix" --set people=FILE.npz``: a judge by ResNet-50 against 80 rated photographs of one class.
+    """``--data "folder:PHOTOS?labels=prefix&split=all" --set people=FILE.npz``: a judge by ResNet-50 against 80 rated photographs of one class.
 
     ``--set encoder=… learned=…`` choose another network and how many photographs say what is usual; as many others measure it.
     """
     arrays = _numbered(_arrays(bench))
-    everything = load(bench.data, split="all")
+    everything = load(bench.data, split="test")
     order = torch.randperm(len(everything), generator=stream(bench.seed, "study", "rated"))
     count = bench.size("learned", 200, 200)
     encoder = str(bench.options.get("encoder", "zoo:resnet50-imagenet"))
