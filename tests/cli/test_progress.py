@@ -238,3 +238,17 @@ def test_the_front_end_that_was_asked_for():
     assert type(front("plain")) is Lines
     assert type(front("live")) is Screen
     assert type(front("auto")) is Lines
+
+
+def test_before_a_shard_is_done_the_budget_says_how_long_it_takes_at_most(monkeypatch):
+    monkeypatch.setattr(progress, "OFTEN", 0)
+    screen = Front()
+    screen.expect(shard=4, workers=1)
+    screen.begin({**RECORD, "budget": {"queries": 100}}, 10)
+    screen.shard(total())
+    screen.pulse(counts(2, queries=50))
+    screen.began = monotonic() - 10
+    now = screen.standing()
+    assert now.left is None
+    assert now.most == pytest.approx((1000 - 200) / 20, rel=0.05)
+    assert "; at most 0:00:" in line(now)

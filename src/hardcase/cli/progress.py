@@ -60,6 +60,8 @@ class Standing:
     since_new: float | None
     confusions: tuple[tuple[str, int], ...]
     kinds: Mapping[str, int] = field(default_factory=dict)
+    most: float | None = None
+    """Seconds that are left if every seed spends its budget; known before a shard is done."""
 
     @property
     def others(self) -> str:
@@ -198,6 +200,9 @@ class Front(Watcher):
         searching = self.phase == "searching"
         ahead = self.usable - total.seeds
         phase = "stopping after this shard" if self.stops and searching else self.phase
+        budget = (self.record.get("budget") or {}).get("queries")
+        unspent = self.usable * (budget or 0) - total.queries - queries
+        speed = (total.queries + queries - self.base.queries) / spent
         return Standing(
             phase=phase,
             elapsed=now - (self.stage.began if self.stage else self.started),
@@ -208,11 +213,12 @@ class Front(Watcher):
             failing=total.failing + failing,
             queries=total.queries + queries,
             gradients=total.gradients + gradients,
-            speed=(total.queries + queries - self.base.queries) / spent,
+            speed=speed,
             left=ahead * spent / fresh if fresh and searching else None,
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
             kinds=total.kinds,
+            most=unspent / speed if budget and searching and speed else None,
         )
 
     def _confusions(self, most: int = 4) -> tuple[tuple[str, int], ...]:
@@ -345,6 +351,8 @@ def line(now: Standing) -> str:
         counts += f", {now.others}"
     cost = f"{now.queries:,} queries, {now.speed:,.0f} a second"
     left = f"; about {clock(now.left)} left" if now.left else ""
+    if not left and now.most:
+        left = f"; at most {clock(now.most)} left"
     return (
         f"{clock(now.elapsed)} {now.phase}: {counts}; {cost}{left}"
         if now.usable
@@ -354,7 +362,8 @@ def line(now: Standing) -> str:
 
 def training_line(now: Training, left: float | None = None) -> str:
     if not now.epochs:  # what is made without epochs counts images
-        return f"{now.what}: {now.step} of {now.steps} images"
+        done = "; it is examined and measured" if now.step >= now.steps else ""
+        return f"{now.what}: {now.step} of {now.steps} images{done}"
     if now.step >= now.steps:
         return f"trained {now.what}; it is measured, and what the method needs is made ready"
     rest = "" if left is None else f", about {clock(left)} left"

@@ -49,10 +49,11 @@ from hardcase.judges.synthetic import (
     ruins_of,
 )
 from hardcase.randomness import balanced_order, stream
-from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, to_bytes
+from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
 from hardcase.training import cards
 from hardcase.training.augmentation import GENTLE, bend, crop
 from hardcase.training.loop import (
+    AHEAD,
     UNSTATED,
     Goal,
     History,
@@ -443,7 +444,7 @@ def _lessons(
     rng = stream(seed, "judge", "lessons", device=device)
     images = list[Tensor]()
     targets = list[Tensor]()
-    for part in chunks(len(rows), size):
+    for part in chunks(len(rows), size if steady(torch.device(device)) else AHEAD * size):
         x = from_bytes(taught.x[rows[part]].to(device))
         y = taught.y[rows[part]].to(device)
         made, target = lesson(
