@@ -29,7 +29,7 @@ def small(bench):
         members=replace(teach.USUAL.members, epochs=1, steps=40, batch=32),
         density=replace(teach.USUAL.density, epochs=1, steps=20, batch=32),
     )
-    return bench(schooling=short, seeds=8, draws=1, half="all", epochs=20)
+    return bench(schooling=short, seeds=8, draws=1, half="all", epochs=20, searches=["natural"])
 
 
 @long
