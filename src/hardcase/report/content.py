@@ -19,7 +19,7 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
-from hardcase.report.curves import severities
+from hardcase.report.curves import severities, smallest
 from hardcase.report.decision import decision, together
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
@@ -279,6 +279,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "where": place,
         "map": failure_map(run),
         "curves": severities(run),
+        "smallest": smallest(run, sheet),
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {
