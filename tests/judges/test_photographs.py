@@ -32,7 +32,13 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     train, test = photographs(150), photographs(45, seed=4, split="test")
     own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
-    return own, train, test, photo_panel([own], train, test)
+    told = []
+    panel = photo_panel([own], train, test, tell=lambda done, of: told.append((done, of)))
+    (total,) = {of for _, of in told}
+    counts = [done for done, _ in told]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, total)  # every image is told of, to the last
+    return own, train, test, panel
 
 
 def test_the_card_says_what_a_judge_must(made):

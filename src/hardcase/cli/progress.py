@@ -362,8 +362,7 @@ def line(now: Standing) -> str:
 
 def training_line(now: Training, left: float | None = None) -> str:
     if not now.epochs:  # what is made without epochs counts images
-        done = "; it is examined and measured" if now.step >= now.steps else ""
-        return f"{now.what}: {now.step} of {now.steps} images{done}"
+        return f"{now.what}: {now.step} of {now.steps} images"
     if now.step >= now.steps:
         return f"trained {now.what}; it is measured, and what the method needs is made ready"
     rest = "" if left is None else f", about {clock(left)} left"

@@ -39,6 +39,8 @@ FIRST = 8
 """Images by which the time of all of them is told."""
 EXAMINED = 96
 """Real images of which the pictures of the examination are made, four of each."""
+AT_ONCE = 32
+"""Images after which it is told how far the work is."""
 PRECISION = 0.95
 MISSED = 0.02
 VOTES: Mapping[str, Mapping[str, float]] = {
@@ -78,23 +80,34 @@ def photo_panel(
     config = _config(encoders, train, plan, heads, seed)
     folder = cards.folder_of(KIND, NAME, config, train.hash)
     start = time.monotonic()
+    _, held_out = parts(train.y, train.id, plan.held_out)
+    views = len(plan.views)
+    asked = len(train) + views * (4 * min(EXAMINED, len(held_out)) + len(test))
+    done = len(train)
+
+    def fitted(count: int, _: int) -> None:
+        if tell is not None:
+            tell(count, asked)
+
+    def seen(images: int) -> None:
+        nonlocal done
+        done += views * images
+        fitted(done, asked)
 
     def shaped(_: Mapping[str, Any]) -> nn.Module:
         """A fitted panel, or an empty one of the shape that the card of a kept one states."""
         if not (folder / cards.CARD).exists():
-            if tell is not None:
-                tell(0, len(train))
-            return fit(encoders, train, plan=plan, heads=heads, store=store, seed=seed, tell=tell)
+            fitted(0, asked)
+            return fit(encoders, train, plan=plan, heads=heads, store=store, seed=seed, tell=fitted)
         places = cards.read_card(folder)["places"]
         return build(encoders, places, classes=len(train.classes), learned=len(train))
 
     def entries(net: nn.Module) -> dict[str, Any]:
         assert isinstance(net, FeaturePanel)
-        _, held_out = parts(train.y, train.id, plan.held_out)
         examined = train.take(
             held_out[torch.randperm(len(held_out), generator=stream(seed, "exam"))[:EXAMINED]]
         )
-        rules = made_rules(net.to(device), examined, seed=seed, device=device)
+        rules = made_rules(net.to(device), examined, seed=seed, device=device, seen=seen)
         return {
             "seed": seed,
             "seconds": time.monotonic() - start,
@@ -111,7 +124,7 @@ def photo_panel(
         data=train.hash,
         build=shaped,
         train=entries,
-        measure=lambda net: _measure(net.to(device), test, device),
+        measure=lambda net: _measure(net.to(device), test, device, seen),
         measured_on=test.hash,
     )
     assert isinstance(net, FeaturePanel)
@@ -119,11 +132,22 @@ def photo_panel(
 
 
 def made_rules(
-    panel: FeaturePanel, held_out: Images, *, seed: int, device: torch.device | str
+    panel: FeaturePanel,
+    held_out: Images,
+    *,
+    seed: int,
+    device: torch.device | str,
+    seen: Callable[[int], None] = lambda images: None,
 ) -> dict[str, DecisionRule]:
-    """The rules that tell handled pictures from those of other classes and from ruined ones."""
+    """The rules that tell handled pictures from those of other classes and from ruined ones; `seen`
+    is told of every part of the images that was looked at.
+    """
     exam = photo_examination(held_out, stream(seed, "judge", "photographs", device=device), device)
-    signals = panel.ask(exam.x, exam.expected)
+    said = list[Signals]()
+    for rows in chunks(len(exam.x), AT_ONCE):
+        said.append(panel.ask(exam.x[rows], exam.expected[rows]))
+        seen(len(said[-1].seen))
+    signals = Signals.join(said)
     rules = {}
     for name, votes in VOTES.items():
         truth: Tensor = getattr(exam, name)
@@ -217,19 +241,15 @@ def feature_judge(
         heads=_heads(loaded, train),
         seed=seed,
         device=device,
-        tell=None if progress is None else _telling(loaded, train, test, progress),
+        tell=None if progress is None else _telling(loaded, train, progress),
     )
     return photo_judge(panel, {**card, "encoders": [each.spec for each in loaded]}, folder)
 
 
 def _telling(
-    encoders: Sequence[Encoder],
-    train: Images,
-    test: Images,
-    progress: Callable[[TrainingProgress], None],
+    encoders: Sequence[Encoder], train: Images, progress: Callable[[TrainingProgress], None]
 ) -> Tell:
     """Says with the first images how long making and measuring the judge will take."""
-    passes = len(USUAL.views) * (len(test) + 4 * EXAMINED) + len(train)
     what = f"judge of {train.name} by {', '.join(each.spec for each in encoders)}"
 
     def tell(done: int, of: int) -> None:
@@ -238,7 +258,7 @@ def _telling(
             begun = time.monotonic()
             for each in encoders:
                 each.ask(from_bytes(train.x[:FIRST].to(each.subject.device)))
-            seconds = (time.monotonic() - begun) / FIRST * passes
+            seconds = (time.monotonic() - begun) / FIRST * of
             if seconds > LONG:
                 said = f"takes about {minutes(seconds)}; it is made once"
         progress(TrainingProgress(0, 0, done, of, 0.0, said, what))
@@ -348,12 +368,15 @@ def _config(
 
 
 @torch.no_grad()
-def _measure(net: nn.Module, test: Images, device: torch.device | str) -> dict[str, Any]:
+def _measure(
+    net: nn.Module, test: Images, device: torch.device | str, seen_more: Callable[[int], None]
+) -> dict[str, Any]:
     """Share of real images that are read rightly."""
     assert isinstance(net, FeaturePanel)
     right = 0
-    for rows in chunks(len(test), 32):
+    for rows in chunks(len(test), AT_ONCE):
         y = test.y[rows]
         seen = net.ask(from_bytes(test.x[rows].to(device)), y.to(device)).seen.cpu()
         right += int((seen == y).sum())
+        seen_more(len(y))
     return {"accuracy": right / len(test), "measured_images": len(test)}
