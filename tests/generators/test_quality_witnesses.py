@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import recognised_seeds, refuse_unreadable
+from hardcase.generators.quality import fresh, recognised_seeds, refuse_unreadable
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
@@ -55,6 +55,13 @@ def test_seeds_are_what_the_subject_and_most_readers_see():
         recognised_seeds(painter, tuple("abcd"), 4, readers=(right, wrong), **some)
     _, told = recognised_seeds(painter, tuple("abcd"), 8, readers=(), **some)
     assert (told["recognised"], told["by"]) == (None, {})
+
+
+def test_classes_that_nobody_recognises_are_left_out_and_named(caplog):
+    seeds = fresh(Painter(), tuple("abcd"), 8, accept=lambda x, y: y != 2)
+    assert seeds.y.tolist() == [0, 1, 3] * 2
+    assert len(seeds.context["latent"]) == len(seeds.id) == 6
+    assert "2 of 8 seeds are left out: samples of c " in caplog.text
 
 
 class Other(nn.Module):

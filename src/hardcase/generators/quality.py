@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import predict
 from hardcase.types import Images, Model
+
+_log = logging.getLogger(__name__)
 
 # How well a generator gives back what it is shown: does a classifier still see the label, how alike
 # are the images.
@@ -300,8 +303,8 @@ def fresh(
     """`count` samples, classes taking turns, each with its latent code as context.
 
     A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its
-    class; after twenty rounds a class that is never accepted is an error. `labels` restricts the
-    classes.
+    class; what is still refused after twenty rounds is left out, which is said. `labels` restricts
+    the classes.
 
     Args:
         net: A conditional generator.
@@ -334,15 +337,29 @@ def fresh(
             open_ = open_[~accept(from_bytes(x[open_]), wanted[open_])]
             if not len(open_):
                 break
+    good = torch.ones(count, dtype=torch.bool, device=device)
+    good[open_] = False
     if len(open_):
-        names = sorted({classes[c] for c in wanted[open_].tolist()})
-        raise Problem(
-            f"the generator's samples of {', '.join(names)} are refused twenty times over.",
-            "A search needs seeds that the subject, and who else checks them, gets right.",
-            fix="a better generator (more --epochs), or another model",
-            code=NO_SEEDS,
+        names = ", ".join(sorted({classes[c] for c in wanted[open_].tolist()}))
+        if not bool(good.any()):
+            raise Problem(
+                f"all of the generator's samples of {names} are refused twenty times over.",
+                "A search needs seeds that the subject, and who else checks them, gets right.",
+                fix="a better generator (more --epochs), or another model",
+                code=NO_SEEDS,
+            )
+        _log.warning(
+            "%d of %d seeds are left out: samples of %s were refused twenty times over by the"
+            " subject or who else checks them",
+            *(len(open_), count, names),
         )
-    ids = tuple(f"generated/{seed}/{i:05d}" for i in range(count))
+    rows = good.nonzero().squeeze(1)
+    ids = tuple(f"generated/{seed}/{i:05d}" for i in rows.tolist())
     return Images(
-        x.cpu(), wanted.cpu(), ids, classes, name="generated", context={"latent": z.cpu()}
+        x[rows].cpu(),
+        wanted[rows].cpu(),
+        ids,
+        classes,
+        name="generated",
+        context={"latent": z[rows].cpu()},
     )
