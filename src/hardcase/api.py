@@ -14,7 +14,7 @@ import torch
 
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import chosen_method, folder_for, parse
-from hardcase.context import SEEDS, Context, several, whole
+from hardcase.context import SEEDS, Context, few, several
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
@@ -103,7 +103,7 @@ def search(
     """
     given = dict(locals())
     context = _context_of(**given)
-    images = context.seeds
+    images = context.seeds.images()
     right = answers(context.subject, images).argmax(1) == images.y
     if context.campaign.target is not None:
         right &= images.y != context.campaign.target
@@ -319,31 +319,37 @@ def _context_of(
         values["method"] = {**(options or {}), "name": name}
         return Context(parse(values), peers=tuple(peers) or None, witnesses=several(witnesses))
     images, rest = _data_of(data, seeds, values.get("seed", 0))
-    network = subject if isinstance(subject, str) else model_of(subject, images)
+    some = few(images)
+    network = subject if isinstance(subject, str) else model_of(subject, some)
     return Context.of(
         network,
         images,
         method or _chosen({"model": subject}, network),
         options=options,
-        peers=[model_of(each, images) for each in peers],
+        peers=[model_of(each, some) for each in peers],
         witnesses=witnesses,
         train=rest if train is None else images_of(train),
         **values,
     )
 
 
-def _data_of(data: Any, count: int | None, seed: int) -> tuple[Images, Images | Stream | None]:
+def _data_of(
+    data: Any, count: int | None, seed: int
+) -> tuple[Images | Stream, Images | Stream | None]:
     """The seeds, and what the data holds besides; only the seeds are decoded."""
     if isinstance(data, Images):
         return data if count is None else data.sample(count=count, seed=seed), None
     if isinstance(data, str):
         images = load(data)
         return images.sample(count=min(count or SEEDS, len(images)), seed=seed), None
-    source = stream_of(data) if is_lazy(data) else images_of(data)
+    if isinstance(data, Stream):
+        source: Images | Stream = data
+    else:
+        source = stream_of(data) if is_lazy(data) else images_of(data)
     chosen = source.sample(count=min(count or SEEDS, len(source)), seed=seed)
     taken = set(chosen.id)
     others = torch.tensor([i for i, name in enumerate(source.id) if name not in taken]).long()
-    return whole(chosen), source.take(others) if len(others) else None
+    return chosen.held(), source.take(others) if len(others) else None
 
 
 def _chosen(values: Mapping[str, Any], model: Any = None) -> str:
@@ -357,4 +363,4 @@ def _judged(run: Run, context: Context) -> Run:
     """The run with verdicts, if its judge is trained; as the command line does."""
     if not run.record["complete"]:
         return run
-    return finish(run, say=_log.warning, device=context.device, images=context.images)
+    return finish(run, say=_log.warning, device=context.device, images=context.labelled)

@@ -21,7 +21,7 @@ from hardcase.config import Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.images import large
 from hardcase.data.sources import load
-from hardcase.data.streams import LabelledSet, Stream
+from hardcase.data.streams import ImageSet, LabelledSet, Stream
 from hardcase.errors import Problem, choice
 from hardcase.generators.build import (
     check_labels_kept,
@@ -140,7 +140,7 @@ class Context:
         config: Config,
         *,
         subject: Model | None = None,
-        seeds: Images | None = None,
+        seeds: Images | Stream | None = None,
         train: Images | Stream | None = None,
         peers: tuple[Model, ...] | None = None,
         witnesses: tuple[Model | str, ...] | None = None,
@@ -163,8 +163,8 @@ class Context:
         if seeds is not None and subject is not None:
             seeds = self.under_model_classes(seeds)
             self.__dict__["seeds"] = seeds
-        self._like = seeds
-        if seeds is not None and self._perturbs and "latent" not in seeds.context:
+        self._like = None if seeds is None else few(seeds)
+        if self._like is not None and self._perturbs and "latent" not in self._like.context:
             # the method's generator makes as many seeds; the images say their shape and classes
             del self.__dict__["seeds"]
 
@@ -172,7 +172,7 @@ class Context:
     def of(
         cls,
         subject: Model | str,
-        seeds: Images,
+        seeds: Images | Stream,
         method: str | Method,
         *,
         options: Mapping[str, Any] | None = None,
@@ -220,7 +220,7 @@ class Context:
     def images(self, split: str) -> Images:
         """One split of the data under the model's classes, loaded once."""
         if split not in self._splits:
-            self._splits[split] = whole(self._labelled(split))
+            self._splits[split] = self.labelled(split).images()
         return self._splits[split]
 
     def named_images(self, data: str, split: str) -> Images:
@@ -239,7 +239,7 @@ class Context:
         """Which output means each class of the data; None where they are the same."""
         return map_between(self._read(self.config.split).classes, self._output_names)
 
-    def _labelled(self, split: str) -> Images | Stream:
+    def labelled(self, split: str) -> Images | Stream:
         """One split under the model's classes; of many files nothing is decoded yet."""
         if split in self._splits:
             return self._splits[split]
@@ -296,13 +296,15 @@ class Context:
         return self.images(self.config.split)
 
     @cached_property
-    def seeds(self) -> Images:
-        """The images that the search starts from: a class-balanced sample, or fresh ones."""
+    def seeds(self) -> ImageSet:
+        """The images that the search starts from: a class-balanced sample, or fresh ones; very
+        many stay in their files.
+        """
         config = self.config
         if self.part is not None and self.part.facts.get("seeds") == "generator":
             return self._generated_seeds()
-        images = self._labelled(config.split)
-        return whole(images.sample(count=min(self.count, len(images)), seed=config.seed))
+        images = self.labelled(config.split)
+        return images.sample(count=min(self.count, len(images)), seed=config.seed).held()
 
     @cached_property
     def count(self) -> int:
@@ -313,7 +315,7 @@ class Context:
             return self.config.seeds
         if not (steady(self.subject.device) and is_photographic(self.shape)):
             return SEEDS
-        most = min(SEEDS, len(self._labelled(self.config.split)))
+        most = min(SEEDS, len(self.labelled(self.config.split)))
         return seeds_in_time(self.campaign, self._timed_rows, self._budget, most=most)
 
     def seconds_per_seed(self) -> float:
@@ -332,7 +334,7 @@ class Context:
     @cached_property
     def _some(self) -> Images:
         """Images of the campaign's shape and classes, whichever are at hand."""
-        return few(self._labelled("test")) if self._like is None else self._like
+        return few(self.labelled("test")) if self._like is None else self._like
 
     # networks
 
@@ -437,9 +439,10 @@ class Context:
         own = spec == config.model or not is_stated(spec)  # who states it needs to be told nothing
         images = [NOTHING, NOTHING]
         if not is_stated(spec):
-            enough = whole if spec.startswith("zoo:") else few
-            read = self._labelled if config.subject.classes else self._read
-            images = [enough(read(split)) for split in ("train", "test")]
+            read = self.labelled if config.subject.classes else self._read
+            found = [read(split) for split in ("train", "test")]
+            trained = spec.startswith("zoo:")
+            images = [one.images() if trained else few(one) for one in found]
         how = Loading(
             train=images[0],
             test=images[1],
@@ -921,11 +924,6 @@ class Context:
                 f'method "{part.name}" takes no criterion.',
                 fix="leave out --criterion, or another --method",
             )
-
-
-def whole(images: Images | Stream) -> Images:
-    """All of it decoded."""
-    return images.images() if isinstance(images, Stream) else images
 
 
 def few(images: Images | Stream) -> Images:

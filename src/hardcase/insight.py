@@ -21,7 +21,6 @@ from hardcase.randomness import Rng, keys_of
 from hardcase.runs.directory import read_plain
 from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.slices import Rules, Slice, find_slices
 from hardcase.spaces.appearance import appearance
 from hardcase.statistics import Rate
@@ -331,7 +330,7 @@ def _attempted(run: Run) -> Images:
     if not kept:
         raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
     return Images(
-        read_images(run.seeds["image"])[kept],
+        run.seed_images(kept),
         torch.tensor([rows[i]["label"] for i in kept]),
         tuple(rows[i]["id"] for i in kept),
         run.classes,
@@ -375,8 +374,8 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     kept = [
         {**row, "cell": cell, "state": _state(row, (run.verdicts or {}).get(row["id"], {}))}
         for row, cell in zip(
-            table.drop_columns(["image", "code"]).to_pylist(),
-            cells_of(grid, read_images(table["image"])) if len(table) else [],
+            table.drop_columns(["code"]).to_pylist(),
+            cells_of(grid, run.images()) if len(table) else [],
         )
         if row["kind"] == "label"
     ]
@@ -384,7 +383,7 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     best: dict[int, dict[str, Any]] = {}
     for row in kept:
         best.setdefault(row["cell"], row)
-    starts = cells_of(grid, read_images(run.seeds["image"]))
+    starts = cells_of(grid, run.seed_images())
     shape = [axis.cells for axis in grid.axes]
     rows = []
     for cell in range(len(grid)):

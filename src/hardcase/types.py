@@ -6,7 +6,7 @@ Scores: higher is better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, SupportsIndex, overload, runtime_checkable
 
@@ -147,6 +147,24 @@ class Images:
         if per_class is not None:
             return self.take(rows[turn < _positive("per_class", per_class)])
         return self.take(rows[: _positive("count", count or 0)])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width."""
+        return tuple(self.x.shape[1:])
+
+    def images(self) -> Images:
+        """All of it in memory: itself."""
+        return self
+
+    def held(self) -> Images:
+        """Itself: it is in memory already."""
+        return self
+
+    def shards(self, size: int) -> Iterator[Images]:
+        """All images, `size` at a time."""
+        rows = torch.arange(len(self))
+        return (self.take(rows[i : i + size]) for i in range(0, max(len(self), 1), size))
 
     @property
     def hash(self) -> str:
@@ -321,6 +339,20 @@ class Verdicts:
     label_kept: Sequence[bool | None]
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Float[Tensor, "t d"] | None = None
+
+    @staticmethod
+    def join(parts: Sequence[Verdicts]) -> Verdicts:
+        """What was said of findings in several parts, as if of all at once."""
+        features = [part.features for part in parts if part.features is not None]
+        return Verdicts(
+            [one for part in parts for one in part.valid],
+            [one for part in parts for one in part.label_kept],
+            {
+                name: [one for part in parts for one in part.columns[name]]
+                for name in parts[0].columns
+            },
+            torch.cat(features) if len(features) == len(parts) else None,
+        )
 
 
 @runtime_checkable

@@ -9,7 +9,6 @@ import pytest
 from hardcase.cli.main import main
 from hardcase.report.content import report_content
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 
 MODEL = """
 import torch
@@ -61,7 +60,7 @@ def test_findings_are_right_before_and_wrong_now(home, capsys):
     words = [*WORDS, "--model", "models.py:new", "--was", "models.py:old", "--out", "new"]
     assert main(words) == 0, capsys.readouterr().err
     run = Run("new")
-    light = read_images(run.findings["image"]).float().mean((1, 2, 3)) / 255
+    light = run.images().float().mean((1, 2, 3)) / 255
     assert len(run) > 0
     assert bool(((light > 0.5) & (light < 0.65)).all())
     assert set(run.findings["expected"].to_pylist()) == {1}

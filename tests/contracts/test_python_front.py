@@ -59,4 +59,4 @@ def test_a_run_started_from_python_is_resumed_from_python(tmp_path):
         hc.resume(tmp_path / "run")
     done = hc.resume(tmp_path / "run", toy_subject(), toy_images(8), **given)
     assert done.record["complete"]
-    assert done.findings["image"].to_pylist() == whole.findings["image"].to_pylist()
+    assert done.stored_images() == whole.stored_images()

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from hardcase.data import streams
 from hardcase.data.images import images_of, stream_of
 from hardcase.data.streams import Stream
 from hardcase.errors import Problem
@@ -221,12 +222,31 @@ def test_a_stream_walks_in_shards_that_can_be_forgotten():
     assert sum(len(shard) for shard in shards) == 936
 
 
-def test_a_streams_hash_and_sample_are_those_of_the_images():
+def test_a_streams_hash_and_sample_are_those_of_the_images(monkeypatch):
+    monkeypatch.setattr(streams, "SHARD", 7)
     stream, _ = counted()
     images = stream.first(100).images()
-    assert stream.first(100).hash(size=7) == images.hash
+    assert stream.first(100).hash == images.hash
     assert isinstance(images, Images)
     assert stream.first(100).sample(count=9, seed=3).id == images.sample(count=9, seed=3).id
+
+
+def test_a_stream_whose_images_change_says_so():
+    shown = [np.zeros((4, 4), np.uint8)]
+    stream = Stream(shown.__getitem__, torch.arange(1), torch.zeros(1).long(), ("a",), 1)
+    assert stream.images().x.sum() == 0
+    shown[0] = np.ones((4, 4), np.uint8)
+    with pytest.raises(Problem, match="has changed since it was first read"):
+        stream.take(torch.tensor([0])).images()
+
+
+def test_few_images_are_held_and_many_stay_where_they_are(monkeypatch):
+    stream, read = counted()
+    assert isinstance(stream.first(3).held(), Images)
+    monkeypatch.setattr(streams, "HELD", 8 * 8 * 3 * 3)
+    read.clear()
+    assert isinstance(stream.first(4).held(), Stream)
+    assert len(read) == 1
 
 
 def test_grey_pictures_in_a_colour_stream_are_given_three_channels():

@@ -20,7 +20,7 @@ from hardcase.runs.folder import mend_shards, pack_deltas, unpack_deltas
 from hardcase.runs.ledger import Ledger, files_of
 from hardcase.runs.repair import mend_papers
 from hardcase.runs.results import Run
-from hardcase.runs.tables import FINDINGS, read, read_images
+from hardcase.runs.tables import FINDINGS, read
 from hardcase.runs.workers import Progress
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -61,8 +61,8 @@ def everything(folder):
     def read():
         run = Run(folder)
         run.summary()
-        read_images(run.findings["image"])
-        read_images(run.seeds["image"])
+        run.images()
+        run.seed_images()
         return [str(run[i]) for i in range(min(len(run), 2))]
 
     def shown():

@@ -109,7 +109,7 @@ def drawn_run(
         None,
     )
     store = Store.create(
-        folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', table
+        folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', [table]
     )
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
     if history:

@@ -11,7 +11,6 @@ from hardcase.report.content import plain, report_content
 from hardcase.report.trust import real_pairs
 from hardcase.report.words import spread
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def test_classes_add_up_to_the_funnel(run, section):
 
 
 def test_real_pairs_are_nearest_seeds_of_the_same_class(run):
-    x = read_images(run.seeds.column("image")).double().flatten(1) / 255
+    x = run.seed_images().double().flatten(1) / 255
     y = run.seeds.column("label").to_pylist()
     truth = [
         min(float((x[i] - x[j]).norm()) for j in range(100) if j != i and y[j] == y[i])

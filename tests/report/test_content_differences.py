@@ -26,7 +26,9 @@ def stored(folder, change, *, count=40, code=None, **about):
     )  # fmt: skip
     rows = {"id": names, "label": labels.tolist(), "predicted": labels.tolist(), "confidence": zeros.tolist(), "status": ["done"] * count}  # fmt: skip
     rows |= dict.fromkeys(("looked", "failing", *SPENDING), [1] * count)
-    store = Store.create(folder, record(tuple("0123456789"), **about), "", seeds_table(rows, seeds))
+    store = Store.create(
+        folder, record(tuple("0123456789"), **about), "", [seeds_table(rows, seeds)]
+    )
     part = findings_table(found, seeds, names, method="made", oracle="label")
     store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(rows, seeds)), pack_deltas({})))
     return Run(folder)

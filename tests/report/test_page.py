@@ -373,10 +373,10 @@ def test_a_judge_without_error_rates_is_called_a_guess(base):
 
 def test_other_kinds_of_findings_are_named(base):
     run = drawn_run(base / "kinds", seeds=40)
-    table = run.findings
-    kinds = ["label"] * (len(table) - 3) + ["disagreement", "non_finite", "surprise"]
-    from hardcase.runs.tables import to_parquet
+    from hardcase.runs.tables import FINDINGS, read, to_parquet
 
+    table = read(run.folder / "findings/part-00000.parquet", FINDINGS)
+    kinds = ["label"] * (len(table) - 3) + ["disagreement", "non_finite", "surprise"]
     changed = table.set_column(table.schema.get_field_index("kind"), "kind", [kinds])
     rewrite(run.folder, "findings/part-00000.parquet", to_parquet(changed))
     page, _, data = written([Run(run.folder)], base / "kinds" / "report")

@@ -13,14 +13,13 @@ from hardcase.runs.results import Run
 def planted(run: Run) -> Run:
     """The same run in which dark seeds alone keep their findings."""
     from hardcase.runs.folder import Packed
-    from hardcase.runs.tables import read_images, to_parquet
+    from hardcase.runs.tables import FINDINGS, read, to_parquet
 
-    light = dict(zip(run.seeds["id"].to_pylist(), read_images(run.seeds["image"]).float().mean((1, 2, 3)).tolist()))  # fmt: skip
+    light = dict(zip(run.seeds["id"].to_pylist(), run.seed_images().float().mean((1, 2, 3)).tolist()))  # fmt: skip
     edge = float(torch.tensor(list(light.values())).quantile(1 / 3))
     rows = [i for i, seed in enumerate(run.findings["seed"].to_pylist()) if light[seed] < edge]
-    run.store.put(
-        0, Packed(to_parquet(run.findings.take(rows)), to_parquet(run.store.seeds()), b"")
-    )
+    table = read(run.folder / "findings/part-00000.parquet", FINDINGS)
+    run.store.put(0, Packed(to_parquet(table.take(rows)), to_parquet(run.store.seeds()), b""))
     return Run(run.folder)
 
 

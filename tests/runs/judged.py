@@ -62,7 +62,7 @@ def made_run(folder, x, y, found, *, predicted=None, kind=None, record=None):
         tests.select(["id", "seed", "kind"]).to_pylist(),
         None,
     )
-    store = Store.create(folder, {**about, **counts}, "", table)
+    store = Store.create(folder, {**about, **counts}, "", [table])
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
     return Run(folder)
 

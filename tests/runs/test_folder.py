@@ -5,11 +5,13 @@ from dataclasses import fields
 
 import pytest
 import torch
+from pyarrow.parquet import ParquetFile
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.tables import SPENDING, findings_table, read_images, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
+from hardcase.tensors import decode_all
 from hardcase.types import Findings
 
 IDS = ["data/1", "data/2"]
@@ -52,7 +54,7 @@ def seed_rows(status):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store.create(tmp_path / "run", {"schema": 1}, "", seed_rows(["waiting", "waiting"]))
+    return Store.create(tmp_path / "run", {"schema": 1}, "", [seed_rows(["waiting", "waiting"])])
 
 
 def packed(found, status=("done", "done"), deltas=None):
@@ -61,11 +63,40 @@ def packed(found, status=("done", "done"), deltas=None):
     )
 
 
+def test_seeds_in_many_row_groups_are_those_in_one(tmp_path):
+    rows = seed_rows(["waiting", "waiting"])
+    several = [rows.slice(i % 2, 1) for i in range(7)]
+    store = Store.create(tmp_path / "run", {"schema": 1}, "", several)
+    assert ParquetFile(tmp_path / "run/seeds.parquet").num_row_groups == 7
+    x = some().x
+    assert torch.equal(decode_all(store.seed_images([5, 0, 4, 1])), x[[1, 0, 0, 1]])
+    store.put(0, packed(some()))
+    before = (tmp_path / "run/seeds.parquet").read_bytes()
+    store.settle()
+    after = (tmp_path / "run/seeds.parquet").read_bytes()
+    assert store.seeds()["status"].to_pylist() == ["done"] * 7
+    assert after != before
+    store.settle()
+    assert (tmp_path / "run/seeds.parquet").read_bytes() == after
+    assert torch.equal(decode_all(store.seed_images(range(7))), x[[0, 1, 0, 1, 0, 1, 0]])
+
+
+def test_a_row_group_that_was_changed_is_not_read(tmp_path):
+    rows = seed_rows(["waiting", "waiting"])
+    store = Store.create(tmp_path / "run", {"schema": 1}, "", [rows.slice(0, 1), rows.slice(1, 1)])
+    path = tmp_path / "run/seeds.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Problem, match="is damaged"):
+        store.seed_images([0])
+
+
 def test_what_was_appended_is_read_back(store):
     found = some()
     store.put(0, packed(found, deltas={"nc": {"bits": torch.tensor([1, 0, 1])}}))
     read = store.findings()
-    assert torch.equal(read_images(read["image"]), found.x)
+    assert torch.equal(decode_all(store.finding_images(range(len(read)))), found.x)
     assert read["kind"].to_pylist() == ["label", "disagreement"]
     assert read["predicted"].to_pylist() == found.predicted.tolist()
     assert read["code"].to_pylist() == found.code.tolist()
@@ -109,7 +140,7 @@ def test_a_damaged_part_is_named(store):
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(Problem, match="not empty"):
-        Store.create(tmp_path, {}, "", seed_rows(["waiting"] * 2))
+        Store.create(tmp_path, {}, "", [seed_rows(["waiting"] * 2)])
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -80,7 +80,7 @@ def write_run(
         table.drop_columns(["image"]).to_pylist(), part.select(["id", "seed", "kind"]).to_pylist(),
         None if said is None else {row["id"]: row for row in said},
     )  # fmt: skip
-    store = Store.create(folder, {**about, **counts}, "", table)
+    store = Store.create(folder, {**about, **counts}, "", [table])
     store.put(0, Packed(to_parquet(part), to_parquet(table), pack_deltas({})))
     if said is not None:
         data = to_parquet(pa.Table.from_pylist(said))

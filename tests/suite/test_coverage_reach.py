@@ -4,7 +4,6 @@ import torch
 
 import hardcase as hc
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.suite.coverage import reach
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -21,7 +20,7 @@ def test_a_run_keeps_what_its_seeds_and_its_tests_reach(tmp_path):
         training=training,
     )
     rows = {row["criterion"].split(":")[0]: row for row in run.record["coverage"]}
-    found = read_images(run.findings["image"])
+    found = run.images()
     both = toy_images(12 + len(found))
     both.x[:] = torch.cat([images.x, found])
     for (name, row), before, after in zip(

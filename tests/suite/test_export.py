@@ -14,7 +14,7 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SPENDING, findings_table, read_images, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
 from hardcase.suite.export import class_folders, export
 from hardcase.types import Findings
 
@@ -35,7 +35,7 @@ def made(folder, *, classes=ANIMALS, channels=1, count=7):
         code=torch.zeros(count, 0),
     )  # fmt: skip
     store = Store.create(
-        folder, {"classes": list(classes), "method": "pgd"}, "", seeds_table(columns, x)
+        folder, {"classes": list(classes), "method": "pgd"}, "", [seeds_table(columns, x)]
     )
     part = findings_table(found, x, names, method="pgd", oracle="label")
     store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(columns, x)), pack_deltas({})))
@@ -47,7 +47,7 @@ def test_image_folders_hold_the_same_pixels_under_the_expected_class(tmp_path):
     out = export(run, "imagefolder", tmp_path / "out")
     assert sorted(path.name for path in out.iterdir()) == ["ant", "bee", "cat", "metadata.csv"]
     rows = list(csv.DictReader(io.StringIO((out / "metadata.csv").read_text())))
-    pictures = read_images(run.findings.column("image"))
+    pictures = run.images()
     assert len(rows) == len(run) == 7
     for row, finding, picture in zip(rows, run.findings.to_pylist(), pictures):
         assert row["file_name"] == f"{ANIMALS[finding['expected']]}/{finding['id']}.png"
@@ -88,16 +88,14 @@ def test_the_hugging_face_form_opens_as_pictures_with_class_names(tmp_path):
     data = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"]
     assert data.features["label"].names == list(ANIMALS)
     assert data["label"][:] == run.findings.column("expected").to_pylist()
-    assert np.array_equal(
-        np.array(data[2]["image"]), read_images(run.findings.column("image"))[2, 0].numpy()
-    )
+    assert np.array_equal(np.array(data[2]["image"]), run.images()[2, 0].numpy())
 
 
 def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
     run = made(tmp_path / "run", channels=3)
     again = load(f"parquet:{export(run, 'hf', tmp_path / 'out')}?split=all")
     assert again.classes == ANIMALS
-    assert torch.equal(again.x, read_images(run.findings.column("image")))
+    assert torch.equal(again.x, run.images())
 
 
 def test_imagefolder_opens_in_datasets(tmp_path):
@@ -121,7 +119,7 @@ def test_npz_holds_images_labels_and_where_they_come_from(tmp_path, channels):
     assert arrays["id"].tolist() == run.findings.column("id").to_pylist()
     again = load(f"npz:{out}?split=all")
     assert again.classes == ANIMALS
-    assert torch.equal(again.x, read_images(run.findings.column("image")))
+    assert torch.equal(again.x, run.images())
 
 
 def test_npz_goes_into_a_folder_if_a_folder_is_named(tmp_path):

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hardcase.errors import Problem
-from hardcase.runs.tables import read_images
 from hardcase.suite.shrink import shrink
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
@@ -16,7 +15,7 @@ LEVELS = [10, 60, 100]
 
 
 def levels(run):
-    return read_images(run.findings["image"])[:, 0, 0, 0].tolist()
+    return run.images()[:, 0, 0, 0].tolist()
 
 
 def test_tests_stop_at_the_edge(tmp_path):
@@ -41,7 +40,7 @@ def test_all_still_fail_and_none_is_further_away(tmp_path_factory, tests, steps)
     home = tmp_path_factory.mktemp("shrink")
     run = write_run(home / "run", levels=LEVELS, found={1: tests})
     small = shrink(run, subject(), home / "small", steps=steps)
-    logits = subject()(from_bytes(read_images(small.findings["image"]))).logits
+    logits = subject()(from_bytes(small.images())).logits
     assert logits.argmax(1).tolist() == [1] * len(tests)
     assert all(after <= before for before, after in zip(tests, levels(small)))
 
@@ -129,5 +128,5 @@ def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(t
     needed = small.record["shrink"]["needed"]
     assert sum(needed.values()) == int(left.sum())
     assert all(small.changes())
-    logits = toy_subject()(from_bytes(read_images(small.findings["image"]))).logits
+    logits = toy_subject()(from_bytes(small.images())).logits
     assert bool((logits.argmax(1) != torch.tensor(small.findings["expected"].to_pylist())).all())

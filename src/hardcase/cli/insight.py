@@ -230,25 +230,20 @@ def _seeds(run: Any) -> Images:
     """The seeds of a run as an image set."""
     import torch
 
-    from hardcase.runs.tables import read_images
     from hardcase.types import Images
 
     label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
     names = tuple(run.seeds["id"].to_pylist())
-    return Images(read_images(run.seeds["image"]), label, names, run.classes, name=str(run.folder))
+    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
 
 
 def _failures(near: Path | None) -> Any:
     """The images of a run on which the model left the label."""
     if near is None:
         return None
-    import pyarrow.compute as pc
-
-    from hardcase.runs.tables import read_images
-
-    found = opened(near).findings
-    kept = found.filter(pc.equal(found["kind"], "label"))
-    return read_images(kept["image"]) if len(kept) else None
+    run = opened(near)
+    kept = [i for i, kind in enumerate(run.findings["kind"].to_pylist()) if kind == "label"]
+    return run.images(kept) if kept else None
 
 
 def _write(out: Path | None, found: dict[str, Any]) -> None:

@@ -116,13 +116,10 @@ def _seeds(data: str, images: Images) -> Images | None:
         return None
     from dataclasses import replace
 
-    from hardcase.runs.tables import read_images
-
     run = opened(Path(data.removeprefix(RUN)))
     made = dict(zip(run.findings["id"].to_pylist(), run.findings["seed"].to_pylist()))
-    place = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
-    stored = read_images(run.seeds["image"])
-    return replace(images, x=stored[[place[made[name.rpartition("/")[2]]] for name in images.id]])
+    place = [run.seed_rows[made[name.rpartition("/")[2]]] for name in images.id]
+    return replace(images, x=run.seed_images(place))
 
 
 @o.takes("offline", *o.SAYS)
@@ -283,7 +280,7 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         rows = str(found).splitlines()
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
-    yield from _mistakes(model, context.seeds)
+    yield from _mistakes(model, context.seeds.images())
     health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
     yield DoctorLine(
         "accuracy",

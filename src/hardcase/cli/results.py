@@ -491,7 +491,12 @@ def shrink(
     same_ingredients(run, context, flags)
     where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
     small = move_back(
-        run, ready.subject, where, space=ready.method.space, seeds=context.seeds, steps=steps
+        run,
+        ready.subject,
+        where,
+        space=ready.method.space,
+        seeds=context.seeds.images(),
+        steps=steps,
     )
     said = small.record["shrink"]
     if flags.json:

@@ -290,7 +290,7 @@ def judged(run: Run | None, context: Context, *, quiet: bool) -> Run | None:
     from hardcase.runs.verdicts import finish
 
     say = (lambda text: None) if quiet else note
-    return finish(run, say=say, device=context.device, images=context.images)
+    return finish(run, say=say, device=context.device, images=context.labelled)
 
 
 def _both(first: str, then: str) -> str:

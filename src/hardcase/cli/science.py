@@ -65,7 +65,7 @@ def _measured(
     flags.say(f"preparing {config.model} and its generator")
     context = Context(config)
     ready = context.campaign
-    images = context.seeds
+    images = context.seeds.images()
     search = ready.method.search
     check(ready.subject, images, allow_low_accuracy=config.allow_low_accuracy)
     codes = search.codes if isinstance(search, Crossing) else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -23,6 +25,8 @@ from hardcase.types import Images
 
 SHARD = 256
 """Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
+HELD = 2**28
+"""Bytes of images up to which all of them may be: 1,780 photographs of 224 pixels."""
 Read = Callable[[int], Bytes]
 """The image of one row as H x W or H x W x 3."""
 
@@ -51,6 +55,8 @@ class Stream:
     names: Callable[[int], str] = str
     name: str = "images"
     split: str = "test"
+    _seen: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -58,6 +64,11 @@ class Stream:
     @property
     def id(self) -> tuple[str, ...]:
         return tuple(self.names(row) for row in self.rows.tolist())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width, as the first image has them."""
+        return self.first(1).images().shape
 
     def take(self, rows: Int[Tensor, " r"]) -> Stream:
         """Some rows; nothing is decoded."""
@@ -78,7 +89,7 @@ class Stream:
         names = list(self.id)
         workers = min(8, os.cpu_count() or 1)
         with ThreadPoolExecutor(workers) as pool:
-            images = list(pool.map(self.read, self.rows.tolist()))
+            images = list(pool.map(self._read, self.rows.tolist()))
         if not images:
             raise Problem(f"{self.name} holds no images.")
         x = _channels(stacked(images, names), self.channels, names)
@@ -86,25 +97,47 @@ class Stream:
             to_tensor(x), self.y.clone(), tuple(names), self.classes, self.name, self.split
         )
 
+    def held(self) -> Images | Stream:
+        """All of it decoded, unless that is too much to be in memory."""
+        return self if len(self) * math.prod(self.shape) > HELD else self.images()
+
     def shards(self, size: int = SHARD) -> Iterator[Images]:
         """All images, `size` at a time; a shard that was walked past is free to go."""
         for start in range(0, len(self), size):
             yield self.take(torch.arange(start, min(start + size, len(self)))).images()
 
-    def hash(self, *, size: int = SHARD) -> str:
-        """The same as ``images().hash``, with one shard in memory."""
-        sha = hashlib.sha256()
-        for number, shard in enumerate(self.shards(size)):
-            if number == 0:
-                sha.update(f"x:{shard.x.dtype}:{(len(self), *shard.x.shape[1:])}".encode() + b"\0")
-            sha.update(shard.x.contiguous().numpy().tobytes())
-        sha.update(b"\0" + f"y:{self.y.dtype}:{tuple(self.y.shape)}".encode() + b"\0")
-        sha.update(self.y.contiguous().numpy().tobytes() + b"\0")
-        return sha.hexdigest()[:16]
+    @property
+    def hash(self) -> str:
+        """The same as ``images().hash``, computed once, with one shard in memory."""
+        if "hash" not in self._known:
+            sha = hashlib.sha256()
+            for number, shard in enumerate(self.shards(SHARD)):
+                if number == 0:
+                    head = f"x:{shard.x.dtype}:{(len(self), *shard.shape)}"
+                    sha.update(head.encode() + b"\0")
+                sha.update(shard.x.contiguous().numpy().tobytes())
+            sha.update(b"\0" + f"y:{self.y.dtype}:{tuple(self.y.shape)}".encode() + b"\0")
+            sha.update(self.y.contiguous().numpy().tobytes() + b"\0")
+            self._known["hash"] = sha.hexdigest()[:16]
+        return self._known["hash"]
+
+    def _read(self, row: int) -> Bytes:
+        """The image of a source's row, which must stay what it was when it was first read."""
+        image = self.read(row)
+        check = crc32(np.ascontiguousarray(image).data)
+        if self._seen.setdefault(row, check) != check:
+            raise Problem(
+                f"the image {self.names(row)} of {self.name} has changed since it was first read.",
+                "Findings of two different images would be mixed.",
+                fix="once more, when nothing writes to these images",
+            )
+        return image
 
 
+ImageSet = Images | Stream
+"""Labelled images in memory, or still where they are; what needs no pixels costs none."""
 LabelledSet = TypeVar("LabelledSet", bound=Images | Stream)
-"""Labelled images in memory, or still where they are."""
+"""The same, where one kind goes in and comes out."""
 
 
 def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:

@@ -111,14 +111,13 @@ def log(runs: Sequence[Named]) -> Page:
 
 
 def incidents(runs: Sequence[Named], out: Path) -> Page:
-    """One report for each group of confirmed tests, with the pictures of its nearest one under
+    """One report for each group of confirmed findings, with the images of its nearest one under
     `out`."""
     values: list[dict[str, Any]] = []
     unjudged = [name for name, run in runs if run.verdicts is None]
     for name, run in runs:
-        seeds = {row["id"]: row for row in run.seeds.to_pylist()}
         for group, rows in sorted(_groups(run).items()):
-            values.append(_incident(name, run, group, rows, seeds, out))
+            values.append(_incident(name, run, group, rows, out))
     intro = "One for each distinct group of confirmed failing tests." if values else "None."
     text = bullets("Incidents", intro, values)
     if unjudged:
@@ -127,13 +126,13 @@ def incidents(runs: Sequence[Named], out: Path) -> Page:
 
 
 def _groups(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Confirmed tests by group."""
+    """Confirmed findings by group, each with its place among all of them."""
     said = run.verdicts or {}
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in run.findings.to_pylist():
+    for place, row in enumerate(run.findings.to_pylist()):
         verdict = said.get(row["id"], {})
         if row["kind"] == "label" and verdict.get("valid") and verdict.get("label_kept"):
-            groups.setdefault(str(verdict.get("group")), []).append(row)
+            groups.setdefault(str(verdict.get("group")), []).append({**row, "place": place})
     return groups
 
 
@@ -142,14 +141,16 @@ def _incident(
     run: Run,
     group: str,
     rows: Sequence[dict[str, Any]],
-    seeds: Mapping[str, dict[str, Any]],
     out: Path,
 ) -> dict[str, Any]:
     nearest = min(rows, key=lambda row: (float(row["l2"]), str(row["id"])))
     folder = Path("incidents") / f"{_safe(name)}-{_safe(group)}"
-    pictures = {"test.png": nearest, "seed.png": seeds[nearest["seed"]]}
-    for file, row in pictures.items():
-        write_atomically(out / folder / file, remade(row["image"]["bytes"]))
+    files = {
+        "test.png": run.stored_images([nearest["place"]]),
+        "seed.png": run.stored_seed_images([run.seed_rows[nearest["seed"]]]),
+    }
+    for file, images in files.items():
+        write_atomically(out / folder / file, remade(images[0]))
     names = dict(enumerate(run.classes))
     return {
         "run": f"{name}, group {group}",
@@ -162,7 +163,7 @@ def _incident(
         "confidence": round(float(nearest["confidence"]), 4),
         "l2": round(float(nearest["l2"]), 4),
         "finding": nearest["id"],
-        "pictures": {str(folder / file): sha256(out / folder / file) for file in pictures},
+        "pictures": {str(folder / file): sha256(out / folder / file) for file in files},
         "reproduce": f"hardcase replay {run.folder} --model {run.record.get('model')}",
     }
 

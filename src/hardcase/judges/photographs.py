@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder, encoder
 from hardcase.judges.feature_store import FeatureStore, Tell
@@ -266,7 +267,7 @@ def _telling(
     return tell
 
 
-def is_made(encoders: Sequence[Encoder], train: Images, *, seed: int = 0) -> bool:
+def is_made(encoders: Sequence[Encoder], train: ImageSet, *, seed: int = 0) -> bool:
     """Whether `feature_judge` finds this judge in the cache."""
     config = _config(encoders, train, USUAL, _heads(encoders, train), seed)
     return (cards.folder_of(KIND, NAME, config, train.hash) / cards.CARD).exists()
@@ -329,7 +330,7 @@ def encoder_of(
     return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
 
 
-def head_of(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
+def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
     """The output of an encoder that means each class of the data, if it has one for all of them."""
     names = each.subject.class_names
     try:
@@ -340,16 +341,20 @@ def head_of(each: Encoder, train: Images) -> Int[Tensor, " k"] | None:
     return torch.tensor(outputs) if names else None
 
 
-def _heads(encoders: Sequence[Encoder], train: Images) -> Sequence[Int[Tensor, " k"]]:
+def _heads(encoders: Sequence[Encoder], train: ImageSet) -> Sequence[Int[Tensor, " k"]]:
     """What `head_of` finds, if it does for every encoder."""
     found = [head for each in encoders if (head := head_of(each, train)) is not None]
     return found if len(found) == len(encoders) else ()
 
 
 def _config(
-    encoders: Sequence[Encoder], train: Images, plan: PanelPlan, heads: Sequence[Tensor], seed: int
+    encoders: Sequence[Encoder],
+    train: ImageSet,
+    plan: PanelPlan,
+    heads: Sequence[Tensor],
+    seed: int,
 ) -> dict[str, Any]:
-    channels, height, width = train.x.shape[1:]
+    channels, height, width = train.shape
     if height != width:
         raise Problem(
             f"a judge takes square images; these are {width}×{height}.",

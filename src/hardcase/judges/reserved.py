@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.encoders import Encoder
 from hardcase.judges.photographs import head_of
 from hardcase.tensors import from_bytes, tile_rows
-from hardcase.types import Findings, Images, Verdicts
+from hardcase.types import Findings, Verdicts
 
 NAME = "reserved network"
 VIEWS = ("plain", "flipped")
@@ -26,6 +27,8 @@ TOP = 5
 """A label that is not among so many first answers is lost."""
 USUAL = 0.05
 """Share of real photographs that excite the network less than what counts as valid."""
+AT_ONCE = 256
+"""Seeds that are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ class ReservedJudge:
         }
 
 
-def reserved_judge(encoder: Encoder, seeds: Images) -> ReservedJudge:
+def reserved_judge(encoder: Encoder, seeds: ImageSet) -> ReservedJudge:
     """The judge that this network is for a run from these seeds.
 
     Args:
@@ -106,9 +109,10 @@ def reserved_judge(encoder: Encoder, seeds: Images) -> ReservedJudge:
             fix="more photographs beside the seeds: a folder train/ and a folder test/",
         )
     outputs = outputs.to(encoder.subject.device)
-    said = _look(encoder, outputs, seeds.x)
-    usual = float(said.strength.quantile(USUAL))
-    return ReservedJudge(encoder, outputs, said.logits.argmax(1) == seeds.y, usual, seeds.hash)
+    said = [_look(encoder, outputs, part.x) for part in seeds.shards(AT_ONCE)]
+    usual = float(torch.cat([part.strength for part in said]).quantile(USUAL))
+    read = torch.cat([part.logits.argmax(1) for part in said]) == seeds.y
+    return ReservedJudge(encoder, outputs, read, usual, seeds.hash)
 
 
 @dataclass(frozen=True, slots=True)

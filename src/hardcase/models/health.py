@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.normalisation import FINE
 from hardcase.statistics import Rate
@@ -114,20 +115,17 @@ def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m
 
 
 def check(
-    subject: Model, images: Images, *, allow_low_accuracy: bool = False, sample: int = 512
+    subject: Model, images: ImageSet, *, allow_low_accuracy: bool = False, sample: int = 512
 ) -> Health:
     """Run the subject on up to `sample` images and raise a `Problem` that says what to fix,
     or return its `Health`.
     """
-    some = (
-        images.take(torch.linspace(0, len(images) - 1, min(sample, len(images))).long())
-        if len(images)
-        else images
-    )
-    if not len(some):
+    if not len(images):
         raise Problem(
             "there are no images to check the model with.", fix="another --data or --split"
         )
+    rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
+    some = images.take(rows).images()
     logits = _first_answers(subject, some)
     _widths(subject, logits, some)
     _finite(logits)

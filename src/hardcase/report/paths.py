@@ -6,6 +6,8 @@ a mixture of two codes, with none of the partner and with nothing else.
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import torch
 from jaxtyping import Float, UInt8
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
+from hardcase.data.streams import ImageSet
 from hardcase.report.words import Sheet, gallery
 from hardcase.runs.folder import locked
 from hardcase.runs.ledger import PATHS as PAINTED
@@ -20,31 +23,33 @@ from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, table, to_parquet
 from hardcase.tensors import chunks, encode_all, to_bytes
-from hardcase.types import Images, Method, Seeds
+from hardcase.types import Method, Seeds
 
 SHARES = (0.25, 0.5, 0.75)
-"""Of the perturbation; none of it is the seed, all of it the test."""
-TESTS = 240
+"""Of the perturbation; none of it is the seed, all of it the finding."""
+MOST = 240
 PIXELS = 20_000_000
-"""Tests whose way is painted: the smallest changes of every pair of classes; and how much at most.
+"""Findings whose way is painted: the smallest changes of every pair of classes; and how much at
+most.
 """
 
 
-def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
-    """Write ``state/paths.parquet``: pictures on the way to the tests that a report may show."""
+def paint_paths(run: Run, campaign: Campaign, images: ImageSet) -> None:
+    """Write ``state/paths.parquet``: images on the way to the findings that a report may show."""
     space = campaign.method.space
     findings = run.findings
     shares = _shares(campaign.method)
     if not shares or not len(findings):
         return
-    rows = gallery(Sheet.of(run), max(1, min(TESTS, PIXELS // (len(shares) * images.x[0].numel()))))
+    most = PIXELS // (len(shares) * math.prod(images.shape))
+    rows = gallery(Sheet.of(run), max(1, min(MOST, most)))
     if not rows:
         return
     chosen = findings.take(pa.array(rows, pa.int64()))
     place = {name: i for i, name in enumerate(images.id)}
     own = torch.tensor([place[name] for name in chosen["seed"].to_pylist()])
     stored = torch.tensor(chosen["code"].to_pylist(), device=campaign.subject.device)
-    seeds = enter(campaign, images.take(own))
+    seeds = enter(campaign, images.take(own).images())
     start, change = _line(campaign.method, seeds, stored)
 
     def painted(share: float) -> UInt8[Tensor, "t c h w"]:
@@ -59,11 +64,11 @@ def paint_paths(run: Run, campaign: Campaign, images: Images) -> None:
         return torch.cat([to_bytes(part).cpu() for part in parts])
 
     ids = chosen["id"].to_pylist()
-    pictures = [picture for share in shares for picture in encode_all(painted(share))]
+    images_between = [image for share in shares for image in encode_all(painted(share))]
     columns = {
         "id": ids * len(shares),
         "share": [share for share in shares for _ in ids],
-        "image": [{"bytes": picture, "path": None} for picture in pictures],
+        "image": [{"bytes": image, "path": None} for image in images_between],
     }
     with locked(run.folder):
         data = to_parquet(table(columns, PATHS))

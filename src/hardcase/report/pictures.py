@@ -137,18 +137,16 @@ def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
     files: Files = {}
     for number, run in enumerate(runs):
         facts = [fact for own, fact in shown if own == number]
-        for kind, table, column in (("test", run.findings, "id"), ("seed", run.seeds, "seed")):
-            named = _read(table, {fact[column] for fact in facts})
-            files |= {(kind, number, name): data for name, data in named.items()}
+        kinds = (
+            ("test", run.findings, "id", run.stored_images),
+            ("seed", run.seeds, "seed", run.stored_seed_images),
+        )
+        for kind, table, column, stored in kinds:
+            names = {fact[column] for fact in facts}
+            ids = table["id"].to_pylist()
+            rows = [row for row, name in enumerate(ids) if name in names]
+            files |= {(kind, number, ids[i]): remade(one) for i, one in zip(rows, stored(rows))}
     return files
-
-
-def _read(table: pa.Table, names: set[str]) -> dict[str, bytes]:
-    """The pictures of the named rows, encoded."""
-    ids = table.column("id").to_pylist()
-    rows = [row for row, name in enumerate(ids) if name in names]
-    chosen = table.column("image").take(pa.array(rows, pa.int64())).to_pylist()
-    return {ids[row]: remade(picture["bytes"]) for row, picture in zip(rows, chosen)}
 
 
 def difference(seed: bytes, test: bytes) -> bytes:

@@ -15,7 +15,6 @@ from torch import Tensor
 from hardcase.judges.panel import WEAK
 from hardcase.report.words import Sheet, rate
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.tensors import flat, from_bytes
 
 SEEDS = 1_000
@@ -80,14 +79,14 @@ def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
     """L2 distances of seeds to the nearest other seed of their class;
     of an even sample if there are many.
     """
-    table = run.seeds.select(["image", "label"])
+    table = run.seeds.select(["label"])
     if not len(table):
         return np.zeros(0)
     size = int(np.prod(run.record.get("image") or [1]))
     count = min(len(table), SEEDS, max(2, VALUES // size))
-    sample = table.take(np.linspace(0, len(table) - 1, count).round().astype(np.int64))
-    x = flat(from_bytes(read_images(sample.column("image"))))
-    return _nearest(x, torch.from_numpy(sample.column("label").to_numpy().copy()))
+    rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
+    x = flat(from_bytes(run.seed_images(rows.tolist())))
+    return _nearest(x, torch.from_numpy(table.take(rows)["label"].to_numpy().copy()))
 
 
 def _nearest(x: Float[Tensor, "n d"], y: Int[Tensor, " n"]) -> Float[np.ndarray, " p"]:

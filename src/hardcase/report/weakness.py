@@ -17,7 +17,6 @@ from hardcase.inference import max_statistic
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, percent, rate
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
@@ -84,19 +83,17 @@ def _changes(
     its standard deviation over the seeds of these findings.
     """
     findings = run.findings.take(pa.array(rows))
-    names = run.seeds.column("id").to_pylist()
-    place = {name: i for i, name in enumerate(names)}
-    own = np.array([place[name] for name in findings.column("seed").to_pylist()])
+    own = np.array([run.seed_rows[name] for name in findings.column("seed").to_pylist()])
     used, back = np.unique(own, return_inverse=True)
-    seeds = read_images(run.seeds.column("image").take(pa.array(used)))
-    tests = read_images(findings.column("image"))
+    seeds = run.seed_images(used.tolist())
+    found = run.images(rows.tolist())
     back_rows = torch.from_numpy(back)
     rng = stream(0, "equal_noise")
     change = list[Tensor]()
     control = list[Tensor]()
-    for part in chunks(len(tests), 512):
+    for part in chunks(len(found), 512):
         before = from_bytes(seeds[back_rows[part]])
-        after = from_bytes(tests[part])
+        after = from_bytes(found[part])
         change.append(moved(before, after))
         control.append(moved(before, equal_noise(before, after, rng=rng)))
     spread = torch.cat([measured(from_bytes(seeds[part])) for part in chunks(len(seeds), 512)])

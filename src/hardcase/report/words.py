@@ -49,7 +49,7 @@ class Sheet:
             kind=kind,
             label=np.array([word == "label" for word in kind], dtype=bool),
             **{name: table.column(name).to_numpy() for name in _NUMBERS},
-            seeds={row["id"]: row for row in run.seeds.drop_columns(["image"]).to_pylist()},
+            seeds={row["id"]: row for row in run.seeds.to_pylist()},
             verdicts=run.verdicts,
             change=run.changes(),
         )

@@ -4,11 +4,15 @@ its place.
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
 
 from hardcase import cache
 from hardcase.cache import no_memory, unwritable
@@ -23,7 +27,9 @@ FOLDERS = ("findings", "verdicts", "state")
 SMALL = 2**25
 """Bytes, at most, of a file that says something of a run."""
 LARGE = 2**31
-"""Bytes, at most, of a file that holds what was found."""
+"""Bytes, at most, of a file that holds what was found and is read whole."""
+PIECE = 2**20
+"""Bytes that are read at a time where a file is only compared with its checksum."""
 _Place = tuple[int, int]
 
 
@@ -43,17 +49,38 @@ class Directory:
         self._open: dict[str, tuple[int, _Place]] = {}
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        """Put `data` under `name` so that the file appears whole or not at all."""
+        """Put `data` under `name` so that the file appears whole or not at all; in two writes, so
+        that a failure can be put between them.
+        """
+        with self.writing(name, flush=flush) as file:
+            file.write(memoryview(data)[: len(data) // 2])
+            file.flush()
+            cache.step("half", self.path / name)
+            file.write(memoryview(data)[len(data) // 2 :])
+
+    @contextmanager
+    def writing(self, name: str, *, flush: bool = True) -> Iterator[BinaryIO]:
+        """A file to write to that appears under `name` at the end, or not at all."""
         path = self.path / name
         if not HANDLES:
-            cache.write_atomically(path, data, flush=flush)
+            whole = io.BytesIO()
+            yield whole
+            cache.write_atomically(path, whole.getvalue(), flush=flush)
             return
         temporary = f".{path.stem}-{secrets.token_hex(6)}{path.suffix}"
         folder: int | None = None
         try:
             folder = self._handle(str(Path(name).parent))
             cache.step("begin", path)
-            _write_halves(temporary, data, folder, path, flush=flush)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
+            handle = os.open(temporary, flags, 0o644, dir_fd=folder)
+            with open(handle, "wb", buffering=2**16) as file:
+                yield file
+                file.flush()
+                cache.step("written", path)
+                if flush:
+                    os.fsync(handle)
+                    cache.step("flushed", path)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             cache.step("renamed", path)
             if flush:
@@ -140,8 +167,9 @@ def plain(handle: int, path: Path) -> int:
     )
 
 
-def read_plain(path: Path, *, most: int = SMALL) -> bytes:
-    """The content of a file of a run folder: a plain file, no link, no pipe, not larger than `most`
+@contextmanager
+def opened(path: Path, *, most: int = SMALL) -> Iterator[BinaryIO]:
+    """A file of a run folder to read: a plain file, no link, no pipe, not larger than `most`
     bytes.
     """
     handle = os.open(path, os.O_RDONLY | NOFOLLOW)
@@ -151,7 +179,28 @@ def read_plain(path: Path, *, most: int = SMALL) -> bytes:
             raise OSError("it is not a plain file")
         if found.st_size > most:
             raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
+        yield file
+
+
+def read_plain(path: Path, *, most: int = SMALL) -> bytes:
+    """The content of a file of a run folder."""
+    with opened(path, most=most) as file:
         return file.read()
+
+
+def checksum(pieces: Iterable[bytes]) -> tuple[int, int]:
+    """Size and checksum of what comes in pieces."""
+    size = check = 0
+    for piece in pieces:
+        size += len(piece)
+        check = crc32(piece, check)
+    return size, check
+
+
+def in_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file, never more than a little of it in memory."""
+    while piece := file.read(PIECE):
+        yield piece
 
 
 def refuse_links(folder: Path, names: tuple[str, ...]) -> None:
@@ -161,22 +210,6 @@ def refuse_links(folder: Path, names: tuple[str, ...]) -> None:
             raise Problem(
                 f"{folder / name} is a link.", "Nothing is written or renamed through links."
             )
-
-
-def _write_halves(name: str, data: bytes, folder: int, path: Path, *, flush: bool) -> None:
-    """In two writes, so that a failure can be put between them."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
-    handle = os.open(name, flags, 0o644, dir_fd=folder)
-    with open(handle, "wb", buffering=2**16) as file:
-        file.write(memoryview(data)[: len(data) // 2])
-        file.flush()
-        cache.step("half", path.with_name(name))
-        file.write(memoryview(data)[len(data) // 2 :])
-        file.flush()
-        cache.step("written", path)
-        if flush:
-            os.fsync(handle)
-            cache.step("flushed", path)
 
 
 def _place(found: os.stat_result) -> _Place:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from hardcase import cache
 from hardcase.cache import is_temporary, make_folder, sweep, unwritable
 from hardcase.config import loads
 from hardcase.environment import redact
@@ -39,6 +41,7 @@ from hardcase.runs.ledger import (
     SEEDS,
     Entry,
     Ledger,
+    file_seal,
     files_of,
     read_json,
     sealed,
@@ -135,8 +138,15 @@ def _take(handle: int) -> bool:
 # One run folder: how it begins, what is put into it, and how it is read.
 
 SCHEMA = 1
+TABLE = "seeds.parquet"
+"""The table of all seeds."""
 _PART = re.compile(r"part-(\d+)\.parquet")
-_BEGINNING = {NAME, "config.toml", "seeds.parquet", "log.txt", *FOLDERS}
+_BEGINNING = {NAME, "config.toml", TABLE, "log.txt", *FOLDERS}
+_FACTS = [name for name in tables.FINDINGS if name != "image"]
+_SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
+"""What is known of findings and of seeds beside their images, which are read when they are
+wanted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +181,22 @@ class Store:
         self.directory = Directory(folder)
         self.ledger = Ledger(self.directory, partial(_run_of, folder))
         self.seal: bool | None = None
+        self._parts: list[tuple[int, int]] = []
+        self._groups: tuple[tuple[int, ...], list[int]] = ((), [])
+        self._held: dict[str, tuple[int, pa.ChunkedArray]] = {}
 
     @classmethod
-    def create(cls, folder: Path, record: Mapping[str, Any], config: str, seeds: pa.Table) -> Store:
+    def create(
+        cls, folder: Path, record: Mapping[str, Any], config: str, seeds: Iterable[pa.Table]
+    ) -> Store:
         """A new run folder. A folder with anything in it is refused:
         nothing that was found is ever overwritten.
+
+        Args:
+            folder: The folder.
+            record: What run.json says.
+            config: What config.toml says.
+            seeds: The table of all seeds, in row groups.
         """
         refuse_used(folder)
         store = cls(folder)
@@ -226,13 +247,19 @@ class Store:
     def write_record(self, record: Mapping[str, Any]) -> None:
         self.write("run.json", sealed(record))
 
-    def write_seeds(self, seeds: pa.Table) -> None:
+    def write_seeds(self, groups: Iterable[pa.Table]) -> None:
         """The table of all seeds, and its checksum: with it, going on need not read the whole
         table.
         """
-        data = tables.to_parquet(seeds)
-        self.write("seeds.parquet", data)
-        self.ledger.add(SEEDS, Entry.of({"seeds.parquet": data}, {}))
+        size = check = 0
+        with self.directory.writing(TABLE) as file:
+            for piece in tables.parquet(groups):
+                file.write(piece)
+                file.flush()
+                size += len(piece)
+                check = crc32(piece, check)
+                cache.step("half", self.folder / TABLE)
+        self.ledger.add(SEEDS, Entry({TABLE: (size, check)}, {}))
 
     def record(self) -> dict[str, Any]:
         path = self.folder / "run.json"
@@ -296,37 +323,77 @@ class Store:
         return unpack_deltas(read_plain(path, most=LARGE), where=str(path))
 
     def findings(self) -> pa.Table:
-        """All findings stored so far, in shard order."""
-        parts = [
-            self.table(number, f"findings/part-{number:05d}.parquet", tables.FINDINGS)
+        """All findings stored so far, in shard order, without their images."""
+        parts = {
+            number: self.table(number, _part(number), tables.FINDINGS, _FACTS)
             for number in sorted(self.done())
-        ]
-        return (
-            pa.concat_tables(parts)
-            if parts
-            else tables.table({name: [] for name in tables.FINDINGS}, tables.FINDINGS)
-        )
+        }
+        self._parts = [(number, len(part)) for number, part in parts.items()]
+        self._held.clear()
+        types = {name: tables.FINDINGS[name] for name in _FACTS}
+        nothing = tables.table(dict.fromkeys(types, ()), types)
+        return pa.concat_tables([*parts.values()] or [nothing])
+
+    def finding_images(self, rows: Sequence[int]) -> list[bytes]:
+        """The images of these rows of `findings`, as they are stored."""
+        images = [b""] * len(rows)
+        for part, places in _places(rows, [length for _, length in self._parts]):
+            number = self._parts[part][0]
+            if self._held.get("findings", (None, None))[0] != part:
+                found = self.table(number, _part(number), tables.FINDINGS, ["image"])
+                self._held["findings"] = (part, found["image"])
+            for i, place in places:
+                images[i] = self._held["findings"][1][place].as_py()["bytes"]
+        return images
 
     def seeds(self) -> pa.Table:
-        """Every seed's row; those of finished shards with what was spent on them."""
-        base = self.table(SEEDS, "seeds.parquet", tables.SEEDS)
-        return (
-            self._with_spent(base) if pc.any(pc.equal(base["status"], "waiting")).as_py() else base
-        )
+        """Every seed's row without its image; those of finished shards with what was spent on
+        them.
+        """
+        base = self.table(SEEDS, TABLE, tables.SEEDS, _SEED_FACTS)
+        waiting = pc.any(pc.equal(base["status"], "waiting")).as_py()
+        return tables.overlay(base, self._spent()) if waiting else base
+
+    def seed_images(self, rows: Sequence[int]) -> list[bytes]:
+        """The images of these rows of `seeds`, as they are stored."""
+        path = self.folder / TABLE
+        found = os.lstat(path)
+        now = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._groups[0] != now:  # compared with its checksum once
+            self._groups = (now, [len(group) for group in self.seed_groups(["id"])])
+            self._held.clear()
+        images = [b""] * len(rows)
+        for part, places in _places(rows, self._groups[1]):
+            if self._held.get("seeds", (None, None))[0] != part:
+                only = tables.read_groups(
+                    path, tables.SEEDS, ["image"], only=[part], most=found.st_size
+                )
+                self._held["seeds"] = (part, next(only)["image"])
+            for i, place in places:
+                images[i] = self._held["seeds"][1][place].as_py()["bytes"]
+        return images
+
+    def seed_groups(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The row groups of the table of all seeds, as they are stored."""
+        return self._believed(SEEDS, TABLE, tables.SEEDS, columns)
 
     def settle(self) -> None:
         """Write what is known of the seeds into `seeds.parquet`,
         and make all that was stored outlive a power cut.
         """
-        self.write_seeds(self._with_spent(self.table(SEEDS, "seeds.parquet", tables.SEEDS)))
+        spent = self._spent()
+        groups = (group.combine_chunks() for group in self.seed_groups())
+        self.write_seeds(tables.overlay(group, spent) for group in groups)
         self.ledger.flush()
 
-    def _with_spent(self, base: pa.Table) -> pa.Table:
-        spent = [
+    def _spent(self) -> pa.Table:
+        """What finished shards say of their seeds."""
+        parts = [
             self.table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, [*tables.SPENT])
             for number in sorted(self.done())
         ]
-        return tables.overlay(base, pa.concat_tables(spent)) if spent else base
+        nothing = tables.spent_table(dict.fromkeys(tables.SPENT, ()))
+        return pa.concat_tables(parts or [nothing]).combine_chunks()
 
     def table(
         self,
@@ -337,18 +404,28 @@ class Store:
     ) -> pa.Table:
         """One of the run's tables, if its content is the one that entry `number` of the ledger
         names, where there is one.
+        """
+        return pa.concat_tables(self._believed(number, name, types, columns))
+
+    def _believed(
+        self,
+        number: int,
+        name: str,
+        types: Mapping[str, pa.DataType],
+        columns: Sequence[str] | None,
+    ) -> Iterator[pa.Table]:
+        """The row groups of such a table.
 
         A run that goes on writes anew, so the ledger is read once more before a file is called
         damaged.
         """
-
         known = self.ledger.seal(number, name)
 
-        def stored(data: bytes) -> bool:
-            own = (len(data), crc32(data))
+        def stored(*own: int) -> bool:
             return known in (None, own) or self.ledger.seal(number, name, anew=True) == own
 
-        return tables.read(self.folder / name, types, columns, stored=stored)
+        most = max(LARGE, known[0] if known else 0)
+        return tables.read_groups(self.folder / name, types, columns, stored=stored, most=most)
 
     def _damaged(self, path: Path, why: str) -> Problem:
         return Problem(
@@ -356,6 +433,25 @@ class Store:
             "The findings beside it are still readable as Parquet.",
             fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
         )
+
+
+def _part(number: int) -> str:
+    return f"findings/part-{number:05d}.parquet"
+
+
+def _places(
+    rows: Sequence[int], lengths: Sequence[int]
+) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Which parts of these lengths hold the rows; for each the positions in `rows`, and where in
+    the part they lie.
+    """
+    ends = np.cumsum(lengths)
+    wanted = np.asarray(rows, dtype=np.int64)
+    part = np.searchsorted(ends, wanted, side="right")
+    for one in np.unique(part).tolist():
+        own = np.flatnonzero(part == one)
+        inside = wanted[own] - (ends[one] - lengths[one])
+        yield one, list(zip(own.tolist(), inside.tolist()))
 
 
 def _run_of(folder: Path) -> str:
@@ -431,7 +527,7 @@ def mend_shards(
 
     def whole(name: str, size: int, check: int) -> bool:
         return sizes.get(name) == size and (
-            not deep(name) or _checksum(store.folder / name) == check
+            not deep(name) or file_seal(store.folder / name, size=size) == [size, check]
         )
 
     damaged = [number for number in entries if number not in done and 0 <= number < highest]
@@ -449,10 +545,10 @@ def mend_shards(
 def seeds_are_whole(store: Store) -> bool:
     """Whether ``seeds.parquet`` is known to be what was stored."""
     entry = store.ledger.read().get(SEEDS)
-    return (
-        entry is not None
-        and _checksum(store.folder / "seeds.parquet") == entry.files["seeds.parquet"][1]
-    )
+    if entry is None:
+        return False
+    seal = entry.files[TABLE]
+    return file_seal(store.folder / TABLE, size=seal[0]) == list(seal)
 
 
 def set_aside(path: Path) -> Path | None:
@@ -493,13 +589,6 @@ def _sizes(store: Store) -> dict[str, int]:
         (name, entry) for name in ("findings", "state") for entry in os.scandir(store.folder / name)
     )
     return {f"{name}/{entry.name}": entry.stat().st_size for name, entry in entries}
-
-
-def _checksum(path: Path) -> int | None:
-    try:
-        return crc32(read_plain(path, most=LARGE))
-    except OSError:
-        return None
 
 
 def _files(store: Store, number: int) -> list[Path]:

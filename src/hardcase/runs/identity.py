@@ -31,12 +31,13 @@ import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
+from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.models.specs import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
-from hardcase.types import Budget, Images, Model
+from hardcase.types import Budget, Model
 
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
@@ -99,7 +100,7 @@ class Identity:
 
 def identity_of(
     campaign: Campaign,
-    images: Images,
+    images: ImageSet,
     *,
     settings: Mapping[str, Any],
     ingredients: Mapping[str, str] | None = None,
@@ -130,7 +131,7 @@ def identity_of(
     )
 
 
-def seeds_parts(images: Images) -> dict[str, str]:
+def seeds_parts(images: ImageSet) -> dict[str, str]:
     """The seeds as ingredients: their pixels and labels, their names and those of the classes."""
     names = short(json.dumps([images.id, images.classes]).encode())
     return {"seeds": images.hash, "seeds' names": names}

@@ -19,7 +19,7 @@ from zlib import crc32
 from hardcase import cache
 from hardcase.cache import flush_files, unwritable
 from hardcase.environment import redact, redacted
-from hardcase.runs.directory import LARGE, Directory, read_plain
+from hardcase.runs.directory import LARGE, Directory, checksum, in_pieces, opened, read_plain
 
 # What is read from a run folder is checked before anybody uses it: whoever can write there can
 # write anything.
@@ -466,6 +466,7 @@ def file_seal(path: Path, size: int | None = None) -> list[int] | None:
     try:
         if size is not None and os.lstat(path).st_size != size:
             return []
-        return seal_of(read_plain(path, most=LARGE))
+        with opened(path, most=LARGE if size is None else size) as file:
+            return [*checksum(in_pieces(file))]
     except (OSError, ValueError):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
 from hardcase import statistics, tensors
 from hardcase.environment import one_line
@@ -20,7 +22,7 @@ from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
 from hardcase.runs.ledger import file_seal
-from hardcase.runs.tables import SEEDS, VERDICTS, read
+from hardcase.runs.tables import VERDICTS, read
 from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
 from hardcase.types import KINDS, ClassNames
@@ -55,11 +57,11 @@ class Finding:
         """Seed, finding and difference as one figure (matplotlib)."""
         from matplotlib.figure import Figure
 
-        seed, test = (
+        seed, found = (
             tensors.decode(row["image"]["bytes"]).float() / 255 for row in (self.seed, self.row)
         )
         figure = Figure(figsize=(6, 2.3))
-        images = (seed, test, (test - seed) / 2 + 0.5)
+        images = (seed, found, (found - seed) / 2 + 0.5)
         titles = (
             self.classes[self.row["expected"]],
             self.classes[self.row["predicted"]],
@@ -132,9 +134,11 @@ class Run:
 
     @cached_property
     def findings(self) -> pa.Table:
-        """All findings, in the order of their seeds' shards; each has its seed in `seeds`."""
+        """All findings without their images (`images`), in the order of their seeds' shards; each
+        has its seed in `seeds`.
+        """
         found = self.store.findings()
-        known = self.store.table(-1, "seeds.parquet", SEEDS, ["id"])["id"].combine_chunks()
+        known = self.seeds["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
         if len(lost):
             raise self._damaged(f"its table of seeds lacks {lost['seed'][0].as_py()[:80]!r}")
@@ -151,10 +155,34 @@ class Run:
 
     @cached_property
     def seeds(self) -> pa.Table:
-        """Every seed with what became of it."""
+        """Every seed with what became of it, without its image (`seed_images`)."""
         rows = self.store.seeds()
         self._check_labels(rows["label"])
         return rows
+
+    def images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
+        """The images of some findings, by their rows in `findings`; of all if None.
+
+        They are read from their files, a shard at a time.
+        """
+        return tensors.decode_all(self.store.finding_images(_rows(rows, len(self.findings))))
+
+    def stored_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
+        """The same as they are stored: PNG."""
+        return self.store.finding_images(_rows(rows, len(self.findings)))
+
+    def seed_images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
+        """The images of some seeds, by their rows in `seeds`; of all if None."""
+        return tensors.decode_all(self.store.seed_images(_rows(rows, len(self.seeds))))
+
+    def stored_seed_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
+        """The same as they are stored: PNG."""
+        return self.store.seed_images(_rows(rows, len(self.seeds)))
+
+    @cached_property
+    def seed_rows(self) -> dict[str, int]:
+        """Which row of `seeds` a seed is, by its name."""
+        return {name: row for row, name in enumerate(self.seeds["id"].to_pylist())}
 
     def _check_labels(self, labels: pa.ChunkedArray) -> None:
         """Refuse numbers that no class of the data has; what a network answers may lie beyond."""
@@ -257,7 +285,9 @@ class Run:
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
-        """The findings as a pandas frame (needs `pip install hardcase[frame]`)."""
+        """The findings without their images as a pandas frame (needs `pip install
+        hardcase[frame]`).
+        """
         try:
             return self.findings.to_pandas()
         except ModuleNotFoundError as error:
@@ -285,12 +315,20 @@ class Run:
     def __getitem__(self, index: int) -> Finding:
         if not -len(self) <= index < len(self):
             raise IndexError(f"finding {index} of {len(self)}")
-        row = self.findings.slice(index % len(self), 1).to_pylist()[0]
-        return Finding(row, self._seed_rows[row["seed"]], self.classes)
+        index = index % len(self)
+        row = self.findings.slice(index, 1).to_pylist()[0]
+        place = self.seed_rows[row["seed"]]
+        seed = self.seeds.slice(place, 1).to_pylist()[0]
+        [image], [start] = self.stored_images([index]), self.stored_seed_images([place])
+        return Finding(
+            row | {"image": {"bytes": image, "path": None}},
+            seed | {"image": {"bytes": start, "path": None}},
+            self.classes,
+        )
 
     def __iter__(self) -> Iterator[Finding]:
         return (self[i] for i in range(len(self)))
 
-    @cached_property
-    def _seed_rows(self) -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in self.seeds.to_pylist()}
+
+def _rows(rows: Sequence[int] | None, count: int) -> Sequence[int]:
+    return range(count) if rows is None else rows

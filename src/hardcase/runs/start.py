@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
+from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
@@ -44,7 +45,7 @@ from hardcase.runs.progress import Logbook, diary, logged
 from hardcase.runs.ray import check_place
 from hardcase.runs.repair import Mended, mend_papers
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SEEDS, SPENDING, read, seeds_table
+from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
 from hardcase.runs.workers import Progress, Source, Tasks, execute
 from hardcase.tensors import steady
 from hardcase.types import Budget, Images
@@ -53,7 +54,7 @@ from hardcase.types import Budget, Images
 
 
 def first_record(
-    campaign: Campaign, images: Images, budget: Budget, health: Health, about: Mapping[str, Any]
+    campaign: Campaign, images: ImageSet, budget: Budget, health: Health, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     method = campaign.method
     subject = campaign.subject
@@ -73,7 +74,7 @@ def first_record(
         "data": images.name,
         "split": images.split,
         "classes": list(images.classes),
-        "image": list(images.x.shape[1:]),
+        "image": list(images.shape),
         "seed": campaign.seed,
         "seeds": len(images),
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
@@ -149,8 +150,8 @@ UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 
 
 def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None = None) -> pa.Table:
-    """The table of seeds at the beginning of a run: only correctly classified ones are searched
-    from, and none of the class that the search must reach.
+    """The table of seeds at the beginning of a run, without their images: only correctly
+    classified ones are searched from, and none of the class that the search must reach.
     """
     probabilities = logits.softmax(1)
     zeros = [0] * len(images)
@@ -162,7 +163,26 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None =
         "status": _status(images, logits, target),
         **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
     }
-    return seeds_table(columns, images.x)
+    return table(columns, {name: SEEDS[name] for name in columns})
+
+
+def _asked(campaign: Campaign, images: ImageSet) -> pa.Table:
+    """The subject is asked about every seed."""
+    parts = [
+        seed_rows(part, answers(campaign.subject, part, campaign.batch), campaign.target)
+        for part in images.shards(group_rows(images.shape))
+    ]
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def _with_images(rows: pa.Table, images: ImageSet) -> Iterator[pa.Table]:
+    """The table of seeds with their images, in row groups."""
+    first = 0
+    for part in images.shards(group_rows(images.shape)):
+        yield seeds_table(
+            dict(zip(rows.column_names, rows.slice(first, len(part)).columns)), part.x
+        )
+        first += len(part)
 
 
 def usable(rows: pa.Table) -> Int[Tensor, " u"]:
@@ -171,21 +191,23 @@ def usable(rows: pa.Table) -> Int[Tensor, " u"]:
     return torch.tensor(waiting, dtype=torch.bool).nonzero().squeeze(1)
 
 
-def stored_rows(store: Store, campaign: Campaign, images: Images) -> tuple[pa.Table, list[str]]:
+def stored_rows(store: Store, campaign: Campaign, images: ImageSet) -> tuple[pa.Table, list[str]]:
     """The seeds' names and states as they are stored; if they are damaged,
     the subject is asked again. Also notes.
     """
     path = store.folder / "seeds.parquet"
     try:
-        some = ["id", "status"] if seeds_are_whole(store) else None
-        rows = store.table(-1, "seeds.parquet", SEEDS, some)
+        if not seeds_are_whole(store):  # nobody vouches for it: all of it is read
+            for _ in store.seed_groups():
+                pass
+        rows = pa.concat_tables(store.seed_groups(["id", "status"]))
         if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
             return rows, []
     except Problem:
         pass
     place = set_aside(path)
-    rows = seed_rows(images, answers(campaign.subject, images, campaign.batch), campaign.target)
-    store.write_seeds(rows)
+    rows = _asked(campaign, images)
+    store.write_seeds(_with_images(rows, images))
     why = f"was damaged and is set aside as {place.name}" if place else "was missing"
     return rows, [f"seeds.parquet {why}; the subject was asked again"]
 
@@ -228,7 +250,7 @@ class Plan:
     """
 
     source: Source
-    images: Images
+    images: ImageSet
     campaign: Campaign | None = None
     budget: Budget = field(default_factory=Budget)
     shard: int = 32
@@ -377,18 +399,17 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     campaign = plan.campaign or plan.source()
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
-        logits = answers(campaign.subject, plan.images, campaign.batch)
+        rows = _asked(campaign, plan.images)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     for note in health.notes:
         watcher.say(note)
-    rows = seed_rows(plan.images, logits, campaign.target)
     todo, budget = _tasks(plan, campaign, rows)
     record = first_record(campaign, plan.images, budget, health, plan.about)
     record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
     record |= {"answers": server_answers(campaign, plan.images)}
     with locked(out):
-        store = Store.create(out, record, plan.config, rows)
+        store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
         with closing(store.directory):
             yield campaign, store, rows, record
 
@@ -405,7 +426,8 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
             rows, more = stored_rows(store, campaign, plan.images)
             _same_servers(record, campaign, plan.images)
             if not more:
-                _same_answers(read(out / "seeds.parquet", SEEDS), campaign, plan.images)
+                said = pa.concat_tables(store.seed_groups(["predicted", "confidence"]))
+                _same_answers(said, campaign, plan.images)
         guided = bool(campaign.method.guides or campaign.criteria)
         damaged = mend_shards(
             store,
@@ -431,7 +453,7 @@ def _same_campaign(record: Mapping[str, Any], plan: Plan, campaign: Campaign) ->
     return [UNVERIFIED]
 
 
-def server_answers(campaign: Campaign, images: Images) -> dict[str, list[float]]:
+def server_answers(campaign: Campaign, images: ImageSet) -> dict[str, list[float]]:
     """How far the first class leads on some seeds, for every model that is asked over a network.
 
     Nothing else tells such a model from another one behind the same address.
@@ -439,7 +461,7 @@ def server_answers(campaign: Campaign, images: Images) -> dict[str, list[float]]
     roles = {"model": campaign.subject}
     roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
     roles |= {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
-    some = images.take(torch.arange(min(len(images), SERVED)))
+    some = images.take(torch.arange(min(len(images), SERVED))).images()
     said = {}
     for role, model in roles.items():
         if _is_server(model):
@@ -454,7 +476,7 @@ def _is_server(model: Any) -> bool:
     return hasattr(model, "url")
 
 
-def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: Images) -> None:
+def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: ImageSet) -> None:
     """Refuse a server that leads by other margins than when the run began."""
     then = record.get("answers") or {}
     now = server_answers(campaign, images) if then else {}
@@ -477,7 +499,7 @@ def _apart(then: float | None, now: float) -> bool:
     return not abs(then - now) <= LEAD * max(1.0, abs(then) / 10)
 
 
-def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:
+def _same_answers(rows: pa.Table, campaign: Campaign, images: ImageSet) -> None:
     """Ask the subject again about seeds whose answers are stored; these queries are counted
     nowhere.
 
@@ -485,8 +507,8 @@ def _same_answers(rows: pa.Table, campaign: Campaign, images: Images) -> None:
     """
     count = min(len(images), ASKED)
     chosen = torch.linspace(0, len(images) - 1, count).round().long()
-    kept = rows.select(["predicted", "confidence"]).take(pa.array(chosen.tolist()))
-    now = answers(campaign.subject, images.take(chosen), campaign.batch).softmax(1)
+    kept = rows.take(pa.array(chosen.tolist()))
+    now = answers(campaign.subject, images.take(chosen).images(), campaign.batch).softmax(1)
     then = torch.tensor(kept["confidence"].to_pylist())
     moved = ((now.amax(1) - then).abs() > MOVED) & then.isfinite()
     other = (now.argmax(1) != torch.tensor(kept["predicted"].to_pylist())) & then.isfinite()

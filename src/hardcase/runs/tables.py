@@ -1,12 +1,15 @@
 """The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
-pictures.
+images.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -22,12 +25,9 @@ from torch import Tensor
 
 from hardcase import tensors
 from hardcase.errors import Problem
-from hardcase.runs.directory import LARGE, read_plain
+from hardcase.runs.directory import LARGE, checksum, in_pieces, opened
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
-
-# The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
-# pictures.
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FINDINGS: dict[str, pa.DataType] = {
@@ -79,7 +79,7 @@ VERDICTS: dict[str, pa.DataType] = {
 }
 """What a judge says at least."""
 PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
-"""Pictures on the way to some of the findings."""
+"""Images on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 _LATER: dict[str, Any] = {
@@ -94,6 +94,9 @@ BATCH = 1024
 SPREAD = 100
 """Times its size to which a file may unfold, beyond `SMALL` bytes."""
 SMALL = 2**26
+"""Bytes of a file that is read in one go."""
+GROUP = 2**25
+"""Pixel values of the seeds that are one row group: what is in memory at once."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -118,7 +121,7 @@ def findings_table(
         "id": [_content_hash(name, kind, image) for name, kind, image in zip(ids, kinds, images)],
         "seed": list(ids),
         "kind": kinds,
-        "image": _pictures(images),
+        "image": _images(images),
         "method": [method] * len(images),
         "oracle": [oracle] * len(images),
         "peer_predicted": _lists(findings.peer_predicted),
@@ -142,9 +145,14 @@ def _testimony(findings: Findings, witnesses: int) -> dict[str, Any]:
     return {name: getattr(findings, name) for name in ("witnessed", "witness_margin")}
 
 
+def group_rows(shape: Sequence[int]) -> int:
+    """How many seeds of these channels, height and width are one row group."""
+    return max(256, GROUP // math.prod(shape))
+
+
 def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) -> pa.Table:
     """Seeds' rows as a table; `columns` lacks only the image."""
-    return table({**columns, "image": _pictures(tensors.encode_all(images))}, SEEDS)
+    return table({**columns, "image": _images(tensors.encode_all(images))}, SEEDS)
 
 
 def spent_table(columns: Mapping[str, Any]) -> pa.Table:
@@ -167,8 +175,8 @@ def belongs(spent: pa.Table, run: str, part: bytes) -> bool:
 
 
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Columns (lists, arrays or tensors) as a table with the description that shows its images as
-    pictures.
+    """Columns (lists, arrays or tensors) as a table with the description by which other programs
+    show its images.
     """
     schema = _schema(tuple(types.items()))
     return pa.Table.from_arrays(
@@ -183,24 +191,56 @@ def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
 
 
 def to_parquet(rows: pa.Table) -> bytes:
-    """A table as one Parquet file.
+    """A table as one Parquet file with one row group."""
+    return b"".join(parquet([rows]))
 
-    An empty one has no row group: readers stumble over a group of no rows.
+
+class _Sink(io.RawIOBase):
+    """Takes what is written until somebody asks for it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.pieces = list[bytes]()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.pieces.append(bytes(data))
+        self.size += len(self.pieces[-1])
+        return len(self.pieces[-1])
+
+    def tell(self) -> int:
+        return self.size
+
+    def drained(self) -> bytes:
+        taken = b"".join(self.pieces)
+        self.pieces.clear()
+        return taken
+
+
+def parquet(groups: Iterable[pa.Table]) -> Iterator[bytes]:
+    """The pieces of one Parquet file, a row group for each table; at least one table is needed.
+
+    An empty one makes no row group: readers stumble over a group of no rows.
     """
-    buffer = pa.BufferOutputStream()
-    names = rows.column_names
-    repeated = [name for name in _REPEATED if name in names]
-    with pq.ParquetWriter(
-        buffer,
-        rows.schema,
-        compression="snappy",
-        write_page_checksum=True,
-        write_statistics=False,
-        use_dictionary=repeated,
-    ) as writer:
+    sink = _Sink()
+    writer: pq.ParquetWriter | None = None
+    for rows in groups:
+        writer = writer or pq.ParquetWriter(
+            sink,
+            rows.schema,
+            compression="snappy",
+            write_page_checksum=True,
+            write_statistics=False,
+            use_dictionary=[name for name in _REPEATED if name in rows.column_names],
+        )
         if len(rows):
             writer.write_table(rows)
-    return bytes(buffer.getvalue().to_pybytes())
+        yield sink.drained()
+    assert writer is not None
+    writer.close()
+    yield sink.drained()
 
 
 def read(
@@ -208,25 +248,51 @@ def read(
     types: Mapping[str, pa.DataType],
     columns: Sequence[str] | None = None,
     *,
-    stored: Callable[[bytes], bool] = lambda data: True,
+    stored: Callable[[int, int], bool] | None = None,
+    most: int = LARGE,
 ) -> pa.Table:
-    """A table with its checksums verified and its columns (those of `types`, or some of them)
-    checked; a damaged one is named.
+    """What `read_groups` reads, as one table."""
+    return pa.concat_tables(read_groups(path, types, columns, stored=stored, most=most))
 
-    `stored` says whether the content of the file is the one that was written; what is not does not
-    reach the library that reads tables, which a flipped bit can end together with the process.
+
+def read_groups(
+    path: Path,
+    types: Mapping[str, pa.DataType],
+    columns: Sequence[str] | None = None,
+    *,
+    stored: Callable[[int, int], bool] | None = None,
+    only: Collection[int] | None = None,
+    most: int = LARGE,
+) -> Iterator[pa.Table]:
+    """The row groups of a table, one after the other, with their checksums verified and their
+    columns (those of `types`, or some of them) checked; a damaged table is named.
+
+    Args:
+        path: The file.
+        types: All columns that it has.
+        columns: Those that are wanted; all of them if None.
+        stored: Says whether size and checksum of the file are those of what was written; what is
+            not does not reach the library that reads tables, which a flipped bit can end together
+            with the process. None: nobody knows, or it was asked before.
+        only: The numbers of the wanted row groups; all of them if None.
+        most: Bytes that the file may have.
     """
     try:
-        data = read_plain(path, most=LARGE)
-        if not stored(data):
-            raise ValueError("its content is not the one that was stored")
-        _refuse_folded(data)
-        source = pa.BufferReader(data)
-        with pq.ParquetFile(source, page_checksum_verification=True) as file:
-            wanted = {name: types[name] for name in columns or types}
-            there = [name for name in wanted if name in file.schema_arrow.names]
-            rows = _bounded(file, there if columns else None, SPREAD * len(data) + SMALL)
-            return _named(_checked(_completed(rows, wanted), wanted), types)
+        with opened(path, most=most) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read() if size <= SMALL else None
+            pieces = in_pieces(file) if data is None else [data]
+            if stored is not None and not stored(*checksum(pieces)):
+                raise ValueError("its content is not the one that was stored")
+            source = pa.PythonFile(file, "r") if data is None else pa.BufferReader(data)
+            _refuse_folded(_footer(source, size))
+            with pq.ParquetFile(source, page_checksum_verification=True) as whole:
+                wanted = {name: types[name] for name in columns or types}
+                there = [name for name in wanted if name in whole.schema_arrow.names]
+                groups = range(whole.num_row_groups) if only is None else sorted(only)
+                found = _bounded(whole, groups, there if columns else None, SPREAD * size + SMALL)
+                for rows in found:
+                    yield _named(_checked(_completed(rows, wanted), wanted), types)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
@@ -238,20 +304,35 @@ def read(
         ) from error
 
 
-def _bounded(file: pq.ParquetFile, columns: Sequence[str] | None, most: int) -> pa.Table:
-    """What a file holds, unless it unfolds to more than `most` bytes: a few bytes of Parquet can
-    stand for more rows than any memory takes.
+def _bounded(
+    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
+) -> Iterator[pa.Table]:
+    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
+    can stand for more rows than any memory takes.
     """
-    parts = []
-    size = 0
-    for part in file.iter_batches(BATCH, columns=columns, use_threads=False):
-        parts.append(part)
-        size += part.nbytes
-        if size > most:
-            raise ValueError(f"it unfolds to more than {most:,} bytes")
-    if not parts:
-        return file.read(columns, use_threads=False)
-    return pa.Table.from_batches(parts, parts[0].schema.with_metadata(file.schema_arrow.metadata))
+    about = file.schema_arrow.metadata
+    left = most
+    for group in groups:
+        parts = []
+        for part in file.iter_batches(
+            BATCH, row_groups=[group], columns=columns, use_threads=False
+        ):
+            parts.append(part)
+            left -= part.nbytes
+            if left < 0:
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
+        yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
+    if not file.num_row_groups:
+        yield file.read(columns, use_threads=False)
+
+
+def _footer(source: pa.NativeFile, size: int) -> bytes:
+    """What the end of a Parquet file says of its content."""
+    end = bytes(source.read_at(8, max(0, size - 8)))
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length + 12 > size:
+        raise ValueError("it is not Parquet")
+    return bytes(source.read_at(length, size - 8 - length))
 
 
 _CODEC = (4, 1, 3, 4)
@@ -265,10 +346,8 @@ def _refuse_folded(data: bytes) -> None:
     Read off the footer, which is in Thrift's compact protocol, without the library: that ends the
     process where the number of a codec is none.
     """
-    end = len(data) - 8
-    at = end - int.from_bytes(data[-8:-4], "little")
-    if data[-4:] != b"PAR1" or at < 4:
-        raise ValueError("it is not Parquet")
+    at = 0
+    end = len(data)
     codecs = set()
     # what is open: of an object 0, its last field and the way to it; of a list the kind of its
     # items, how many are left and the way to them
@@ -358,7 +437,8 @@ def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """`rows`, if their ids are those of findings wherever they have to be: other words could be
     paths.
     """
-    if not any(types is known for known in (FINDINGS, VERDICTS, PATHS)):
+    known = any(types is one for one in (FINDINGS, VERDICTS, PATHS))
+    if not known or "id" not in rows.column_names:
         return rows
     good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
     if not pc.all(good).as_py() and len(rows):
@@ -394,9 +474,6 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
     }
 
 
-def read_images(column: pa.ChunkedArray) -> UInt8[Tensor, "n c h w"]:
-    """The pictures of an image column as one tensor; those of a run are all of one size."""
-    return tensors.decode_all([item["bytes"].as_py() for item in column])
 
 
 def _content_hash(seed: str, kind: str, image: bytes) -> str:
@@ -406,13 +483,13 @@ def _content_hash(seed: str, kind: str, image: bytes) -> str:
     ]
 
 
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
+def _array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     return pa.array(values.cpu().numpy() if isinstance(values, Tensor) else values, kind)
 
 
-def _pictures(images: Sequence[bytes]) -> pa.StructArray:
+def _images(images: Sequence[bytes]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [pa.array(images, pa.binary()), pa.nulls(len(images), pa.string())], fields=list(_IMAGE)
     )
@@ -438,7 +515,7 @@ def _lists(rows: Tensor) -> pa.ListArray:
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """How the `datasets` library is told of a column, so that it shows pictures."""
+    """How the `datasets` library is told of a column, so that it shows images."""
     if kind == _IMAGE:
         return {"_type": "Image"}
     if pa.types.is_list(kind):

@@ -20,7 +20,7 @@ from hardcase.judges.panel import Panel
 from hardcase.judges.teach import Tell
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
-from hardcase.types import Findings, Images
+from hardcase.types import Images, Verdicts
 
 FAMILIES = {
     "bending": ("warp", "camera"),
@@ -76,20 +76,18 @@ def untaught_judge(
     )
 
 
-def asked_beside(run: Run, judge: PanelJudge, findings: Findings) -> dict[str, Any]:
+def asked_beside(run: Run, judge: PanelJudge, said: Verdicts) -> dict[str, Any]:
     """What run.json and the report say of the second judge.
 
     Args:
         run: A stored run.
         judge: The one whose lessons leave out what was searched.
-        findings: Those of the run.
+        said: What it says of the findings.
     """
-    said = judge(findings)
+    names = run.findings["seed"].to_pylist()
     seeds = {
         seed
-        for seed, valid, kept in zip(
-            findings.seed.tolist(), said.valid, said.label_kept, strict=True
-        )
+        for seed, valid, kept in zip(names, said.valid, said.label_kept, strict=True)
         if valid and kept
     }
     attempted = run.counts()["funnel"]["attempted"] or 0

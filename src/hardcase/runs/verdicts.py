@@ -12,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hardcase.cache import sweep
+from hardcase.data.images import large
 from hardcase.data.sources import load
+from hardcase.data.streams import HELD, ImageSet, LabelledSet
 from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
 from hardcase.judges.calibration import TooFewRated
@@ -42,7 +45,7 @@ from hardcase.runs.folder import locked
 from hardcase.runs.identity import Identity, judge_identity, require, run_digest
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images, to_parquet
+from hardcase.runs.tables import group_rows, to_parquet
 from hardcase.runs.untaught import asked_beside, untaught_judge
 from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, fingerprints, from_bytes
@@ -73,6 +76,13 @@ SMALLEST = 32
 """The network that says how far apart two pictures look, and the least side it can see."""
 SEEN = 200
 """Seeds whose features are beside those of the findings, at most."""
+AT_ONCE = 2**26
+"""Pixel values of the findings that a judge is asked about at once."""
+SMALL = 32
+THUMBNAIL = 8
+"""Where a judge has no features of its own, findings are compared by their pixels; those of more
+than so many pixels a side as thumbnails of so many.
+"""
 KNOWN = 0.01
 """Share of seeds that a judge may have learned from; data sets do hold some images twice."""
 
@@ -181,12 +191,11 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, untaught: PanelJudge | N
     if isinstance(judge, PanelJudge):
         check(run, judge)
     table = run.findings
-    findings = findings_of(run)
-    verdicts = by_norm(_asked(judge, findings), table["linf"].to_pylist())
+    verdicts = by_norm(_asked(judge, run), table["linf"].to_pylist())
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
-    found = _groups(verdicts, findings, table, confirmed, seed)
+    found = _groups(run, verdicts, confirmed, seed)
     quiet, facts = _silence(run, table, confirmed)
     columns = {
         **verdicts.columns,
@@ -195,7 +204,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, untaught: PanelJudge | N
         "label_kept": list(verdicts.label_kept),
         "silent": (quiet & confirmed).tolist(),
         **_placed(found, len(table)),
-        **_perceptual(run, findings),
+        **_perceptual(run),
     }
     about = getattr(judge, "about", None)
     entry = about() if callable(about) else _nameless(judge)
@@ -206,7 +215,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, untaught: PanelJudge | N
         entry["independence"] = _independence(run, judge)
     if untaught is not None:
         check(run, untaught)
-        entry["beside"] = asked_beside(run, untaught, findings)
+        entry["beside"] = asked_beside(run, untaught, _asked(untaught, run))
     _write(run, columns, entry, judge_identity(judge, entry))
     return Run(run.folder)
 
@@ -218,7 +227,7 @@ def finish(
     device: torch.device | str = "cpu",
     progress: Tell = None,
     train: bool = False,
-    images: Callable[[str], Images] | None = None,
+    images: Callable[[str], ImageSet] | None = None,
 ) -> Run:
     """What the end of every run does: judge it if its judge is trained, else say how to train one.
 
@@ -265,7 +274,7 @@ def for_run(
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Tell = None,
-    images: Callable[[str], Images] | None = None,
+    images: Callable[[str], ImageSet] | None = None,
     make: bool = True,
 ) -> PanelJudge | ReservedJudge:
     """The judge for a run: of the run's data, taught by the split that the seeds are not from.
@@ -286,15 +295,20 @@ def for_run(
     Raises:
         Problem: If the data are others now, or no independent judge can be had.
     """
+    wanted = features_of(run, features)
     first, second = _splits_of(run, offline=offline, images=images)
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
-    wanted = features_of(run, features)
     if not wanted:
-        return teach.trained(first, second, seed=seed, device=device, progress=progress)
+        return teach.trained(
+            first.images(), second.images(), seed=seed, device=device, progress=progress
+        )
     for spec in wanted:
         _other_lineage(run, spec, lineage_of(spec))
-    encoders = [encoder_of(spec, first, second, device=device, offline=offline) for spec in wanted]
+    encoders = [
+        encoder_of(spec, *_needed(spec, first, second), device=device, offline=offline)
+        for spec in wanted
+    ]
     for each in encoders:
         _took_no_part(run, {each.hash: each.spec})
     named = bool(features or run.record.get("judge_features"))
@@ -307,8 +321,27 @@ def for_run(
             )
         return reserved_judge(encoders[0], _seeds_of(run, second))
     return feature_judge(
-        wanted, first, second, seed=seed, device=device, encoders=encoders, progress=progress
+        wanted,
+        first.images(),
+        _some(second, HELD // math.prod(second.shape)),
+        seed=seed,
+        device=device,
+        encoders=encoders,
+        progress=progress,
     )
+
+
+def _needed(spec: str, first: ImageSet, second: ImageSet) -> tuple[Images, Images]:
+    """What a network is loaded with: only one that is trained here learns from all images."""
+    learns = spec.startswith("zoo:") and not lineage_of(spec)
+    return (first.images(), second.images()) if learns else (_some(first), _some(second))
+
+
+def _some(images: ImageSet, count: int = 256) -> Images:
+    """All of what is in memory, some of what is not."""
+    if isinstance(images, Images):
+        return images
+    return images.take(torch.linspace(0, len(images) - 1, min(count, len(images))).long()).images()
 
 
 def second_judge(
@@ -319,7 +352,7 @@ def second_judge(
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Tell = None,
-    images: Callable[[str], Images] | None = None,
+    images: Callable[[str], ImageSet] | None = None,
     make: bool = False,
 ) -> PanelJudge | None:
     """The judge to stand beside the usual one where that was taught about the searched space; see
@@ -327,7 +360,7 @@ def second_judge(
     """
     if not isinstance(judge, PanelJudge) or not run.record.get("space"):
         return None
-    first, second = _splits_of(run, offline=offline, images=images)
+    first, second = (part.images() for part in _splits_of(run, offline=offline, images=images))
     return untaught_judge(
         run, judge, first, second, seed=seed, device=device, progress=progress, make=make
     )
@@ -362,7 +395,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     return (f"zoo:{chosen.judge}",)
 
 
-def _seeds_of(run: Run, images: Images) -> Images:
+def _seeds_of(run: Run, images: ImageSet) -> ImageSet:
     """The run's seeds, in the order of its table."""
     place = {name: row for row, name in enumerate(images.id)}
     return images.take(torch.tensor([place[name] for name in run.seeds["id"].to_pylist()]))
@@ -378,30 +411,31 @@ def is_ready(
     *,
     offline: bool = True,
     seed: int = 0,
-    images: Callable[[str], Images] | None = None,
+    images: Callable[[str], ImageSet] | None = None,
 ) -> bool:
     """Whether the judge of a run's data is in the cache, so that judging takes seconds."""
     if run.record.get("judge_features") or is_photographic(run.record["image"]):
         return True  # or there is no network for it, and why is said then
     try:
         first, second = _splits_of(run, offline=offline, images=images)
-        return teach.folder(first, second, seed=seed).is_dir()
+        return teach.folder(first.images(), second.images(), seed=seed).is_dir()
     except Problem:
         return False
 
 
 @torch.no_grad()
-def _perceptual(run: Run, findings: Findings) -> dict[str, list[float]]:
+def _perceptual(run: Run) -> dict[str, list[float]]:
     """LPIPS of each finding to its seed, for colour where the network of LPIPS was fetched."""
-    if findings.x.shape[1] != 3 or min(findings.x.shape[2:]) < SMALLEST or not is_fetched(LPIPS):
+    shape = run.record["image"]
+    if not len(run) or shape[0] != 3 or min(shape[1:]) < SMALLEST or not is_fetched(LPIPS):
         return {}
     net, _ = load_fetched(LPIPS)
-    seeds = read_images(run.seeds["image"])
+    place = [run.seed_rows[name] for name in run.findings["seed"].to_pylist()]
     parts = [
-        net(from_bytes(findings.x[rows]), from_bytes(seeds[findings.seed[rows]]))
-        for rows in chunks(len(findings), 16)
+        net(from_bytes(run.images(rows)), from_bytes(run.seed_images([place[i] for i in rows])))
+        for rows in _parts(len(run), 16)
     ]
-    return {"lpips": torch.cat(parts).tolist() if parts else []}
+    return {"lpips": torch.cat(parts).tolist()}
 
 
 def _apart(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
@@ -411,24 +445,26 @@ def _apart(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[s
         return {}
     from hardcase.judges.distributions import apart
 
-    x = read_images(run.seeds["image"])[:SEEN]
+    x = run.seed_images(range(min(SEEN, len(run.seeds))))
     device = next(judge.panel.buffers()).device
     seen = judge.panel.features(from_bytes(x.to(device)))
     said = apart(known, seen, stream(seed, "judge", "distributions"))
     return {} if said is None else {"distributions": said}
 
 
-def findings_of(run: Run) -> Findings:
-    """The findings of a stored run as tensors; seeds are positions in its table of seeds."""
-    table = run.findings
+def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
+    """Findings of a stored run as tensors, all of them or some rows; seeds are positions in its
+    table of seeds.
+    """
+    chosen = range(len(run)) if rows is None else rows
+    table = run.findings.take(pa.array(chosen, pa.int64()))
     count = len(table)
-    place = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
-    images = read_images(table["image"]) if count else None
+    place = run.seed_rows
     empty = torch.zeros(0, *run.record["image"], dtype=torch.uint8)
     kinds = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
     return Findings(
         seed=torch.tensor([place[name] for name in table["seed"].to_pylist()], dtype=torch.int64),
-        x=empty if images is None else images,
+        x=run.images(chosen) if count else empty,
         kind=torch.tensor(kinds, dtype=torch.int64),
         expected=_column(table, "expected").long(),
         predicted=_column(table, "predicted").long(),
@@ -445,6 +481,11 @@ def findings_of(run: Run) -> Findings:
     )
 
 
+def _parts(count: int, size: int) -> list[range]:
+    """Rows, so many at a time."""
+    return [range(part.start, part.stop) for part in chunks(count, size)]
+
+
 def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     """A judge by its name: ``file.py:name``, or the folder of a trained panel."""
     if spec.rpartition(":")[0].endswith(".py"):
@@ -457,20 +498,27 @@ def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     return panel
 
 
-def _asked(judge: Judge, findings: Findings) -> Verdicts:
-    """The judge's verdicts, whatever it is, checked for their form."""
+def _asked(judge: Judge, run: Run) -> Verdicts:
+    """The judge's verdicts, whatever it is, checked for their form; no more than a part of the
+    findings is in memory.
+    """
     name = _name_of(judge)
-    with guarded(f"judge {name}"):
-        said = judge(findings)
-    if not isinstance(said, Verdicts):
-        raise Problem(
-            f"judge {name} returned {type(said).__name__}; it must return hardcase.Verdicts.",
-            fix="hc.Verdicts(valid=[...], label_kept=[...])",
-        )
-    for answers in (said.valid, said.label_kept):
-        if len(answers) != len(findings):
-            raise Problem(f"judge {name} gave {len(answers)} answers on {len(findings)} findings.")
-    return said
+    size = max(256, AT_ONCE // math.prod(run.record["image"]))
+    parts = list[Verdicts]()
+    for rows in _parts(len(run), size) or [range(0)]:
+        findings = findings_of(run, rows)
+        with guarded(f"judge {name}"):
+            said = judge(findings)
+        if not isinstance(said, Verdicts):
+            raise Problem(
+                f"judge {name} returned {type(said).__name__}; it must return hardcase.Verdicts.",
+                fix="hc.Verdicts(valid=[...], label_kept=[...])",
+            )
+        for answers in (said.valid, said.label_kept):
+            if len(answers) != len(rows):
+                raise Problem(f"judge {name} gave {len(answers)} answers on {len(rows)} findings.")
+        parts.append(said)
+    return Verdicts.join(parts)
 
 
 def _nameless(judge: Judge) -> dict[str, Any]:
@@ -487,42 +535,50 @@ def _name_of(judge: Judge) -> str:
 
 
 def _splits_of(
-    run: Run, *, offline: bool, images: Callable[[str], Images] | None
-) -> tuple[Images, Images]:
-    """What the judge of a run learns from, and the split that holds the run's seeds."""
+    run: Run, *, offline: bool, images: Callable[[str], ImageSet] | None
+) -> tuple[ImageSet, ImageSet]:
+    """What the judge of a run learns from, and the split that holds the run's seeds; very many
+    images stay in their files.
+    """
     name = run.record["data"]
-    get = images or (lambda split: _under(run, load(name, split=split, offline=offline)))
+
+    def get(split: str) -> ImageSet:
+        if images is not None:
+            return images(split).held()
+        found = large(name, split) or load(name, split=split, offline=offline)
+        return _under(run, found).held()
+
     own = run.record.get("split", "test")
     photographs = is_photographic(run.record["image"])
     if own == "all" and photographs:  # all may serve as seeds: nothing is left to learn from
         second = get("test")
-        return second.take(torch.arange(0)), second
+        return _some(second).take(torch.arange(0)), second
     second = get("train" if own == "train" else "test")
     try:
         return get("test" if own == "train" else "train"), second
     except Problem:
         if not photographs:
             raise
-        return second.take(torch.arange(0)), second  # one photograph a class leaves no other
+        return _some(second).take(torch.arange(0)), second  # one photograph a class leaves no other
 
 
-def _under(run: Run, images: Images) -> Images:
+def _under(run: Run, images: LabelledSet) -> LabelledSet:
     """The images under the classes of the run."""
     names = tuple(run.record["classes"])
     return images if images.classes == names else aligned(images, names)
 
 
-def _same_data(run: Run, images: Images) -> None:
+def _same_data(run: Run, images: ImageSet) -> None:
     """Refuse a data set of the same name that does not hold the run's seeds."""
-    table = run.seeds.select(["id", "image"])
     rows = {name: i for i, name in enumerate(images.id)}
-    ids = table["id"].to_pylist()
+    ids = run.seeds["id"].to_pylist()
     strange = [name for name in ids if name not in rows]
-    if not strange and len(ids):
-        own = images.x[torch.tensor([rows[name] for name in ids])]
-        stored = read_images(table["image"])
-        same = own.shape == stored.shape and bool((own == stored).all())
-        strange = [] if same else ids[:1]
+    for part in [] if strange else _parts(len(ids), group_rows(images.shape)):
+        own = images.take(torch.tensor([rows[ids[i]] for i in part])).images().x
+        stored = run.seed_images(part)
+        if own.shape != stored.shape or not bool((own == stored).all()):
+            strange = [ids[part.start]]
+            break
     if strange:
         raise Problem(
             f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
@@ -586,11 +642,15 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
 
 
 def _never_seen(run: Run, judge: PanelJudge) -> None:
-    seeds = read_images(run.seeds["image"])
-    count = int(torch.isin(fingerprints(seeds), judge.panel.learned.cpu()).sum())
-    if count > KNOWN * len(seeds):
+    total = len(run.seeds)
+    known = judge.panel.learned.cpu()
+    count = sum(
+        int(torch.isin(fingerprints(run.seed_images(part)), known).sum())
+        for part in _parts(total, group_rows(run.record["image"]))
+    )
+    if count > KNOWN * total:
         raise Problem(
-            f"the judge has learned from {count} of the {len(seeds)} seeds.",
+            f"the judge has learned from {count} of the {total} seeds.",
             "It knows them by heart and would find their neighbours valid whatever was done to"
             " them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
@@ -626,17 +686,15 @@ def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def _groups(
-    verdicts: Verdicts, findings: Findings, table: pa.Table, confirmed: Tensor, seed: int
-) -> list[Group]:
+def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[Group]:
     """Groups of confirmed findings; their rows are rows of the findings."""
     rows = confirmed.nonzero().squeeze(1)
     if not len(rows):
         return []
     known = verdicts.features
-    features = from_bytes(findings.x).flatten(1)[rows] if known is None else known[rows]
+    features = _small(run, rows.tolist()) if known is None else known[rows]
     expected, predicted, distance = (
-        _column(table, name)[rows] for name in ("expected", "predicted", "l2")
+        _column(run.findings, name)[rows] for name in ("expected", "predicted", "l2")
     )
     found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
     place = rows.tolist()
@@ -651,6 +709,17 @@ def _groups(
         )
         for g in found
     ]
+
+
+def _small(run: Run, rows: Sequence[int]) -> Tensor:
+    """Findings as rows of numbers: their pixels, or those of their thumbnails."""
+    parts = []
+    for part in _parts(len(rows), 256):
+        x = from_bytes(run.images(rows[part.start : part.stop]))
+        if max(x.shape[2:]) > SMALL:
+            x = functional.adaptive_avg_pool2d(x, THUMBNAIL)
+        parts.append(x.flatten(1))
+    return torch.cat(parts)
 
 
 def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:

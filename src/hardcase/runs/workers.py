@@ -40,6 +40,7 @@ from torch import Tensor
 from hardcase import cache
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
+from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
@@ -576,7 +577,7 @@ class Tasks(Sequence[Task]):
     a task is made when it is asked for. `run`: the identity of the campaign.
     """
 
-    images: Images
+    images: ImageSet
     rows: Int[Tensor, " u"]
     limits: Limits
     shard: int
@@ -589,7 +590,7 @@ class Tasks(Sequence[Task]):
         part = slice(number * self.shard, min((number + 1) * self.shard, len(self.rows)))
         if not 0 <= part.start < len(self.rows):
             raise IndexError(number)
-        images = self.images.take(self.rows[part])
+        images = self.images.take(self.rows[part]).images()
         return Task(number, part.start, images, self.limits.take(part), run=self.run)
 
 

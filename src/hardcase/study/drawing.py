@@ -8,13 +8,14 @@ them (see `hardcase.study.confirmed`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from jaxtyping import Int, UInt8
     from torch import Tensor
 
@@ -60,8 +61,8 @@ class Source:
         return cls(
             str(record.get("method", run.folder.name)),
             run.classes,
-            run.seeds.to_pylist(),
-            run.findings.to_pylist(),
+            _rows(run.seeds, run.stored_seed_images),
+            _rows(run.findings, run.stored_images),
             run.verdicts or {},
             rated_before(record),
             about,
@@ -236,6 +237,22 @@ def real_images(sources: Sequence[Source], rng: np.random.Generator) -> list[Row
     rows = [row for row in seed_rows(sources).values() if row["label"] == row["predicted"]]
     rows.sort(key=lambda row: row["id"])
     return [rows[i] for i in rng.permutation(len(rows))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """The image of a row, read when it is asked for."""
+
+    read: Callable[[Sequence[int]], list[bytes]]
+    row: int
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read([self.row])[0]
+
+
+def _rows(table: pa.Table, read: Callable[[Sequence[int]], list[bytes]]) -> list[Row]:
+    """Rows of a run's table with their images, which stay in their files."""
+    return [{**row, "image": _Image(read, i)} for i, row in enumerate(table.to_pylist())]
 
 
 def seed_rows(sources: Sequence[Source]) -> dict[str, Row]:

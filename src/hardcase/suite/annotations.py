@@ -152,7 +152,7 @@ def _junit(run: Run, rows: Rows) -> str:
 
 def _attempted(run: Run) -> Iterable[dict[str, Any]]:
     """Seeds from which at least one candidate was tried."""
-    rows: list[dict[str, Any]] = run.seeds.drop_columns(["image"]).to_pylist()
+    rows: list[dict[str, Any]] = run.seeds.to_pylist()
     return (row for row in rows if row["status"] in ("done", "out of time") and row["looked"])
 
 

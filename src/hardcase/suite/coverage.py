@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from hardcase.criteria.criterion import (
@@ -29,7 +30,6 @@ from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem
 from hardcase.runs.folder import locked
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model, Tap
 
@@ -201,12 +201,13 @@ def reach(
     training: Images,
     convention: str = "default",
 ) -> Run:
-    """Measure the seeds that were attempted, then the tests beside them;
+    """Measure the seeds that were attempted, then the findings beside them;
     the run keeps both numbers for its report.
     """
-    attempted = run.seeds.filter(pc.greater(run.seeds["looked"], 0))
-    seeds = _images(run, attempted, "label")
-    tests = _images(run, run.findings, "expected")
+    attempted = pc.indices_nonzero(pc.greater(run.seeds["looked"], 0))
+    table = run.seeds.take(attempted)
+    seeds = _images(run, table, "label", run.seed_images(attempted.to_pylist()))
+    found = _images(run, run.findings, "expected", run.images())
     specs = specs_of(criteria)
     anatomy = anatomy_of(subject, training)
     profile = profile_for(subject, training, specs, convention=convention, anatomy=anatomy)
@@ -216,7 +217,7 @@ def reach(
         for spec, name in named
     ]
     before = _tallies(subject, seeds, measures)
-    after = _tallies(subject, tests, measures)
+    after = _tallies(subject, found, measures)
     parts = zip(specs, measures, before, after, strict=True)
     rows = [
         _row(str(spec), measure.convention, first, then) for spec, measure, first, then in parts
@@ -245,10 +246,10 @@ def _row(criterion: str, convention: dict[str, Any], before: Tally, after: Tally
     }
 
 
-def _images(run: Run, table: pa.Table, label: str) -> Images:
+def _images(run: Run, table: pa.Table, label: str, x: UInt8[Tensor, "n c h w"]) -> Images:
     y = torch.tensor(table[label].to_pylist(), dtype=torch.int64)
     return Images(
-        read_images(table["image"]),
+        x,
         y,
         tuple(table["id"].to_pylist()),
         run.classes,

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from hardcase.data.own import natural
 from hardcase.environment import VERSION
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images, to_parquet
+from hardcase.runs.tables import FINDINGS, parquet
 from hardcase.suite.annotations import CHECKS, TEXTS, table_text
-from hardcase.tensors import encode_all
+from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
 _FACTS = (
@@ -39,6 +39,8 @@ _FACTS = (
     "method",
 )
 _VERDICTS = ("valid", "label_kept")
+AT_ONCE = 256
+"""Findings whose images are in memory at once."""
 _CARD = """---
 pretty_name: Findings of hardcase
 task_categories:
@@ -103,11 +105,12 @@ def export(run: Run, to: str, out: Path) -> Path:
     return forms[to](run, out)
 
 
-def pictures(run: Run) -> list[bytes]:
-    """Every finding's image as a PNG made here: what is exported is a picture, whatever bytes were
+def exported(run: Run) -> Iterator[bytes]:
+    """Every finding's image as a PNG made here: what is exported is an image, whatever bytes were
     stored.
     """
-    return list(encode_all(read_images(run.findings.column("image"))))
+    for rows in chunks(len(run), AT_ONCE):
+        yield from encode_all(run.images(range(len(run))[rows]))
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
@@ -129,12 +132,11 @@ def _imagefolder(run: Run, out: Path) -> Path:
     """
     folders = class_folders(run.classes)
     rows = _rows(run)
-    images = pictures(run)
 
     def fill(folder: Path) -> None:
         for name in folders:
             make_folder(folder / name)
-        for row, data in zip(rows, images):
+        for row, data in zip(rows, exported(run)):
             row["file_name"] = f"{folders[row['expected']]}/{row['id']}.png"
             (folder / row["file_name"]).write_bytes(data)
         text = table_text(rows, run.classes)
@@ -156,7 +158,7 @@ def _fiftyone(run: Run, out: Path) -> Path:
 
     def fill(folder: Path) -> None:
         make_folder(folder / "data")
-        for row, data in zip(rows, pictures(run)):
+        for row, data in zip(rows, exported(run)):
             (folder / "data" / f"{row['id']}.png").write_bytes(data)
         (folder / "labels.json").write_text(told, encoding="utf-8")
 
@@ -171,9 +173,7 @@ def _text(kind: str, run: Run, out: Path) -> Path:
 
 
 def _hf(run: Run, out: Path) -> Path:
-    kind = run.findings.schema.field("image").type
-    stored = [{"bytes": picture, "path": None} for picture in pictures(run)]
-    columns: dict[str, Any] = {"image": pa.array(stored, kind)}
+    columns: dict[str, Any] = {}
     columns["label"] = run.findings.column("expected").cast(pa.int64())
     for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
         columns[name] = (
@@ -182,20 +182,27 @@ def _hf(run: Run, out: Path) -> Path:
             else run.findings.column(name)
         )
     columns["predicted"] = columns["predicted"].cast(pa.int64())
-    table = pa.table(columns)
-    features = {field.name: _value(field.type) for field in table.schema}
-    features |= {"image": {"_type": "Image"}}
+    facts = pa.table(columns)
+    features = {field.name: _value(field.type) for field in facts.schema}
+    features = {"image": {"_type": "Image"}, **features}
     features |= {
         name: _labels(run.classes, columns[name].to_pylist()) for name in ("label", "predicted")
     }
-    table = table.replace_schema_metadata(
-        {"huggingface": json.dumps({"info": {"features": features}})}
-    )
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
     card = _card(run)
+
+    def groups() -> Iterator[pa.Table]:
+        images = exported(run)
+        for rows in chunks(len(facts), AT_ONCE):
+            part = facts.slice(rows.start, rows.stop - rows.start)
+            stored = [{"bytes": next(images), "path": None} for _ in range(len(part))]
+            table = part.add_column(0, "image", pa.array(stored, FINDINGS["image"]))
+            yield table.replace_schema_metadata(about)
 
     def fill(folder: Path) -> None:
         make_folder(folder / "data")
-        (folder / "data/test-00000-of-00001.parquet").write_bytes(to_parquet(table))
+        with open(folder / "data/test-00000-of-00001.parquet", "wb") as file:
+            file.writelines(parquet(groups()))
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     return _whole(out, fill)
@@ -236,7 +243,7 @@ def _labels(classes: ClassNames, values: list[int]) -> dict[str, Any]:
 
 def _npz(run: Run, out: Path) -> Path:
     table = run.findings
-    images = read_images(table.column("image")).permute(0, 2, 3, 1).numpy()
+    images = run.images().permute(0, 2, 3, 1).numpy()
     arrays: dict[str, Any] = {
         "images": images[..., 0] if images.shape[-1] == 1 else images,
         "labels": table.column("expected").to_numpy().astype(np.int64),

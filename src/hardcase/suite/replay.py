@@ -4,13 +4,14 @@ what fails anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase import statistics, tensors
@@ -18,7 +19,6 @@ from hardcase.errors import Problem
 from hardcase.oracles import LEAD
 from hardcase.regression import changed
 from hardcase.runs.results import Run
-from hardcase.runs.tables import read_images
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
@@ -105,16 +105,19 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
-    tests = run.findings.filter(pc.equal(run.findings["kind"], "label"))
+    kept = pc.indices_nonzero(pc.equal(run.findings["kind"], "label")).to_pylist()
+    tests = run.findings.take(kept)
     if not len(tests):
         raise Problem(
             f"{run.folder} holds no failing findings to replay.", fix="a run that found some"
         )
     expected = _column(tests, "expected")
-    predicted, after = _asked(model, tests, expected, len(run.classes), batch)
+    own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
+    predicted, after = _asked(model, own, expected, len(run.classes))
     seeds = run.seeds
     label = _column(seeds, "label")
-    _, seeds_after = _asked(model, seeds, label, len(run.classes), batch)
+    some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
+    _, seeds_after = _asked(model, map(run.seed_images, some), label, len(run.classes))
     return Replay(
         model.name,
         tests,
@@ -123,21 +126,21 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         _column(seeds, "predicted") != label,
         seeds_after,
         _confirmed(run, tests),
-        [digest([picture["bytes"]]) for picture in seeds["image"].to_pylist()],
+        [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
     )
 
 
 def _asked(
-    model: Model, table: pa.Table, label: Int[Tensor, " m"], classes: int, batch: int
+    model: Model,
+    batches: Iterable[UInt8[Tensor, "b c h w"]],
+    label: Int[Tensor, " m"],
+    classes: int,
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
     """What the model answers, and where it leaves the label by at least the margin that counts as
     failing.
     """
-    x = from_bytes(read_images(table["image"]))
     with torch.inference_mode():
-        logits = torch.cat(
-            [model(x[rows].to(model.device)).logits.cpu() for rows in chunks(len(x), batch)]
-        )
+        logits = torch.cat([model(from_bytes(x).to(model.device)).logits.cpu() for x in batches])
     if logits.shape[1] < classes:
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
     return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= LEAD).clone()
@@ -187,17 +190,10 @@ def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
         raise Problem(
             f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
-    rows = run.findings.select(["id", "seed", "kind", "expected", "predicted", "image"]).to_pylist()
+    rows = run.findings.select(["id", "seed", "kind", "expected", "predicted"]).to_pylist()
     return [
-        Stored(
-            row["id"],
-            row["seed"],
-            row["expected"],
-            row["predicted"],
-            run.classes,
-            row["image"]["bytes"],
-        )
-        for row in rows
+        Stored(row["id"], row["seed"], row["expected"], row["predicted"], run.classes, image)
+        for row, image in zip(rows, run.stored_images())
         if row["kind"] == "label"
         and (not confirmed or _confirmed_ids((said or {}).get(row["id"], {})))
     ]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from hardcase import statistics, tensors
+from hardcase import statistics
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
@@ -346,14 +346,16 @@ def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
 def _tests(run: Run, like: Images, *, witnessed: bool = False) -> tuple[Images, list[str]]:
     """The label failures of a run as images under their seeds' labels, and the seed of each; with
     `witnessed`, only those whose label every witness keeps."""
-    rows = [row for row in run.findings.to_pylist() if row["kind"] == "label"]
-    rows = [row for row in rows if row["witnessed"]] if witnessed else rows
+    table = run.findings.select(["id", "seed", "kind", "expected", "witnessed"]).to_pylist()
+    found = [(i, row) for i, row in enumerate(table) if row["kind"] == "label"]
+    found = [(i, row) for i, row in found if row["witnessed"] or not witnessed]
+    rows = [row for _, row in found]
     if not rows:
         raise Problem(
             f"{run.folder} holds no label failures, so there is nothing to learn from or to measure"
             " with."
         )
-    x = torch.stack([tensors.decode(row["image"]["bytes"]) for row in rows])
+    x = run.images([i for i, _ in found])
     if x.shape[1:] != like.x.shape[1:]:
         raise Problem(
             f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"

@@ -19,7 +19,7 @@ from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.runs.tables import findings_table, read_images, to_parquet
+from hardcase.runs.tables import SPENT, findings_table, to_parquet
 from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import count
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
@@ -238,17 +238,16 @@ def _take_away(
 
 
 def _tests(run: Run) -> FailingFindings:
-    table = run.findings.filter(pc.equal(run.findings["kind"], "label"))
+    kept = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
+    table = run.findings.take(kept)
     if not len(table):
         raise Problem(
             f"{run.folder} holds no failing findings to shrink.", fix="a run that found some"
         )
-    rows = {name: i for i, name in enumerate(run.seeds["id"].to_pylist())}
-    place = torch.tensor([rows[name] for name in table["seed"].to_pylist()])
+    place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
     expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
-    return FailingFindings(
-        table, read_images(table["image"]), read_images(run.seeds["image"])[place], expected, place
-    )
+    x = run.images(kept.to_pylist())
+    return FailingFindings(table, x, run.seed_images(place), expected, torch.tensor(place))
 
 
 def _stored(
@@ -277,8 +276,7 @@ def _stored(
         oracle="label",
     )
     after = table["l2"].to_numpy()
-    seeds = run.seeds.drop_columns(["image"]).to_pylist()
-    counts = count(seeds, table.select(["id", "seed", "kind"]).to_pylist(), None)
+    counts = count(run.seeds.to_pylist(), table.select(["id", "seed", "kind"]).to_pylist(), None)
     facts = {
         "from": str(run.folder),
         "tests": len(x),
@@ -302,8 +300,9 @@ def _stored(
     if then is not None:
         moved = Identity({**then.parts, "shrunk from": then.digest})
         record = {**record, "identity": moved.to_json()}
-    store = Store.create(out, record, run.store.config(), run.seeds)
-    store.put(0, Packed(to_parquet(table), to_parquet(run.seeds), pack_deltas({})))
+    store = Store.create(out, record, run.store.config(), run.store.seed_groups())
+    spent_on = run.seeds.select([*SPENT])
+    store.put(0, Packed(to_parquet(table), to_parquet(spent_on), pack_deltas({})))
     return Run(out)
 
 

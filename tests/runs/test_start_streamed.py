@@ -1,0 +1,98 @@
+"""Seeds that stay in their files: the same run as from memory, never more than a shard decoded."""
+
+import numpy as np
+import pytest
+import torch
+
+import hardcase as hc
+from hardcase.data import streams
+from hardcase.data.streams import Stream
+from hardcase.errors import Problem
+from hardcase.runs import tables
+from hardcase.testing.toys import toy_images, toy_subject
+
+COUNT = 600
+"""More than one row group."""
+IMAGES = toy_images(COUNT)
+
+
+class Files:
+    """Images that are read one by one."""
+
+    def __init__(self):
+        self.x = IMAGES.x.numpy().copy()
+
+    def __call__(self, row):
+        return self.x[row, 0]
+
+
+def streamed(files):
+    return Stream(
+        files,
+        torch.arange(COUNT),
+        IMAGES.y,
+        IMAGES.classes,
+        1,
+        IMAGES.id.__getitem__,
+        IMAGES.name,
+        IMAGES.split,
+    )
+
+
+def stored(folder):
+    names = ["seeds.parquet", *(f"findings/{path.name}" for path in folder.glob("findings/*"))]
+    return {name: (folder / name).read_bytes() for name in sorted(names)}
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Sizes at which everything counts as too large for the memory."""
+    monkeypatch.setattr(streams, "HELD", 0)
+    monkeypatch.setattr(tables, "GROUP", 1)
+    monkeypatch.setattr(tables, "SMALL", 0)
+
+
+GIVEN = {"method": "pgd", "seeds": COUNT, "shard": 100, "judge": False}
+
+
+def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(large, tmp_path, monkeypatch):
+    whole = hc.run(toy_subject(), IMAGES, out=tmp_path / "whole", **GIVEN)
+    sizes = []
+    before = Stream.images
+    monkeypatch.setattr(Stream, "images", lambda self: sizes.append(len(self)) or before(self))
+    done = hc.run(toy_subject(), streamed(Files()), out=tmp_path / "files", **GIVEN)
+    assert max(sizes) == 512, "the model is checked with 512 images, all else takes fewer"
+    assert stored(tmp_path / "files") == stored(tmp_path / "whole")
+    assert done.record["hashes"] == whole.record["hashes"]
+    assert done.verification.state == "verified"
+    assert torch.equal(done.seed_images([599, 0, 300]), whole.seed_images([599, 0, 300]))
+    again = hc.resume(tmp_path / "files", toy_subject(), streamed(Files()), **GIVEN)
+    assert stored(tmp_path / "files") == stored(tmp_path / "whole")
+    assert len(again) == len(whole) > 100
+
+
+def test_a_judge_sees_all_findings_in_parts(large, tmp_path, monkeypatch):
+    from hardcase.runs import verdicts
+
+    run = hc.run(toy_subject(), IMAGES, out=tmp_path / "run", **GIVEN)
+    monkeypatch.setattr(verdicts, "AT_ONCE", 1)
+    sizes = []
+
+    def trusting(findings):
+        sizes.append(len(findings))
+        return hc.Verdicts([True] * len(findings), findings.expected.eq(1).tolist())
+
+    said = hc.judge(run, by=trusting).verdicts
+    assert len(sizes) > 1
+    assert sum(sizes) == len(run)
+    expected = run.findings["expected"].to_pylist()
+    assert [row["label_kept"] for row in said.values()] == [label == 1 for label in expected]
+
+
+def test_images_that_change_under_a_run_are_told(large, tmp_path):
+    files = Files()
+    images = streamed(files)
+    assert images.hash == IMAGES.hash
+    files.x[17] ^= np.uint8(1)
+    with pytest.raises(Problem, match="has changed since it was first read"):
+        hc.run(toy_subject(), images, out=tmp_path / "run", **GIVEN)
