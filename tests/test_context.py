@@ -94,6 +94,20 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
     assert "hardcase fetch model" in error.value.fix
 
 
+def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
+    from hardcase.models.pretrained import fetching
+    from hardcase.runs import verdicts
+
+    here = ["resnet50-imagenet", "efficientnet-lite1"]
+    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here)
+    monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
+    monkeypatch.setattr(fetching, "_weights", lambda place: place.name.split("-")[1])
+    about = {"image": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
+    assert features_of(edited(run, **about)) == ("zoo:efficientnet-lite1",)
+    about["hashes"]["parameters"]["subject"] = "another"
+    assert features_of(edited(run, **about)) == ("zoo:resnet50-imagenet",)
+
+
 def test_features_of_a_judge_are_part_of_the_configuration():
     values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
     config = parse({**values, "judge_features": "zoo:resnet50-imagenet"})

@@ -400,7 +400,7 @@ class Context:
         count = named_epochs(epochs)
         if is_photographic(self.shape):
             load = partial(self.model, label_only=False)
-            return pretrained_witnesses(self.subject.name, len(self._some.classes), load)
+            return pretrained_witnesses(self.subject, len(self._some.classes), load)
         with patient_for(PATIENCE):
             return default_witnesses(
                 self.train,
@@ -423,7 +423,8 @@ class Context:
         except Problem as problem:
             _log.warning("nobody stands in for the model: %s", problem.what)
             return ()
-        return tuple(one for one in found if one.hash != self.subject.hash)
+        own = getattr(self.subject, "weights", "")
+        return tuple(one for one in found if getattr(one, "weights", None) != own)
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models.

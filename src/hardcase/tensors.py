@@ -350,6 +350,23 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     )
 
 
+def digest_values(tensors: Iterable[Tensor]) -> str:
+    """A hash of what tensors hold, whatever their names, shapes and order; empty if there are none.
+
+    Args:
+        tensors: The parameters of a network.
+
+    Example:
+        >>> a = torch.ones(2, 3)
+        >>> b = torch.zeros(4)
+        >>> digest_values([a, b]) == digest_values([b, a.T.contiguous()])
+        True
+    """
+    parts = [value.detach().cpu().contiguous().reshape(-1) for value in tensors]
+    hashes = sorted(digest([part.view(torch.uint8).numpy().tobytes()]) for part in parts)
+    return digest(hashes) if hashes else ""
+
+
 def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
     """A number for the content of every image: what a judge has learned from, and what a store
     holds.

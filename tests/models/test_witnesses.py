@@ -13,6 +13,7 @@ from hardcase.models.witnesses import (
     default_witnesses,
     even_half,
     lineage,
+    pretrained_witnesses,
     said,
     witness_record,
 )
@@ -56,6 +57,20 @@ def test_photographs_have_no_default_witnesses():
     images = Images(x, torch.arange(4), tuple("abcd"), tuple("0123"))
     with pytest.raises(Problem, match="no default witnesses for images of 96 pixels"):
         default_witnesses(images, images)
+
+
+def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
+    here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
+    monkeypatch.setattr(witnesses, "fetched_classifiers", lambda: here)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    mine = Subject(net, name="hf:mine")
+    own = {mine.weights: "zoo:efficientnet-lite0"}
+    monkeypatch.setattr(witnesses, "known_as", lambda name, weights: own.get(weights, name))
+    found = pretrained_witnesses(mine, 1000, lambda name: Subject(torch.nn.Flatten(), name=name))
+    assert [one.name for one in found] == ["zoo:efficientnet-lite1"]
+    assert "hf:mine is zoo:efficientnet-lite0 under another name" in caplog.text
+    record = witness_record(mine, found, 2.0, None)
+    assert record["independence"]["lineage"]["subject"] == "efficientnet-lite"
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):

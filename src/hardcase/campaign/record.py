@@ -263,12 +263,15 @@ class Campaign:
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'
                 f" {offered} only."
             )
-        if self.subject.hash in [witness.hash for witness in self.witnesses]:
-            raise Problem(
-                f'"{self.subject.name}" is the subject and a witness: '
-                "it cannot leave the label and keep it.",
-                fix="another network as --witness",
-            )
+        own = {self.subject.hash, getattr(self.subject, "weights", "")} - {""}
+        for witness in self.witnesses:
+            if own & {witness.hash, getattr(witness, "weights", "")}:
+                twice = "" if witness.name == self.subject.name else f', as "{witness.name}"'
+                raise Problem(
+                    f'"{self.subject.name}" is the subject and a witness{twice}: '
+                    "it cannot leave the label and keep it.",
+                    fix="another network as --witness",
+                )
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:

@@ -4,6 +4,8 @@ and a check of its answers.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
-from hardcase.tensors import digest, digest_tensors, pad_rows, tile_rows, tiles
+from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, guarded, interrupts, reraise, within
 
@@ -101,6 +103,11 @@ class Subject(nn.Module):
         weights = sum(weight.numel() for weight in self.net.parameters())
         about = f"{weights:,} weights, returns {self.outputs}, on {self.device}"
         return f"Subject({self.name!r}: {type(self.net).__name__} of {about})"
+
+    @cached_property
+    def weights(self) -> str:
+        """A digest of its parameters alone: the same for one network under two names."""
+        return digest_values(self.net.parameters())
 
     @property
     def device(self) -> torch.device:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import fetched_classifiers
+from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.subject import Subject
@@ -96,22 +96,35 @@ def default_witnesses(
 
 
 def pretrained_witnesses(
-    subject: str, classes: int, load: Callable[[str], Model]
+    subject: Model, classes: int, load: Callable[[str], Model]
 ) -> tuple[Model, ...]:
-    """The fetched networks of photographs, except the one that is reserved to judge the run.
+    """The fetched networks of photographs, except the one that is reserved to judge the run, and
+    the network under test itself, whatever its name.
 
     Args:
-        subject: The name of the network under test.
+        subject: The network under test.
         classes: How many there are.
         load: Makes a model of a name.
     """
-    chosen = roles(subject, fetched_classifiers())
+    name = catalogued(subject)
+    if name != subject.name:
+        _log.warning(
+            "%s is %s under another name, so that is no witness of this run", subject.name, name
+        )
+    chosen = roles(name, fetched_classifiers())
     if not chosen.witnesses or classes != OUTPUTS:
         raise Problem(
             chosen.note or "networks of ImageNet's classes do not know these classes.",
             fix="hardcase fetch model NAME, or --witness MODEL",
         )
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
+
+
+def catalogued(model: Model) -> str:
+    """The name of a model in the catalogue, if it is one of the fetched networks under another
+    name; else its own.
+    """
+    return known_as(model.name, getattr(model, "weights", ""))
 
 
 def named_epochs(text: str) -> int | None:
@@ -226,8 +239,8 @@ def witness_record(
         "independence": {
             "networks": "no witness is the subject",
             "lineage": {
-                "subject": lineage(subject.name),
-                "witnesses": [lineage(one.name) for one in witnesses],
+                "subject": lineage(catalogued(subject)),
+                "witnesses": [lineage(catalogued(one)) for one in witnesses],
             },
             "training images": learned or "not known",
             "lessons": LESSONS_OF_WITNESSES[augmentation_for(train)]

@@ -66,7 +66,7 @@ RECORD: dict[Any, Shape] = {
     "versions": _WORDS,
     "identity": {"digest": str, "parts": {...: str}},
     "answers": {...: [(*_NUMBER, _NONE)]},
-    "hashes": {"subject": str, "data": str, "generator": (str, _NONE)},
+    "hashes": {"subject": str, "data": str, "generator": (str, _NONE), "parameters": {...: str}},
     "budget": {"time": (str, *_NUMBER, _NONE), ...: (*_NUMBER, _NONE)},
     "options": {...: (str, bool, *_NUMBER, _NONE, list)},
     "image": [int],

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,7 +29,7 @@ from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
 from hardcase.models.load import lineage_of
-from hardcase.models.witnesses import witness_record
+from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
 from hardcase.runs.directory import FOLDERS
 from hardcase.runs.folder import (
@@ -48,7 +49,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
 from hardcase.runs.workers import Progress, Source, Tasks, execute
 from hardcase.tensors import steady
-from hardcase.types import Budget, Images
+from hardcase.types import Budget, Images, is_photographic
 
 # What run.json says of a campaign before it starts.
 
@@ -89,6 +90,7 @@ def first_record(
             "peers": [peer.hash for peer in campaign.peers],
             "witnesses": [witness.hash for witness in campaign.witnesses],
             "generator": card["weights"] if card else None,
+            "parameters": _parameters(campaign),
             **({"standins": list(told)} if (told := method.details.get("standins")) else {}),
             "guides": {},
             "data": images.hash,
@@ -96,7 +98,7 @@ def first_record(
         "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None)
         if campaign.witnesses
         else None,
-        **_lineages(campaign),
+        **_lineages(campaign, images),
         "space": method.details.get("space"),
         "generator": card,
         "places": method.details.get("places"),
@@ -108,15 +110,25 @@ def first_record(
     }
 
 
-def _lineages(campaign: Campaign) -> dict[str, Any]:
+def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     """Where the networks of the search come from, if others have trained any of them."""
+    named = catalogued if is_photographic(images.shape) else attrgetter("name")
     known = {
-        "subject": lineage_of(campaign.subject.name),
-        "peers": [lineage_of(peer.name) for peer in campaign.peers],
-        "witnesses": [lineage_of(witness.name) for witness in campaign.witnesses],
+        "subject": lineage_of(named(campaign.subject)),
+        "peers": [lineage_of(named(peer)) for peer in campaign.peers],
+        "witnesses": [lineage_of(named(witness)) for witness in campaign.witnesses],
     }
     named = known["subject"] or any([*known["peers"], *known["witnesses"]])
     return {"lineages": known} if named else {}
+
+
+def _parameters(campaign: Campaign) -> dict[str, str]:
+    """Digests of parameters alone, by role: a network is the same under another name."""
+    roles = {"subject": campaign.subject}
+    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
+    roles |= {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
+    found = {role: getattr(model, "weights", "") for role, model in roles.items()}
+    return {role: weights for role, weights in found.items() if weights}
 
 
 def _repeatable(campaign: Campaign) -> bool:

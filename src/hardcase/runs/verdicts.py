@@ -34,7 +34,7 @@ from hardcase.judges.reserved import ReservedJudge, reserved_judge
 from hardcase.judges.teach import Tell, calibrate_on, read
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched
+from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched, known_as
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.pretrained.roles import roles
 from hardcase.models.subject import Subject
@@ -310,7 +310,7 @@ def for_run(
         for spec in wanted
     ]
     for each in encoders:
-        _took_no_part(run, {each.hash: each.spec})
+        _took_no_part(run, {each.hash: each.spec, each.subject.weights: each.spec})
     named = bool(features or run.record.get("judge_features"))
     enough = len(first) >= FEWEST_IMAGES
     if not named and not (enough and (make or is_made(encoders, first, seed=seed))):
@@ -381,9 +381,11 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     named = tuple(given) or tuple(own)
     if named or not is_photographic(run.record["image"]):
         return named
-    used = {run.record["model"], *_names_of_witnesses(run)}
+    parameters = (run.record.get("hashes") or {}).get("parameters") or {}
+    own = known_as(run.record["model"], parameters.get("subject", ""))
+    used = {run.record["model"], own, *_names_of_witnesses(run)}
     present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
-    chosen = roles(run.record["model"], present)
+    chosen = roles(own, present)
     taken = {lineage_of(name) for name in used}
     if not chosen.judge or lineage_of(chosen.judge) in taken:
         raise Problem(
@@ -593,7 +595,8 @@ def check(run: Run, judge: PanelJudge) -> None:
     _fits(run, judge)
     own = {**judge.card["members"], "panel": judge.card["weights"]}
     names = {digest: name for name, digest in own.items()}
-    names |= {Subject(net).hash: f"member {i}" for i, net in enumerate(judge.panel.members, 1)}
+    for i, net in enumerate(map(Subject, judge.panel.members), 1):
+        names |= {net.hash: f"member {i}", net.weights: f"member {i}"}
     _took_no_part(run, names)
     for lineage in judge.card.get("lineages", ()):
         _other_lineage(run, "its encoder", lineage)
@@ -618,8 +621,8 @@ def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
     for role, digest in used.items():
         if digest in names:
             raise Problem(
-                f"the search used a network of this judge: its {role} is the judge's"
-                f" {names[digest]}.",
+                f"the search used a network of this judge: its {role.removeprefix('parameters ')}"
+                f" is the judge's {names[digest]}.",
                 "It would confirm its own mistakes.",
                 fix="train another judge: hardcase train judge --seed N, then --judge",
             )

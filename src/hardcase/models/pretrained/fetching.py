@@ -14,11 +14,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hardcase.data.public import run_client, unpack
@@ -26,9 +28,12 @@ from hardcase.errors import Problem, choice
 from hardcase.models.pretrained import synsets
 from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
+from hardcase.tensors import digest_values
 from hardcase.training import cards
 
 KIND = "pretrained"
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""What a stored network holds beside its parameters."""
 ARCHIVES = (".whl", ".tgz", ".tar.gz", ".zip")
 log = logging.getLogger(__name__)
 
@@ -105,6 +110,27 @@ def fetched_classifiers() -> list[str]:
     return [name for name, row in known if row.outputs == "imagenet" and is_fetched(name)]
 
 
+def known_as(name: str, weights: str) -> str:
+    """The name in the catalogue of a network that was fetched too, recognised by its weights; else
+    its own name.
+
+    Args:
+        name: What the network is called here, as ``hf:lite0``.
+        weights: The digest of its parameters (`Subject.weights`); empty if they are not known.
+    """
+    if not weights or name.removeprefix("zoo:") in PRETRAINED:
+        return name
+    found = (one for one in fetched_classifiers() if _weights(folder(one)) == weights)
+    return next((f"zoo:{one}" for one in found), name)
+
+
+@cache
+def _weights(place: Path) -> str:
+    """What `Subject.weights` would be of the network that is kept there."""
+    stored = load_file(place / cards.WEIGHTS)
+    return digest_values(one for name, one in stored.items() if not name.endswith(STATISTICS))
+
+
 def folder(name: str) -> Path:
     """Where the network is kept once it was fetched."""
     row = _row(name)
@@ -134,7 +160,7 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
     """A fetched classifier as a subject, with its own normalisation and class names."""
     row = _row(name)
     if row.outputs == "distance":
-        raise Problem(f"{name} compares two pictures; it classifies none.", fix="resnet50-imagenet")
+        raise Problem(f"{name} compares two images; it classifies none.", fix="resnet50-imagenet")
     net, card = load(name)
     return Subject(
         net,
