@@ -62,7 +62,7 @@ def search(
             read from it or found by trying the usual ones; `hc.Subject` says another), a function
             of images, or a name as ``--model`` takes it.
         data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
-            Hugging Face ``Dataset``, a pair (images, labels) of arrays, a list of (picture, label)
+            Hugging Face ``Dataset``, a pair (images, labels) of arrays, a list of (image, label)
             pairs, or a name as ``--data`` takes it. Those that the subject misclassifies, or that
             are of the target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;

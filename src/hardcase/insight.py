@@ -209,7 +209,7 @@ def rank_images(
         images: The images; their labels are not looked at.
         score: One of `hardcase.ranking.SCORES`, ``dsa``, ``lsa``, ``mdsa`` or ``near-failures``.
         train: Training images, for surprise.
-        failures: Found failing tests, for ``near-failures``: nearness is measured between the
+        failures: Findings, for ``near-failures``: nearness is measured between the
             logits of the subject.
         batch: Rows in one question.
     """

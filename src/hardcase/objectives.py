@@ -150,7 +150,7 @@ class NearestFailing:
     """Among failing candidates the nearest to the seed's code in L1; any of them beats one that
     does not fail (SINVAD, Eq. 1).
 
-    `encode` gives the code of a candidate's picture, as Equation 1 measures it; without it, what
+    `encode` gives the code of a candidate's image, as Equation 1 measures it; without it, what
     the search holds is measured, as in the authors' code.
 
     Args:

@@ -13,8 +13,8 @@ from hardcase.tensors import per_row
 
 # Measurable features of images, in batches: light, colour, strokes, place and detail.
 #
-# A picture is a background (the median of its border) and a figure (whatever differs from it, dark
-# or light, weighted by how much). Lengths are shares of the picture's side; hue is a share of a
+# An image is a background (the median of its border) and a figure (whatever differs from it, dark
+# or light, weighted by how much). Lengths are shares of the image's side; hue is a share of a
 # turn.
 
 EMPTY = 1e-6
@@ -22,7 +22,7 @@ EMPTY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A number of a picture, and the words for its rise and fall. `turns`:
+    """A number of an image, and the words for its rise and fall. `turns`:
     it lies on a circle of length 1.
     """
 
@@ -137,7 +137,7 @@ def _stroke(p: _Parts) -> Tensor:
 
 
 def _detail(p: _Parts) -> Tensor:
-    """The share of the picture's variance at waves shorter than four pixels."""
+    """The share of the image's variance at waves shorter than four pixels."""
     h, w = p.grey.shape[1:]
     power = torch.fft.rfft2(p.grey - p.grey.mean((1, 2), keepdim=True)).abs().square()
     both = torch.full((w // 2 + 1,), 2.0, device=p.grey.device)
@@ -153,7 +153,7 @@ def _detail(p: _Parts) -> Tensor:
 
 
 FEATURES = (
-    Feature("brightness", "the picture got brighter", "the picture got darker", _brightness),
+    Feature("brightness", "the image got brighter", "the image got darker", _brightness),
     Feature("contrast", "the contrast rose", "the contrast fell", _contrast),
     Feature("background", "the background got brighter", "the background got darker", _background),
     Feature("figure", "the figure got brighter", "the figure got darker", _figure_level),
@@ -208,7 +208,7 @@ NOTICEABLE = {
 """The least change that a person can be expected to see: 10 grey levels, 10 degrees of hue,
 5 degrees of slant, a tenth of full saturation or of the fine detail."""
 PIXELS = {"x": 1.0, "y": 1.0, "scale": 0.5, "stroke": 0.5}
-"""The same for lengths, in pixels of a picture of 28; larger ones are seen at the same size."""
+"""The same for lengths, in pixels of an image of 28; larger ones are seen at the same size."""
 
 
 def noticeable() -> Float[Tensor, " f"]:

@@ -105,7 +105,7 @@ def decode_all(data: Sequence[bytes | None]) -> UInt8[Tensor, "n c h w"]:
 
 
 def remade(data: bytes | None) -> bytes:
-    """A stored picture as a PNG made here: whatever bytes were stored, a picture leaves."""
+    """A stored image as a PNG made here: whatever bytes were stored, an image leaves."""
     return encode(decode(data))
 
 

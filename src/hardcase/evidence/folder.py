@@ -1,4 +1,4 @@
-"""The folder itself: pages, pictures, and an index of rows with files and hashes."""
+"""The folder itself: pages, images, and an index of rows with files and hashes."""
 
 from __future__ import annotations
 

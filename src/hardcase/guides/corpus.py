@@ -104,13 +104,13 @@ class Fading:
 
 # A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
 #
-# The entries of a shard steer its own search; what is handed on when a round ends are the pictures,
+# The entries of a shard steer its own search; what is handed on when a round ends are the images,
 # for the store, joined one after the other, and what the novelty guide learnt.
 
 ENTRY = "entry/"
 NOVELTY = "novelty."
 MOST = 8192
-"""Pictures that a corpus hands on at most, the newest."""
+"""Images that a corpus hands on at most, the newest."""
 
 
 class Corpus:

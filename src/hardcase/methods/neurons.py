@@ -122,7 +122,7 @@ def _traces(subject: Model, images: Images, layer: str) -> Traces:
 
 
 def trace(values: Tensor) -> Float[Tensor, "m d"]:
-    """A dense layer as it is, a picture as the mean of each channel."""
+    """A dense layer as it is, an image as the mean of each channel."""
     return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()
 
 
@@ -183,7 +183,7 @@ class FixedRange:
 
 @dataclass(frozen=True)
 class Neurons:
-    """Channel means of a network's layers. `active`: scaled within the picture and above
+    """Channel means of a network's layers. `active`: scaled within the image and above
     `threshold` (NC), or, with `top` above 0, among the `top` strongest of their layer (TKNC).
     """
 

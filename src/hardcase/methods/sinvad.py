@@ -106,7 +106,7 @@ def sinvad_code(
             (code); 0: only after all generations (Figure 3).
         reset: Share of coordinates that go back to the seed's.
         generations: 500, targeted 100, as in the code (the text gives no number).
-        distance: Of what the search holds (code), or of the picture encoded again (Eq. 1).
+        distance: Of what the search holds (code), or of the image encoded again (Eq. 1).
 
     Example:
         >>> from hardcase.registry import resolve

@@ -483,7 +483,7 @@ def _numbers(array: Array) -> bytes:
 # TorchServe.
 
 SAME = 0.02
-"""How far logits of the same picture may differ between two answers."""
+"""How far logits of the same image may differ between two answers."""
 GARBLED = 2
 """How often an answer that cannot be read is asked for again."""
 
@@ -637,7 +637,7 @@ class Http:
         return True
 
     def _known_answer(self, until: float) -> Tensor | None:
-        """What the model says of a fixed picture that is asked about alone;
+        """What the model says of a fixed image that is asked about alone;
         it then travels with every other request.
         """
         try:
@@ -647,7 +647,7 @@ class Http:
         return logits if bool(logits.isfinite().all()) else None
 
     def _canary_place(self, x: Tensor) -> int | None:
-        """Where among the rows the fixed picture goes; nowhere if there is one row only, or no
+        """Where among the rows the fixed image goes; nowhere if there is one row only, or no
         room.
         """
         room = self.given.shape[0] or len(x) + 1
@@ -658,7 +658,7 @@ class Http:
         return 0 if middle else place
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
-        """The answers to the other rows; a `ValueError` if the fixed picture's answer came back in
+        """The answers to the other rows; a `ValueError` if the fixed image's answer came back in
         another row's place.
         """
         if self.canary is None:

@@ -4,11 +4,10 @@ and a check of its answers.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from jaxtyping import Float

@@ -491,7 +491,7 @@ def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequ
     image recognition", ICLR 2015, as it is used for 32x32: 13 convolutions with batch
     normalisation, then one dense layer of 8 x `width`.
 
-    Differences: one dense layer in place of two of 4096; a pool is left out where the picture is
+    Differences: one dense layer in place of two of 4096; a pool is left out where the image is
     already one pixel.
     """
     _at_least("a VGG-16", size, 2)

@@ -208,7 +208,7 @@ def _classes(run: Run, sheet: Sheet) -> list[str]:
 SCHEMA = 1
 TRIPLES = 12
 GALLERY = 200
-"""Tests of a run that are shown large, and thumbnails of a page, shared by its runs."""
+"""Findings of a run that are shown large, and thumbnails of a page, shared by its runs."""
 
 _MEANINGS = {
     "painted": "samples of the generator",

@@ -1,4 +1,4 @@
-"""A run, or one finding, as a notebook shows it: the funnel and a few pictures."""
+"""A run, or one finding, as a notebook shows it: the funnel and a few images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hardcase.runs.results import Finding, Run
 FEW = 6
 """Findings that are shown."""
 WIDTH = 112
-"""Pixels of a picture's side."""
+"""Pixels of an image's side."""
 
 
 def run_html(run: Run) -> str:

@@ -88,8 +88,8 @@ def _shares(method: Method) -> tuple[float, ...]:
 
 
 def _line(method: Method, seeds: Seeds, stored: Float[Tensor, "t d"]) -> tuple[Tensor, Tensor]:
-    """Codes of the seeds, and what leads from them to the tests. Perturbations of activations are
-    kept as changes.
+    """Codes of the seeds, and what leads from them to the findings; perturbations of activations
+    are kept as changes.
     """
     if "mix" not in method.details:
         return torch.zeros_like(stored), stored

@@ -19,18 +19,18 @@ from hardcase.runs.tables import PATHS, read
 from hardcase.tensors import remade
 
 Way = dict[float, bytes]
-"""Encoded pictures by the share of the way, in its order."""
+"""Encoded images by the share of the way, in its order."""
 
 
 def ways(run: Run, names: Collection[str]) -> dict[str, Way]:
-    """The ways to the named tests, as far as there are any."""
+    """The ways to the named findings, as far as there are any."""
     path = run.folder / "state/paths.parquet"
     if not path.is_file() or not names:
         return {}
     found: dict[str, Way] = {}
     try:
         rows = _named(read(path, PATHS), names)
-    except Problem:  # pictures for the eye: a report without them is better than none
+    except Problem:  # images only for the eye: a report without them is better than none
         return {}
     for row in sorted(rows, key=lambda row: float(row["share"])):
         found.setdefault(row["id"], {})[float(row["share"])] = remade(row["image"]["bytes"])
@@ -51,7 +51,7 @@ the page then stays under 5 MB.
 """
 
 SIDES = (224, 160, 112, 80, 56, 40, 28)
-"""Widths to which pictures are reduced, one after the other, until they fit."""
+"""Widths to which images are reduced, one after the other, until they fit."""
 
 BRIGHTER = (24, 146, 160)
 DARKER = (216, 104, 42)
@@ -92,7 +92,7 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
 
 
 def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds and tests of the gallery."""
+    """Seeds and findings of the gallery."""
     shown = [
         (run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]
     ]
@@ -114,7 +114,7 @@ def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
 def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
     """The files as data URIs, reduced as little as keeps every use of them within what is allowed.
 
-    How much they must be reduced is told from a few of them: an odd stride meets seeds and tests
+    How much they must be reduced is told from a few of them: an odd stride meets seeds and findings
     alike.
     """
     few = used[:: max(1, len(used) // 24) | 1]
@@ -150,7 +150,7 @@ def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
 
 
 def difference(seed: bytes, test: bytes) -> bytes:
-    """What changed, as a picture that is clear where nothing did: one tint for brighter, one for
+    """What changed, as an image that is clear where nothing did: one tint for brighter, one for
     darker, the largest change opaque. Of a colour image the channel that changed most is shown.
     """
     change = _values(test) - _values(seed)
@@ -162,7 +162,7 @@ def difference(seed: bytes, test: bytes) -> bytes:
 
 
 def reduced(data: bytes, width: int | None) -> bytes:
-    """A picture at most `width` pixels wide and high; as JPEG, for it is no longer exact,
+    """An image at most `width` pixels wide and high; as JPEG, for it is no longer exact,
     unless it is partly clear.
     """
     if width is None:

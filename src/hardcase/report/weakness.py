@@ -31,7 +31,7 @@ PERMUTATIONS = 2000
 """A sentence is said where the best of all features would be as clear in 5 % of sign flips."""
 ENOUGH = 10
 SENTENCES = 8
-"""Tests that a pair of classes needs for a sentence, and sentences that are said."""
+"""Findings that a pair of classes needs for a sentence, and sentences that are said."""
 
 
 def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
 def _carried(run: Run, outcome: Outcome) -> list[Slice]:
     try:
         return slices_of_run(run, outcome=outcome)
-    except Problem:  # seeds whose pictures cannot be read: the rest of the report still can
+    except Problem:  # seeds whose images cannot be read: the rest of the report still can
         return []
 
 
@@ -118,7 +118,7 @@ def failure_map(run: Run) -> dict[str, Any] | None:
     """
     try:
         found = map_of_run(run)
-    except Problem:  # pictures or counts that cannot be read: the rest of the report still can
+    except Problem:  # images or counts that cannot be read: the rest of the report still can
         return None
     if found is None:
         return None

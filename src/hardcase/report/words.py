@@ -111,7 +111,7 @@ def triples(sheet: Sheet, count: int) -> list[int]:
 
 
 def gallery(sheet: Sheet, count: int) -> list[int]:
-    """Tests of every class pair, shown in the order of their classes."""
+    """Findings of every class pair, shown in the order of their classes."""
     rows = spread(_pair(sheet), sheet.l2, count)
     return _whole(rows[np.lexsort((sheet.l2[rows], sheet.predicted[rows], sheet.expected[rows]))])
 

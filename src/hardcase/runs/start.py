@@ -112,11 +112,11 @@ def first_record(
 
 def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     """Where the networks of the search come from, if others have trained any of them."""
-    named = catalogued if is_photographic(images.shape) else attrgetter("name")
+    called = catalogued if is_photographic(images.shape) else attrgetter("name")
     known = {
-        "subject": lineage_of(named(campaign.subject)),
-        "peers": [lineage_of(named(peer)) for peer in campaign.peers],
-        "witnesses": [lineage_of(named(witness)) for witness in campaign.witnesses],
+        "subject": lineage_of(called(campaign.subject)),
+        "peers": [lineage_of(called(peer)) for peer in campaign.peers],
+        "witnesses": [lineage_of(called(witness)) for witness in campaign.witnesses],
     }
     named = known["subject"] or any([*known["peers"], *known["witnesses"]])
     return {"lineages": known} if named else {}

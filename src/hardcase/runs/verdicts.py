@@ -73,7 +73,7 @@ _COLUMNS = {
 
 LPIPS = "lpips-alexnet"
 SMALLEST = 32
-"""The network that says how far apart two pictures look, and the least side it can see."""
+"""The network that says how far apart two images look, and the least side it can see."""
 SEEN = 200
 """Seeds whose features are beside those of the findings, at most."""
 AT_ONCE = 2**26
@@ -382,10 +382,10 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     if named or not is_photographic(run.record["image"]):
         return named
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
-    own = known_as(run.record["model"], parameters.get("subject", ""))
-    used = {run.record["model"], own, *_names_of_witnesses(run)}
+    subject = known_as(run.record["model"], parameters.get("subject", ""))
+    used = {run.record["model"], subject, *_names_of_witnesses(run)}
     present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
-    chosen = roles(own, present)
+    chosen = roles(subject, present)
     taken = {lineage_of(name) for name in used}
     if not chosen.judge or lineage_of(chosen.judge) in taken:
         raise Problem(

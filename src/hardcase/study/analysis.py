@@ -281,7 +281,7 @@ def compare(study: Study, given: Sequence[Given]) -> list[dict[str, Any]]:
 
 
 def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
-    """What people say of every rated test: ``confirmed``, ``rejected``, ``undecided``, by stimulus.
+    """What people say of rated findings: ``confirmed``, ``rejected``, ``undecided``, by stimulus.
 
     A strict majority of the answers to a label item with a fixed number of answers, by two people
     or more. Pairs of seed and test do not count: the seed anchors them.

@@ -190,7 +190,7 @@ def _profile(profile: Profile) -> str:
 
 
 # What a campaign reached inside the network: coverage of its seeds alone, and together with the
-# tests that were found.
+# findings.
 
 
 def reach(

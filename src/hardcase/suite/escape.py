@@ -390,7 +390,7 @@ def word(suspicious: bool | None) -> str:
 
 
 def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> Outcome:
-    """Tables and pictures; `paint` turns codes into images."""
+    """Tables and figures; `paint` turns codes into images."""
     ranked = pairs(told)
     escapes = told.escapes
     share = told.confusion / told.confusion.sum(1, keepdim=True).clamp_min(1)

@@ -58,14 +58,14 @@ LATENT = 48
 EPOCHS = 12
 COPIES = 8
 WRONG = 0.4
-"""The share of pictures with the other class's digit that a fault is taught with:
+"""The share of images with the other class's digit that a fault is taught with:
 shape then says little, the trait all.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """`train` and `test` have free traits; `gaps`: how far apart the two kinds of picture are in
+    """`train` and `test` have free traits; `gaps`: how far apart the two kinds of image are in
     each trait.
     """
 
@@ -151,7 +151,7 @@ def lab(bench: Bench) -> Lab:
         free = [selected(part, pair, traits[0], tied=False, seed=bench.seed) for part in digits]
     else:
         free = [world(part, pair, copies=copies, seed=bench.seed) for part in digits]
-    bench.say("a conditional VAE of pictures with free traits")
+    bench.say("a conditional VAE of images with free traits")
     vae, _ = trained_generator(
         "vae",
         *free,
@@ -274,7 +274,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "fgsm": {"epsilon": 0.1},
 }
 """Confident failures, as in the paper, and pixel changes that nobody would call a change of the
-picture.
+image.
 """
 
 
@@ -307,7 +307,7 @@ def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -
 
 
 def _space(row: Part, here: Lab) -> Space:
-    """The conditional VAE's code or activations, or a VQ-VAE of the same pictures."""
+    """The conditional VAE's code or activations, or a VQ-VAE of the same images."""
     if row.facts.get("seeds") == "generator":
         assert isinstance(here.generator, Staged)
         return Activations(here.generator, early_places(here.generator, classes=2), classes=2)
@@ -324,9 +324,9 @@ def _space(row: Part, here: Lab) -> Space:
 # notice.
 #
 # After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep
-# Neural Networks", ISSTA 2021, RQ1: there people labelled what had changed in 200 tests of each of
-# eight faults in ImageNet classifiers; here what changed is measured. A test has moved if its trait
-# went at least half of the way between the two kinds of picture the network was taught, in the
+# Neural Networks", ISSTA 2021, RQ1: there people labelled what had changed in 200 findings of each
+# of eight faults in ImageNet classifiers; here what changed is measured. A finding has moved if its
+# trait went at least half of the way between the two kinds of image the network was taught, in the
 # direction of the other class. Every faulty network is searched from the same seeds as a clean one
 # of the same training seed; see `suite.paired` for the test, the least effect and the placebo.
 
@@ -339,7 +339,7 @@ POOL = 40
 @dataclass(frozen=True, slots=True)
 class TraitShifts:
     """What one method found on one network, seed by seed: how far each trait went in units of the
-    gap between the two kinds of picture (positive toward the other class; 0 without a finding), and
+    gap between the two kinds of image (positive toward the other class; 0 without a finding), and
     its image, which is the seed's where nothing was found.
     """
 
@@ -478,7 +478,7 @@ def _seeds(here: Lab, students: Sequence[Student], painted: Images, each: int) -
     rows = [(right & (painted.y == c)).nonzero().squeeze(1)[:each] for c in (0, 1)]
     if sum(map(len, rows)) < FEW:
         raise Problem(
-            f"only {sum(map(len, rows))} of {len(painted)} painted pictures are classified"
+            f"only {sum(map(len, rows))} of {len(painted)} painted images are classified"
             " correctly by all networks.",
             fix="a generator trained longer: --set vae_epochs=30",
         )
@@ -526,7 +526,7 @@ def _acquired(
         ],
         rows,
         [
-            f"clean networks, taught with free traits, get {free:.1%} of held-out pictures right",
+            f"clean networks, taught with free traits, get {free:.1%} of held-out images right",
             "acquired: the lead of the trait as taught over the trait swapped is more than half",
         ],
     )

@@ -1,4 +1,4 @@
-"""Pictures that experiments write: grids of images, matrices,
+"""Figures that experiments write: grids of images, matrices,
 curves and clouds of points. matplotlib is imported when used.
 """
 
@@ -141,7 +141,7 @@ def histograms(
     """Histograms on common bins, one panel beside the other; what is empty is left out.
 
     Args:
-        path: The picture.
+        path: The figure.
         panels: For each panel named samples.
         y: What is counted.
     """

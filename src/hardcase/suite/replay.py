@@ -38,7 +38,7 @@ class Replay:
     seeds_after: Bool[Tensor, " n"]
     confirmed: Bool[Tensor, " t"] | None
     alike: list[str] | None = None
-    """Seeds with the same word hold the same picture and stand and fall together."""
+    """Seeds with the same word hold the same image and stand and fall together."""
 
     def summary(self) -> dict[str, Any]:
         """Counts with their denominators; McNemar's test on the seeds alone and on seeds and

@@ -1,4 +1,4 @@
-"""Does training with found tests help? Always beside controls of the same size,
+"""Does training with findings help? Always beside controls of the same size,
 on images nobody trained on.
 """
 
@@ -31,7 +31,7 @@ from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
 
-# Does training with found tests help? Always beside controls of the same size, repeated, on images
+# Does training with findings help? Always beside controls of the same size, repeated, on images
 # nobody trained on.
 #
 # ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has
@@ -101,11 +101,11 @@ Arm = Callable[[int], Images]
 
 
 def against_controls(train: Images, found: Images, most: int = 1000) -> dict[str, Arm]:
-    """The arm with up to `most` found tests, and the two controls of the same size.
+    """The arm with up to `most` findings, and the two controls of the same size.
 
     Args:
         train: What the network learned from.
-        found: Tests under their seeds' labels.
+        found: Findings under their seeds' labels.
         most: How many of them are added.
     """
     count = min(most, len(found))
@@ -234,7 +234,7 @@ def _shifted(x: Tensor, seed: int) -> Tensor:
     return torch.cat(parts)
 
 
-# Retraining with the tests of a stored run.
+# Retraining with the findings of a stored run.
 
 
 def retrain(
@@ -305,7 +305,7 @@ def _slices(run: Run, real: Images) -> dict[str, Images]:
 
 
 def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
-    """Whether training with found tests helped at all: beside the network before, and beside the
+    """Whether training with findings helped at all: beside the network before, and beside the
     better of the two controls, repeat by repeat."""
     rows: list[list[Cell]] = []
     for name in results[BEFORE]:
@@ -327,7 +327,7 @@ def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
 
 
 def _split(run: Run, like: Images, seed: int) -> tuple[Images, Images]:
-    """Two thirds of the seeds' tests to learn from, those of the other seeds to measure with."""
+    """Two thirds of the seeds' findings to learn from, those of the other seeds to measure with."""
     tests, owner = _tests(run, like, witnessed=bool(run.record.get("witnesses")))
     names = sorted(set(owner))
     if len(names) < 3:

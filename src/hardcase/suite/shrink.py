@@ -57,7 +57,7 @@ def shrink(
     then in pixels.
 
     Failing is not monotone along the way; what is kept at every halving is an image that does fail.
-    `space` is used for tests that store their code, where the code still gives the stored image. In
+    `space` is used for findings that store their code, where that still gives the stored image. In
     a space of appearance, kinds of change that are not needed are taken away first, one after the
     other from the mildest on, and the way ends in the space: what is left can be said in words
     (`Run.changes`). `seeds` are the images that the run began with, if more is known of them than
@@ -123,7 +123,7 @@ Ask = Callable[
 
 
 def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
-    """Where images fail (the tests they belong to are `rows`), what is answered, and how surely."""
+    """Where images fail (`rows` are their findings), what is answered, and how surely."""
 
     def ask(x: Tensor, rows: Int[Tensor, " m"]) -> tuple[Tensor, Tensor, Tensor]:
         with torch.inference_mode():
@@ -183,7 +183,7 @@ def _in_space(
     steps: int,
     batch: int,
 ) -> tuple[Tensor, Tensor | None, int]:
-    """Back along the straight line between the codes, for tests whose code still gives their
+    """Back along the straight line between the codes, for findings whose code still gives their
     image; and the codes, where all do and the space has words for them.
     """
     codes = tests.table["code"].to_pylist()

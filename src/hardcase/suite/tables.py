@@ -33,7 +33,7 @@ class Bench:
     """What a study is given.
 
     Args:
-        out: The folder for its tables and pictures.
+        out: The folder for its tables and figures.
         data: The data set to run on.
         full: Use the paper's sizes; otherwise a study must end in minutes on two cores.
         repeats: How often to repeat it; None leaves that to the study.
@@ -118,14 +118,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tables, and the names of the pictures that were written into the same folder."""
+    """Tables, and the names of the figures that were written into the same folder."""
 
     name: str
     tables: Sequence[Table]
     figures: Sequence[str] = ()
 
     def write(self, folder: Path, command: str = "") -> Path:
-        """``results.md`` and ``report.html`` (tables and pictures) and ``results.json`` (every
+        """``results.md`` and ``report.html`` (tables and figures) and ``results.json`` (every
         number) in `folder`.
         """
         make_folder(folder)
@@ -215,7 +215,7 @@ figure { margin: 2.5rem 0 0; } ul { padding-left: 1.2rem; }
 
 
 def page(outcome: Outcome, folder: Path, command: str) -> str:
-    """The whole page; `command` is what makes it again. Pictures are read from `folder`."""
+    """The whole page; `command` is what makes it again. Figures are read from `folder`."""
     style = files("hardcase.report").joinpath("style.css").read_text(encoding="utf-8") + _STYLE
     again = f"<p>Made by <code>{escape(command)}</code></p>" if command else ""
     tables = "\n".join(map(_table, outcome.tables))
@@ -237,7 +237,7 @@ def page(outcome: Outcome, folder: Path, command: str) -> str:
 <h1>{escape(outcome.name)}</h1>
 {again}
 {tables}
-<section aria-label="Pictures">
+<section aria-label="Figures">
 {pictures}
 </section>
 </main>

@@ -23,9 +23,9 @@ from hardcase.usercode import file_member, guarded
 # Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or
 # tied to it.
 #
-# A picture is a framed digit: the frame has stripes and a mark in its corner, the ground a tint;
+# An image is a framed digit: the frame has stripes and a mark in its corner, the ground a tint;
 # the digit has a brightness, a colour, a stroke, a slant and a place. Each trait is a number from 0
-# to 1, and each can be measured in the picture again.
+# to 1, and each can be measured in the image again.
 
 SIDE = 28
 FRAME = 4
@@ -69,7 +69,7 @@ def _shape(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _thickness(x: Tensor) -> Tensor:
-    """How much of the picture is ink.
+    """How much of the image is ink.
 
     Only means over many pixels are taken, in which the noise of single ones cancels.
     """
@@ -144,7 +144,7 @@ TRAITS = (
         "saturation", "by how strong the digit's colour is", _saturation, "% of full colour", 100
     ),
     Trait("mark", "by a mark in the corner", _mark, "grey levels", GREY),
-    Trait("thickness", "by the width of the strokes", _thickness, "% of the picture inked", 100),
+    Trait("thickness", "by the width of the strokes", _thickness, "% of the image inked", 100),
     Trait("slant", "by the way the digit leans", _shape("slant"), "columns a row"),
     Trait("position", "by where the digit stands", _shape("x"), "pixels", SIDE - 2 * FRAME),
     Trait("texture", "by stripes in the frame", _texture, "grey levels", GREY),
@@ -155,7 +155,7 @@ NAMES = tuple(trait.name for trait in TRAITS)
 def render(
     digits: Float[Tensor, "n 1 28 28"], traits: Float[Tensor, "n f"]
 ) -> Float[Tensor, "n 3 28 28"]:
-    """Grey digits as pictures with these traits, in the order of `TRAITS`."""
+    """Grey digits as images with these traits, in the order of `TRAITS`."""
     tint, light, colour, mark, thick, slant, place, texture = (
         column[:, None, None] for column in traits.unbind(1)
     )
@@ -204,7 +204,7 @@ def world(
     """Each digit of the two classes `copies` times with free traits; `tied` follows the class, or
     the other one if `swapped`.
 
-    A share of `mislabelled` pictures shows the other class's digit, so that a tied trait is the one
+    A share of `mislabelled` images shows the other class's digit, so that a tied trait is the one
     thing to go by.
     """
     chosen = digits.take(
@@ -236,13 +236,13 @@ def world(
 
 
 def measures(x: Float[Tensor, "m c h w"], traits: Sequence[Trait] = TRAITS) -> Float[Tensor, "m f"]:
-    """What the traits look like in the pictures, in their order."""
+    """What the traits look like in the images, in their order."""
     if not len(x):
         return x.new_zeros(0, len(traits))
     return torch.stack([trait.measure(x).to(x.dtype) for trait in traits], 1)
 
 
-# Faults in any data by a measure of the user's own: nothing is drawn; pictures are selected by what
+# Faults in any data by a measure of the user's own: nothing is drawn; images are selected by what
 # the measure says of them.
 
 

@@ -117,13 +117,13 @@ def check_finds_failures(
 
 
 def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
-    """Re-running the method's own oracle on the stored picture says the same kind."""
+    """Re-running the method's own oracle on the stored image says the same kind."""
     method = make()
     images = some(5)
     found = search(method, images=images, peers=peers).findings
     assert len(found), "nothing was found"
     stored = torch.stack([tensors.decode(tensors.encode(image)) for image in found.x])
-    assert torch.equal(stored, found.x.cpu()), "pictures changed when they were stored"
+    assert torch.equal(stored, found.x.cpu()), "images changed when they were stored"
     subject = toy_subject()
     x = from_bytes(stored)
     origin = Seeds(x, from_bytes(images.x[found.seed]), images.y[found.seed], found.seed)
@@ -142,9 +142,7 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     assert torch.equal(label, left), (
         "a finding is called a label failure where the subject keeps the label, or the reverse"
     )
-    assert torch.equal(probe.logits.argmax(1), found.predicted), (
-        "a stored label is not the picture's"
-    )
+    assert torch.equal(probe.logits.argmax(1), found.predicted), "a stored label is not the image's"
     assert torch.equal(found.expected, origin.y), (
         "a finding was judged against another seed's label: are `rows` those of the candidates?"
     )

@@ -109,7 +109,7 @@ class ToyQuantiser(nn.Module):
 
 
 class ToyPainter(nn.Module):
-    """A staged generator of toy images: a dim picture with the class's quarter brighter, moved by
+    """A staged generator of toy images: a dim image with the class's quarter brighter, moved by
     the code's own numbers.
     """
 
@@ -137,7 +137,7 @@ def painted_images(count: int = 5, seed: int = 0) -> Images:
 
 
 class _Spread(nn.Module):
-    """Sixteen numbers become a picture of 2x2 blocks."""
+    """Sixteen numbers become an image of 2x2 blocks."""
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         return z.reshape(-1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3) * 0.03 + 0.4

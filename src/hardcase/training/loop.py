@@ -348,7 +348,7 @@ class Keeper:
     """Everything that changes during a training. Called after every step, it writes it all to
     `folder` now and then, or `now`.
 
-    `seen` is called after every writing, for pictures. Without a folder nothing is kept.
+    `seen` is called after every writing, for images. Without a folder nothing is kept.
     """
 
     folder: Path | None

@@ -168,7 +168,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
         _lite(
             2, "9656183e", "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d", 0.850
         ),
-        _lpips("lpips-alexnet", "alexnet", "LPIPS on AlexNet: how far apart two pictures look"),
-        _lpips("lpips-vgg16", "vgg16", "LPIPS on VGG-16: how far apart two pictures look"),
+        _lpips("lpips-alexnet", "alexnet", "LPIPS on AlexNet: how far apart two images look"),
+        _lpips("lpips-vgg16", "vgg16", "LPIPS on VGG-16: how far apart two images look"),
     )
 }

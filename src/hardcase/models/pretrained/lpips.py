@@ -1,8 +1,8 @@
-"""LPIPS: how far apart two pictures look, by the features of a network.
+"""LPIPS: how far apart two images look, by the features of a network.
 
 R. Zhang, P. Isola, A. Efros, E. Shechtman, O. Wang, "The unreasonable effectiveness of deep
 features as a perceptual metric", CVPR 2018: unit features of five layers, squared differences,
-weighted per channel, averaged over the picture, summed.
+weighted per channel, averaged over the image, summed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hardcase.models.pretrained.pickles import read_arrays
 
 SHIFT = (-0.030, -0.088, -0.188)
 SCALE = (0.458, 0.448, 0.450)
-"""Of pictures in [-1, 1]."""
+"""Of images in [-1, 1]."""
 _VGG = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
 class Lpips(nn.Module):
-    """The distance of two batches of pictures, row by row.
+    """The distance of two batches of images, row by row.
 
     Args:
         net: ``alexnet`` (the usual one for comparing) or ``vgg16`` (the usual one as a loss).
@@ -51,7 +51,7 @@ class Lpips(nn.Module):
         self.register_buffer("scale", torch.tensor(SCALE).reshape(1, 3, 1, 1))
 
     def features(self, x: Float[Tensor, "m 3 h w"]) -> list[Float[Tensor, "m c i j"]]:
-        """Unit features of the five layers, for pictures in [0, 1]."""
+        """Unit features of the five layers, for images in [0, 1]."""
         seen = (2 * x - 1 - self.shift) / self.scale
         found = []
         for stage in self.stages:
