@@ -18,7 +18,7 @@ ELSEWHERE = {
     "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
-    "contracts/test_path_of_a_seed.py": "one whole run: runs/start runs/workers",
+    "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy corruptions/draws",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
     "models/external",
