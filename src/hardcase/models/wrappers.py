@@ -30,6 +30,7 @@ class _Around:
         self.model = model
         self.name = model.name
         self.hash = model.hash
+        self.weights: str = getattr(model, "weights", "")
         self.class_names: tuple[str, ...] = getattr(model, "class_names", ())
         shared = getattr(model, "tally", None)
         self.tally: Counter[str] = shared if isinstance(shared, Counter) else Counter()

@@ -162,6 +162,7 @@ class Counting:
         self.raise_after = raise_after
         self.name = model.name
         self.hash = model.hash
+        self.weights: str = getattr(model, "weights", "")
         self.offers: Offer = offers or model.offers
         self.rows = self.calls = 0
 
