@@ -474,8 +474,6 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
     }
 
 
-
-
 def _content_hash(seed: str, kind: str, image: bytes) -> str:
     """`tensors.digest` of the three, in one go: it is taken of every finding."""
     return sha256(b"".join((seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0"))).hexdigest()[
