@@ -157,6 +157,7 @@ def test_the_copy_to_compare_with_has_the_arithmetic_that_was_asked_for():
 
 
 def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch, caplog):
+    caplog.set_level("WARNING")
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))

@@ -60,6 +60,7 @@ def test_photographs_have_no_default_witnesses():
 
 
 def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
+    caplog.set_level("WARNING")
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
     monkeypatch.setattr(witnesses, "fetched_classifiers", lambda: here)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))

@@ -716,13 +716,15 @@ def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[
 
 def _small(run: Run, rows: Sequence[int]) -> Tensor:
     """Findings as rows of numbers: their pixels, or those of their thumbnails."""
-    parts = []
-    for part in _parts(len(rows), 256):
-        x = from_bytes(run.images(rows[part.start : part.stop]))
-        if max(x.shape[2:]) > SMALL:
-            x = functional.adaptive_avg_pool2d(x, THUMBNAIL)
-        parts.append(x.flatten(1))
-    return torch.cat(parts)
+    channels, height, width = run.record["image"]
+    large = max(height, width) > SMALL
+    size = (THUMBNAIL, THUMBNAIL) if large else (height, width)
+    # made before anything else: small blocks among large ones that come and go keep both
+    found = torch.empty(len(rows), channels * size[0] * size[1])
+    for part in chunks(len(rows), 32 if large else 4096):
+        x = from_bytes(run.images(rows[part]))
+        found[part] = (functional.adaptive_avg_pool2d(x, size) if large else x).flatten(1)
+    return found
 
 
 def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
