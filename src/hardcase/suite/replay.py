@@ -105,8 +105,9 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
-    kept = pc.indices_nonzero(pc.equal(run.findings["kind"], "label")).to_pylist()
-    tests = run.findings.take(kept)
+    rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
+    kept = rows.to_pylist()
+    tests = run.findings.take(rows)
     if not len(tests):
         raise Problem(
             f"{run.folder} holds no failing findings to replay.", fix="a run that found some"
