@@ -11,7 +11,7 @@ _DUNN = "Dunn, Pouget, Melham and Kroening, ISSTA 2021"
 _ROWS: tuple[PaperStudy, ...] = (
     PaperStudy(
         name="coverage-matrix",
-        summary="DeepXplore and DLFuzz under every criterion and three controls, each measured by every criterion",
+        summary="DeepXplore and DLFuzz under every criterion and four controls, each measured by every criterion",
         paper="Kim, Cho and Kwon, course project: Adversarial image generation based on various neuron coverage",
     ),
     PaperStudy(
