@@ -305,10 +305,12 @@ class Lines(Front):
 
     def train(self, progress: Training) -> None:
         if self.training is None or progress.what != self.training.what:
-            note(f"training {progress.what}: {progress.steps:,} steps")
+            begun = f"training {progress.what}: {progress.steps:,} steps"
+            note(begun if progress.epochs else f"{progress.what}: {progress.steps:,} images")
         super().train(progress)
         if progress.step == progress.steps:
-            note(f"trained {progress.what} in {clock(self.trained[progress.what])}")
+            done = "trained" if progress.epochs else "made"
+            note(f"{done} {progress.what} in {clock(self.trained[progress.what])}")
 
     def begin(self, record: dict[str, Any], usable: int) -> None:
         super().begin(record, usable)

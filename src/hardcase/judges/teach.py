@@ -313,7 +313,9 @@ def _learner(
     """What trains the density (number 0) or a member; another process that does it is waited
     for.
     """
-    lessons = cache(partial(_lessons, panel, taught, schooling, seed=seed, device=device))
+    lessons = cache(
+        partial(_lessons, panel, taught, schooling, seed=seed, device=device, progress=progress)
+    )
 
     def goal_of(number: int) -> tuple[nn.Module, Images, Goal, TrainingRecipe]:
         if not number:
@@ -431,6 +433,7 @@ def _lessons(
     *,
     seed: int,
     device: torch.device | str,
+    progress: Tell,
 ) -> Lessons:
     """The lessons that all members learn from, each in an order of its own."""
     size = schooling.members.batch
@@ -452,6 +455,9 @@ def _lessons(
         )
         images.append(to_bytes(made).cpu())
         targets.append(target)
+        if progress is not None:
+            what = f"lessons of the judge on {taught.name}"
+            progress(TrainingProgress(0, 0, part.stop, len(rows), 0.0, "", what))
     made_of = taught.take(rows)
     return replace(made_of, x=torch.cat(images), y=torch.arange(len(rows))), torch.cat(targets)
 
