@@ -74,6 +74,7 @@ _COLUMNS = {
 LPIPS = "lpips-alexnet"
 SMALLEST = 32
 """The network that says how far apart two images look, and the least side it can see."""
+CPU = torch.device("cpu")
 SEEN = 200
 """Seeds whose features are beside those of the findings, at most."""
 AT_ONCE = 2**26
