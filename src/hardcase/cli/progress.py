@@ -366,7 +366,7 @@ def training_line(now: Training, left: float | None = None) -> str:
     if not now.epochs:  # what is made without epochs counts images
         return f"{now.what}: {now.step} of {now.steps} images"
     if now.step >= now.steps:
-        return f"trained {now.what}; it is measured, and what the method needs is made ready"
+        return f"trained {now.what}; what comes next is made ready"
     rest = "" if left is None else f", about {clock(left)} left"
     return f"training {now.what}: epoch {now.epoch} of {now.epochs}{rest}"
 
