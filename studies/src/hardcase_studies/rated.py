@@ -51,7 +51,7 @@ def digits(bench: Bench) -> Outcome:
         classes=len(lab.train.classes),
     )
     name = "rated-digits" if bench.data == "mnist5k" else f"rated-digits-{lab.train.name}"
-    return Outcome(name, _tables(judge, people, bench))
+    return Outcome(name, _tables(judge, people, bench, _halves(people)))
 
 
 def photographs(bench: Bench) -> Outcome:
@@ -111,20 +111,22 @@ def _numbered(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {**arrays, **raters, "expected": expected, "predicted": predicted}
 
 
-def _tables(judge: PanelJudge, people: People, bench: Bench) -> list[Table]:
+def _tables(
+    judge: PanelJudge, people: People, bench: Bench, halves: Mapping[str, Tensor] | None = None
+) -> list[Table]:
     place = bench.device
     signals = judge.panel.ask(from_bytes(people.x.to(place)), people.expected.to(place))
     rules = teach.made(judge.card)
     rng = stream(bench.seed, "study", "people")
     found = calibrate(signals, people, rules, rng)
     known = found.measured
-    halves = {"all": torch.ones(len(people), dtype=torch.bool), **_halves(people)}
+    everyone = {"all": torch.ones(len(people), dtype=torch.bool)}
     kept = rules["label_kept"].evidence(signals).cpu()
     rows: list[list[Cell]] = []
     for name in QUESTIONS:
         evidence = rules[name].evidence(signals).cpu()
         truth = people.label_kept if name == "label_kept" else people.valid
-        for which, own in halves.items():
+        for which, own in {**everyone, **(halves or {})}.items():
             use = own & (truth >= 0)
             area = auroc_interval(evidence[use], truth[use] == 1, rng)
             rows.append(
@@ -147,7 +149,8 @@ def _tables(judge: PanelJudge, people: People, bench: Bench) -> list[Table]:
     notes = (
         f"judge of {bench.data}: reads {judge.card['accuracy']:.1%} of {judge.card['measured_images']} real images rightly;"
         f" made in {judge.card['seconds']:.0f} s",
-        "even half: settings were chosen on it; intervals over images",
+        *(("even half: settings were chosen on it",) if halves else ()),
+        "intervals over images",
     )
     return [
         Table("AUROC", ("question", "AUROC", "yes", "no"), rows, notes),
