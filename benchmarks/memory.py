@@ -17,7 +17,7 @@ from benchmarks.figures import Figure
 
 COMMAND = "python -m benchmarks memory"
 SIDE = 224
-COUNTS = (2_500, 5_000, 20_000)
+COUNTS = (2_500, 20_000)
 CLASSES = ("amber", "blue", "crimson", "green")
 COLOURS = np.array([[120, 120, 120], [132, 120, 120], [120, 132, 120], [120, 120, 132]])
 """So near to each other that 8/255 leads from any of them to another: every seed is a finding."""

@@ -26,7 +26,7 @@ MEASURED = ("<!-- measured: written by make docs -->", "<!-- end of measured -->
 SCALE = (
     "workers-2-speedup", "ray-2-speedup", "resume-start-million", "seconds-per-seed-sinvad", "seconds-per-seed-pgd",
     "store-share-sinvad", "store-share-pgd", "store-per-finding", "store-bytes-per-finding", "store-bytes-noise",
-    "belief-share-sinvad", "belief-share-pgd", "verified-view",
+    "belief-share-sinvad", "belief-share-pgd", "verified-view", "memory-seeds-2500", "memory-seeds-20000",
 )  # fmt: skip
 
 
