@@ -1,5 +1,6 @@
 """Strict arithmetic and checked shapes, before anything imports hardcase."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -80,6 +81,15 @@ def fresh_registry(monkeypatch):
 
     known = {kind: registry.parts(kind) for kind in registry.ROOMS}
     monkeypatch.setattr(registry, "_parts", known)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    """A command that a test calls sets how much is told; the next test hears as much as ever."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)
