@@ -84,12 +84,9 @@ def fresh_registry(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _log_as_before():
-    """A command that a test calls sets how much is told; the next test hears as much as ever."""
-    root = logging.getLogger()
-    level = root.level
-    yield
-    root.setLevel(level)
+def _usual_log():
+    """Commands say how much is told; every test begins as if none had been called before."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture(autouse=True)
