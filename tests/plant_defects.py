@@ -189,6 +189,41 @@ DEFECTS = (
         "        path.write_bytes(b'half'); os.replace(temporary, path)",
         "tests/test_cache.py",
     ),
+    Defect(
+        "a network that is its own witness under another name",
+        "campaign/record.py",
+        'if own & {witness.hash, getattr(witness, "weights", "")}:',
+        "if own & {witness.hash}:",
+        "tests/models/test_witnesses.py tests/campaign",
+    ),
+    Defect(
+        "an image that changes under a run",
+        "data/streams.py",
+        "if self._seen.setdefault(row, check) != check:",
+        "if self._seen.setdefault(row, check) is None:",
+        "tests/data/test_images.py",
+    ),
+    Defect(
+        "a seed that is shown with the image of another row group",
+        "runs/folder.py",
+        "inside = wanted[own] - (ends[one] - lengths[one])",
+        "inside = wanted[own] % lengths[one] - (one > 0)",
+        "tests/runs",
+    ),
+    Defect(
+        "a generated seed that one reader recognises",
+        "generators/quality.py",
+        "return 2 * torch.stack(said).sum(0) > len(said)",
+        "return torch.stack(said).any(0)",
+        "tests/generators/test_quality_witnesses.py",
+    ),
+    Defect(
+        "witnesses of whom only the first counts",
+        "objectives.py",
+        "for logits in probe.witnesses]\n        lacking",
+        "for logits in probe.witnesses[:1]]\n        lacking",
+        "tests/test_objectives.py tests/campaign/test_look_witnesses.py",
+    ),
 )
 
 

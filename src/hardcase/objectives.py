@@ -203,6 +203,8 @@ class KeptByWitnesses:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         score = self.objective(probe)
+        if not probe.witnesses:
+            return score
         done = self.oracle(probe)
         if self.oracle.kind == "label":
             done = done & (margin(probe.logits, probe.origin.y) >= self.enough)

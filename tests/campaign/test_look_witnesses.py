@@ -102,6 +102,7 @@ def test_the_joint_score_subtracts_what_the_witnesses_lack():
     assert score(probe([2.0, 0.0], [1.0, 0.0])).item() == pytest.approx(-2.0 - 3.0 / 4)
     both = score(probe([2.0, 0.0], [1.0, 0.0], [0.0, 0.0])).item()
     assert both == pytest.approx(-2.0 - 3.0 * (1 + 4) / 4), "each of them speaks"
+    assert score(probe([2.0, 0.0])).item() == pytest.approx(-2.0), "without any nothing is lacking"
 
 
 def graded(objective, own, other):
