@@ -194,7 +194,7 @@ DEFECTS = (
         "campaign/record.py",
         'if own & {witness.hash, getattr(witness, "weights", "")}:',
         "if own & {witness.hash}:",
-        "tests/models/test_witnesses.py tests/campaign",
+        "tests/campaign/test_look_witnesses.py",
     ),
     Defect(
         "an image that changes under a run",

@@ -231,8 +231,12 @@ def test_without_witnesses_nothing_changes():
 
 
 def test_the_subject_cannot_be_its_own_witness():
-    with pytest.raises(Problem, match="is the subject and a witness"):
+    with pytest.raises(Problem, match="is the subject and a witness: "):
         door((toy_subject(),))
+    renamed = Subject(torch.nn.Sequential(Quarters()), classes=CLASSES, name="hf:same")
+    assert renamed.hash != toy_subject().hash
+    with pytest.raises(Problem, match='is the subject and a witness, as "hf:same"'):
+        door((renamed,))
 
 
 def run(out, **how):

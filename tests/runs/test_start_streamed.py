@@ -96,3 +96,19 @@ def test_images_that_change_under_a_run_are_told(large, tmp_path):
     files.x[17] ^= np.uint8(1)
     with pytest.raises(Problem, match="has changed since it was first read"):
         hc.run(toy_subject(), images, out=tmp_path / "run", **GIVEN)
+
+
+def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(large, tmp_path):
+    run = hc.run(toy_subject(), IMAGES, out=tmp_path / "run", **GIVEN)
+    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(0)).tolist()
+    names = run.seeds["id"].to_pylist()
+    places = [IMAGES.id.index(names[row]) for row in order]
+    assert torch.equal(run.seed_images(order), IMAGES.x[places])
+    rows = [row for row in order if row < len(run.findings)]
+    found = run.findings.take(rows).select(["seed", "kind", "id"]).to_pylist()
+    images = run.stored_images(rows)
+    own = [
+        tables._content_hash(one["seed"], one["kind"], image)
+        for one, image in zip(found, images, strict=True)
+    ]
+    assert own == [one["id"] for one in found], "an id is made of the image"

@@ -1,0 +1,150 @@
+"""Bytes of findings that are written down: a change of the house may not move one of them.
+
+``python tests/golden/test_digests.py`` writes them anew, after a change that is meant. Another
+processor or another torch may round otherwise, so bytes are compared only where a fixed
+computation has the bits that it had when they were written; elsewhere the test says so.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hardcase as hc
+from hardcase.methods import argus, sinvad
+from hardcase.methods.sinvad import sinvad_code
+from hardcase.randomness import Rng, stream
+from hardcase.spaces.latent import Grid, Latent, collect
+from hardcase.tensors import from_bytes
+from hardcase.testing.toys import (
+    ToyAutoencoder,
+    ToyQuantiser,
+    toy_images,
+    toy_peer,
+    toy_subject,
+)
+from hardcase.types import Images
+
+FILE = Path(__file__).with_name("digests.json")
+SPACE, GRID = Latent(ToyAutoencoder()), Grid(ToyQuantiser())
+
+
+def library(space):
+    images = toy_images(40, seed=1)
+    return collect(
+        images,
+        lambda x: space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0],
+        device=torch.device("cpu"),
+    )
+
+
+def conv(seed, noise=0.0):
+    """A small convolutional network whose weights are drawn, not learned."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 5, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(256, 6),
+    )
+    draws = stream(seed, "digest")
+    for value in net.parameters():
+        value.data = torch.randn(value.shape, generator=draws) * (2 / value[0].numel()) ** 0.5
+    for value in net.parameters():
+        value.data += noise * torch.randn(value.shape, generator=draws)
+    return hc.Subject(net, classes=tuple("abcdef"), name=f"conv {seed} {noise}")
+
+
+def photographs(count, size=72):
+    """Smooth colour images, labelled as the subject reads them."""
+    coarse = torch.rand(count, 3, 7, 7, generator=stream(0, "photographs"))
+    x = nn.functional.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 1)
+    pixels = (x * 255).round().to(torch.uint8)
+    y = conv(0)(from_bytes(pixels)).logits.argmax(1)
+    ids = tuple(f"made/test/{i:05d}" for i in range(count))
+    return Images(pixels, y, ids, tuple("abcdef"), name="made")
+
+
+def toy(method, **options):
+    return hc.search(
+        toy_subject(),
+        toy_images(24),
+        method=method,
+        seed=3,
+        options=options or None,
+        train=toy_images(40, seed=1),
+        witnesses=(),
+    )
+
+
+SEARCHES = {
+    "pgd": lambda: toy("pgd", epsilon=0.2, gradients=10),
+    "natural": lambda: toy("natural", space="warp*light", gradients=30),
+    "natural witnessed": lambda: hc.search(
+        toy_subject(),
+        toy_images(24),
+        method="natural",
+        seed=3,
+        witnesses=[toy_peer()],
+        options={"space": "warp*camera*light", "gradients": 30},
+    ),
+    "natural-blackbox": lambda: hc.search(
+        toy_subject(),
+        toy_images(12),
+        method="natural-blackbox",
+        seed=3,
+        witnesses=(),
+        options={"space": "warp*light", "search": "evolution", "queries": 120},
+    ),
+    "sinvad": lambda: toy(sinvad(space=SPACE, partners=library(SPACE))),
+    "sinvad@code": lambda: toy(sinvad_code(space=SPACE, spread=1.5, generations=20)),
+    "argus": lambda: toy(argus(space=GRID, partners=library(GRID), mix=0.7)),
+    "deephunter": lambda: toy("deephunter"),
+    "dlfuzz": lambda: toy("dlfuzz"),
+    "photographs": lambda: hc.search(
+        conv(0),
+        photographs(10),
+        method="natural",
+        seed=3,
+        witnesses=[conv(0, noise=0.02)],
+        margin=0.0,
+        options={"space": "warp*camera*light*weather*focus*sensor", "gradients": 12},
+    ),
+}
+
+
+def digest(found):
+    """One hash of seeds, kinds, labels and images, in the order in which they are found."""
+    text = hashlib.sha256()
+    columns = (found.seed, found.kind, found.expected, found.predicted)
+    text.update(json.dumps([column.tolist() for column in columns]).encode())
+    text.update(found.x.contiguous().numpy().tobytes())
+    return f"{len(found)}:{text.hexdigest()[:24]}"
+
+
+def arithmetic():
+    """A hash of what this processor and this torch make of a fixed computation."""
+    x = torch.rand(16, 3, 72, 72, generator=stream(0, "arithmetic")).requires_grad_()
+    out = conv(7)(x).logits.softmax(1)
+    (slope,) = torch.autograd.grad(out.square().sum(), x)
+    return hashlib.sha256(out.detach().numpy().tobytes() + slope.numpy().tobytes()).hexdigest()[:24]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_findings_have_the_bytes_that_are_written_down(name):
+    stored = json.loads(FILE.read_text())
+    if stored["arithmetic"] != arithmetic():
+        pytest.skip("another processor or torch: a fixed computation has other bits here")
+    assert digest(SEARCHES[name]()) == stored["digests"][name]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    digests = {name: digest(search()) for name, search in SEARCHES.items()}
+    values = {"arithmetic": arithmetic(), "digests": digests}
+    FILE.write_text(json.dumps(values, indent=2) + "\n")
