@@ -13,10 +13,10 @@ import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from hardcase import data
 from hardcase.context import Context
+from hardcase.judges import verdicts
+from hardcase.judges.verdicts import judge_run
 from hardcase.models import zoo
 from hardcase.report import page
-from hardcase.runs import verdicts
-from hardcase.runs.verdicts import judge_run
 
 COMMAND = "python -m benchmarks judging"
 SEEDS = 1000

@@ -10,7 +10,7 @@ import hardcase as hc
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.runs.verdicts import features_of, for_run
+from hardcase.judges.verdicts import features_of, for_run
 from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -80,7 +80,7 @@ def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run
 
 
 def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):
-    from hardcase.runs import verdicts
+    from hardcase.judges import verdicts
 
     photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
@@ -95,8 +95,8 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
 
 
 def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
+    from hardcase.judges import verdicts
     from hardcase.models.pretrained import fetching
-    from hardcase.runs import verdicts
 
     here = ["resnet50-imagenet", "efficientnet-lite1"]
     monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     )
     from hardcase.api import check, resume, run, search
     from hardcase.errors import Problem
+    from hardcase.judges.verdicts import judge
     from hardcase.models import zoo
     from hardcase.models.subject import Subject
     from hardcase.runs.results import Run
-    from hardcase.runs.verdicts import judge
     from hardcase.suite.compare import compare
     from hardcase.suite.coverage import coverage
     from hardcase.suite.gate import assert_confirmed_rate

@@ -19,6 +19,7 @@ from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
 from hardcase.errors import NO_SEEDS, Problem
+from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
 from hardcase.models.load import model_of
@@ -28,7 +29,6 @@ from hardcase.runs.folder import Store
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
-from hardcase.runs.verdicts import finish
 from hardcase.types import Budget, Findings, Images, Method, Model
 
 _log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
     "oracles statistics inference graphs campaign",
-    "parts": "spaces searches guides criteria methods models data training generators judges "
+    "parts": "spaces searches guides criteria methods models data training generators "
     "semantics corruptions tags slices ranking regression curves maps",
-    "run": "config context runs",
+    "run": "config context runs judges",
     "faces": "__init__ __main__ api report suite study testing cli evidence insight pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
@@ -22,7 +22,6 @@ UPWARD = {
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
     "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
-    "runs -> study": "what its people said is entered into the runs that are judged then",
 }
 
 

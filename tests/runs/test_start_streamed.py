@@ -72,7 +72,7 @@ def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(large, tmp_path, monke
 
 
 def test_a_judge_sees_all_findings_in_parts(large, tmp_path, monkeypatch):
-    from hardcase.runs import verdicts
+    from hardcase.judges import verdicts
 
     run = hc.run(toy_subject(), IMAGES, out=tmp_path / "run", **GIVEN)
     monkeypatch.setattr(verdicts, "AT_ONCE", 1)

@@ -95,7 +95,7 @@ def at_every_step(
 
 def while_judging(home, every):
     """Verdicts are there whole and of one judge, or judging again makes them so."""
-    from hardcase.runs.verdicts import judge_run
+    from hardcase.judges.verdicts import judge_run
 
     world.go(home / "finished")
 

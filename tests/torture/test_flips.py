@@ -12,8 +12,8 @@ import hardcase as hc
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.judges.judge import Verdicts
+from hardcase.judges.verdicts import judge
 from hardcase.runs.results import Run
-from hardcase.runs.verdicts import judge
 from hardcase.runs.verify import BESIDE, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject

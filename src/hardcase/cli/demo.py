@@ -158,7 +158,7 @@ def _judged(
     """
     from hardcase.cli.progress import front
     from hardcase.judges import teach
-    from hardcase.runs.verdicts import finish
+    from hardcase.judges.verdicts import finish
 
     with front(flags.progress, quiet=flags.quiet) as screen:
         _enter(screen, "judge", began, trainings=2)

@@ -96,7 +96,7 @@ def independence(record: dict[str, Any]) -> list[str]:
     lines = said(judge.get("independence"))
     if not judge.get("beside"):
         return lines
-    from hardcase.runs.untaught import beside_in_words
+    from hardcase.judges.held_out import beside_in_words
 
     return [beside_in_words(judge["beside"]), *lines]
 
@@ -287,7 +287,7 @@ def judged(run: Run | None, context: Context, *, quiet: bool) -> Run | None:
     """A complete run with verdicts, if the judge of its data exists; else how to get it is said."""
     if run is None or not run.record["complete"]:
         return run
-    from hardcase.runs.verdicts import finish
+    from hardcase.judges.verdicts import finish
 
     say = (lambda text: None) if quiet else note
     return finish(run, say=say, device=context.device, images=context.labelled)

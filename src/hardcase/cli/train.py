@@ -346,7 +346,7 @@ def judge(
     is missing.
     """
     from hardcase.cli.progress import front
-    from hardcase.runs.verdicts import judge_run, second_judge, with_people
+    from hardcase.judges.verdicts import judge_run, second_judge, with_people
 
     place = flags.place
     runs = [opened(folder) for folder in folders or []]
@@ -401,8 +401,7 @@ def _judge(
     asked: dict[str, Any],
     features: Sequence[str] = (),
 ) -> Judge:
-    from hardcase.judges import teach
-    from hardcase.runs import verdicts
+    from hardcase.judges import teach, verdicts
 
     if which is not None:
         return verdicts.named(which, asked["device"])

@@ -17,11 +17,11 @@ from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.errors import Problem
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
+from hardcase.judges.verdicts import KNOWN
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, stream
-from hardcase.runs.verdicts import KNOWN
 from hardcase.statistics import PerSeed, label_diversity, mse, per_seed, ssim
 from hardcase.suite.tables import Bench
 from hardcase.tensors import chunks, fingerprints, from_bytes, margin, ordinal, to_bytes, to_grid

@@ -27,6 +27,7 @@ from hardcase.generators.build import trained_generator
 from hardcase.inference import crossed, newcombe_paired
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
+from hardcase.judges.verdicts import LPIPS, SMALLEST
 from hardcase.models.health import answers
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
@@ -35,7 +36,6 @@ from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_
 from hardcase.models.zoo import trained_classifier
 from hardcase.oracles import MARGIN
 from hardcase.randomness import stream
-from hardcase.runs.verdicts import LPIPS, SMALLEST
 from hardcase.spaces.latent import latent
 from hardcase.statistics import Interval, interval
 from hardcase.suite.tables import Bench

@@ -22,6 +22,7 @@ from hardcase.errors import Problem
 from hardcase.judges import photographs, teach
 from hardcase.judges.calibration import TooFewRated
 from hardcase.judges.distinct import Group, groups, silence, silent
+from hardcase.judges.held_out import asked_beside, untaught_judge
 from hardcase.judges.judge import NOTICEABLE, NormJudge, PanelJudge, by_norm
 from hardcase.judges.photographs import (
     FEWEST_IMAGES,
@@ -46,7 +47,6 @@ from hardcase.runs.identity import Identity, judge_identity, require, run_digest
 from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import group_rows, to_parquet
-from hardcase.runs.untaught import asked_beside, untaught_judge
 from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.training import cards
@@ -357,7 +357,7 @@ def second_judge(
     make: bool = False,
 ) -> PanelJudge | None:
     """The judge to stand beside the usual one where that was taught about the searched space; see
-    `hardcase.runs.untaught`.
+    `hardcase.judges.held_out`.
     """
     if not isinstance(judge, PanelJudge) or not run.record.get("space"):
         return None

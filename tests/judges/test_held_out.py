@@ -4,9 +4,9 @@ import pytest
 from judged import QUICK, made_run, splits
 
 from hardcase.judges import teach
+from hardcase.judges.held_out import beside_in_words, families_of, untaught_judge
+from hardcase.judges.verdicts import judge_run
 from hardcase.runs.results import Run
-from hardcase.runs.untaught import beside_in_words, families_of, untaught_judge
-from hardcase.runs.verdicts import judge_run
 from hardcase.tensors import from_bytes
 
 

@@ -9,12 +9,12 @@ import torch
 from judged import QUICK, made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
+from hardcase.judges import verdicts
 from hardcase.judges.judge import FILE
 from hardcase.judges.teach import parts
+from hardcase.judges.verdicts import check, judge_run
 from hardcase.models.subject import Subject
-from hardcase.runs import verdicts
 from hardcase.runs.results import Run
-from hardcase.runs.verdicts import check, judge_run
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.types import Verdicts
 from tiny import bars, global_state
@@ -240,7 +240,7 @@ def test_fingerprints_and_parts():
 
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
-    from hardcase.runs import verdicts
+    from hardcase.judges import verdicts
 
     said = []
     monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
