@@ -31,7 +31,7 @@ def test_old_right_new_wrong_and_witnesses_agree():
     assert Regression()(seen).tolist() == [True, False, False, False, False, False]
     assert Regression()(probe(subject, old)).tolist() == [True, False, False, True, False, False]
     assert bool((Regression()(seen) <= LeavesLabel()(seen)).all()), "only what leaves the label"
-    with pytest.raises(Problem, match="--was"):
+    with pytest.raises(Problem, match="--baseline"):
         Regression()(probe(subject))
 
 

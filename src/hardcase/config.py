@@ -107,7 +107,7 @@ class Config(_Section):
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
-    was: str | None = None
+    baseline: str | None = None
     map: str | None = None
     generator: str | None = None
     target: int | str | None = None
@@ -206,7 +206,7 @@ def check_names(config: Config) -> None:
     _known_method(config.method)
     _known_data(config.data)
     witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    named = (*config.peers, *witnesses, *([config.was] if config.was else ()))
+    named = (*config.peers, *witnesses, *([config.baseline] if config.baseline else ()))
     for spec in (config.model, *named):
         _known_model(spec)
 

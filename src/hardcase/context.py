@@ -353,7 +353,7 @@ class Context:
     @cached_property
     def peers(self) -> tuple[Model, ...]:
         """The networks that the method compares with: those named, or a quantised copy it needs."""
-        before = () if self.config.was is None else (self.config.was,)
+        before = () if self.config.baseline is None else (self.config.baseline,)
         named = (*before, *self.config.peers)  # the oracle of regressions looks at the first
         if named:
             return tuple(self.model(spec) for spec in named)
@@ -621,10 +621,10 @@ class Context:
             self.config.oracle,
             method.oracle,
             peers=bool(self.peers),
-            regressions=self.config.was is not None,
+            regressions=self.config.baseline is not None,
         )
         method = replace(method, oracle=oracle, details=details)
-        return method if self.config.was is None else regressing(method)
+        return method if self.config.baseline is None else regressing(method)
 
     @cached_property
     def map_cells(self) -> CellGrid | None:
@@ -792,8 +792,8 @@ class Context:
             about["witnesses"] = witness_record(self.subject, witnesses, margin, self.train)
         if config.judge_features:
             about["judge_features"] = list(config.judge_features)
-        if config.was is not None:
-            about["was"] = config.was
+        if config.baseline is not None:
+            about["baseline"] = config.baseline
         if self._perturbs and len(self.seeds) and self._painted:  # counted while seeds are made
             about["generated seeds"] = self._painted
         if self.map_cells is not None:

@@ -290,11 +290,11 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
         'surprise'
     """
     if wanted == "regression" and not regressions:
-        raise Problem("a regression needs the version before.", fix="--was MODEL")
+        raise Problem("a regression needs the version before.", fix="--baseline MODEL")
     if wanted not in (None, "regression") and regressions:
         raise Problem(
-            f"--was searches for regressions; the oracle is to be {wanted!r}.",
-            fix="leave out --oracle or --was",
+            f"--baseline searches for regressions; the oracle is to be {wanted!r}.",
+            fix="leave out --oracle or --baseline",
         )
     if wanted is None or wanted == "regression":
         return own

@@ -44,7 +44,7 @@ class Regression:
         if not 0 <= self.old < len(probe.peers):
             raise Problem(
                 f"the old version should be peer {self.old}; there are {len(probe.peers)} peers.",
-                fix="--was MODEL",
+                fix="--baseline MODEL",
             )
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
         kept = [margin(peer.softmax(1), probe.origin.y) <= -self.lead for peer in probe.peers]

@@ -154,9 +154,7 @@ def test_compare_writes_a_page_beside_the_runs(home, capsys):
 
 def test_shrink_makes_a_run_of_its_own(home, capsys):
     assert (
-        main(
-            ["shrink", "a", "--accept-changes", "--trust-run", "--format", "json", "--out", "small"]
-        )
+        main(["shrink", "a", "--allow-changes", "--trust", "--format", "json", "--out", "small"])
         == 0
     )
     said = json.loads(capsys.readouterr().out)

@@ -57,15 +57,15 @@ WORDS = (
 
 
 def test_findings_are_right_before_and_wrong_now(home, capsys):
-    words = [*WORDS, "--model", "models.py:new", "--was", "models.py:old", "--out", "new"]
+    words = [*WORDS, "--model", "models.py:new", "--baseline", "models.py:old", "--out", "new"]
     assert main(words) == 0, capsys.readouterr().err
     run = Run("new")
     light = run.images().float().mean((1, 2, 3)) / 255
     assert len(run) > 0
     assert bool(((light > 0.5) & (light < 0.65)).all())
     assert set(run.findings["expected"].to_pylist()) == {1}
-    assert run.record["was"] == "models.py:old"
-    assert 'was = "models.py:old"' in (home / "new/config.toml").read_text()
+    assert run.record["baseline"] == "models.py:old"
+    assert 'baseline = "models.py:old"' in (home / "new/config.toml").read_text()
     assert json.loads((home / "new/run.json").read_text())["funnel"]["failing"] > 0
     assert json.loads((home / "new/regression.json").read_text())["retraining"] is None
     assert set(Run("new-swapped").findings["expected"].to_pylist()) == {0}
@@ -76,7 +76,7 @@ def test_findings_are_right_before_and_wrong_now(home, capsys):
 
 
 def test_the_roles_swapped_find_the_other_class(home, capsys):
-    words = [*WORDS, "--model", "models.py:old", "--was", "models.py:new", "--out", "swapped"]
+    words = [*WORDS, "--model", "models.py:old", "--baseline", "models.py:new", "--out", "swapped"]
     assert main([*words, "--oracle", "regression"]) == 0, capsys.readouterr().err
     assert set(Run("swapped").findings["expected"].to_pylist()) == {0}
 
@@ -84,9 +84,9 @@ def test_the_roles_swapped_find_the_other_class(home, capsys):
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--oracle", "regression"], "--was MODEL"),
-        (["--was", "models.py:old", "--oracle", "label"], "leave out --oracle"),
-        (["--retrained", "models.py:old"], "--was MODEL"),
+        (["--oracle", "regression"], "--baseline MODEL"),
+        (["--baseline", "models.py:old", "--oracle", "label"], "leave out --oracle"),
+        (["--retrained", "models.py:old"], "--baseline MODEL"),
     ],
 )
 def test_what_does_not_go_together_is_told(home, capsys, more, told):

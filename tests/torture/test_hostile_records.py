@@ -164,7 +164,9 @@ def change_table(name):
 
 def change_config(folder, rng):
     """A setting that says something else, in config.toml and in what was kept of the beginning."""
-    key = rng.choice([*tomllib.loads((folder / "config.toml").read_text()), "limits", "was", "x"])
+    key = rng.choice(
+        [*tomllib.loads((folder / "config.toml").read_text()), "limits", "baseline", "x"]
+    )
     odd = [one for one in ODD if one is not None and "None" not in str(one) and one != 10**30]
     folders.begin_as(
         folder, **{key: rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])}

@@ -312,7 +312,7 @@ def test_an_edited_model_file_is_refused_or_starts_a_run_of_its_own(commanded):
         assert code == 2
         assert "the model source is not the one this run began with" in said
     assert Run("out").record["identity"] == json.loads(before)["identity"]
-    code, said = commanded("resume", "out", "--accept-changes", "--trust-run", "-q")
+    code, said = commanded("resume", "out", "--allow-changes", "--trust", "-q")
     assert (code, Path("out-2/run.json").is_file()) == (0, True), said
     assert Run("out-2").seeds["id"] == Run("out").seeds["id"]
 
@@ -332,7 +332,7 @@ def test_a_replay_names_what_differs_beside_the_model(commanded, monkeypatch):
     )
     code, said = commanded(*words)
     assert (code, "the seeds, the seeds' names are not those" in said) == (2, True), said
-    assert commanded(*words, "--accept-changes")[0] == 0
+    assert commanded(*words, "--allow-changes")[0] == 0
 
 
 def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkeypatch, tmp_path):
@@ -341,7 +341,7 @@ def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkey
     code, said = commanded("resume", "out", "-q")
     assert code == 2
     assert f"run the Python file {tmp_path / 'model.py'}" in said
-    assert commanded("resume", "out", "--trust-run", "-q")[0] == 0
+    assert commanded("resume", "out", "--trust", "-q")[0] == 0
     assert commanded("resume", "out", "-q")[0] == 0
 
 

@@ -31,7 +31,7 @@ ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
 
 
-@o.takes("model", "data", *ASKED, "trust_run", *o.SAYS)
+@o.takes("model", "data", *ASKED, "trust", *o.SAYS)
 def curve(
     flags: o.Flags,
     folder: MaybeRun = None,
@@ -210,7 +210,7 @@ def _model_and_images(
     if folder is not None:
         run = opened(folder)
         given = {name: named[name] for name in ("model", *ASKED)}
-        config = config_of(run, trusted=flags.trust_run, **given)
+        config = config_of(run, trusted=flags.trust, **given)
         context = Context(config)
         images = _seeds(run)
     else:

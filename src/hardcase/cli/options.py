@@ -114,7 +114,7 @@ class Flags:
             panel=_CAMPAIGN,
         ),
     ] = None
-    was: Annotated[
+    baseline: Annotated[
         str | None,
         _option(
             "The version before: search for inputs that it gets right and --model gets wrong.",
@@ -205,11 +205,11 @@ class Flags:
         ),
     ] = False
 
-    trust_run: Annotated[
+    trust: Annotated[
         bool,
         _option(
             "Allow what the run folder names: code, pickles, paths, addresses.",
-            "--trust-run",
+            "--trust",
             panel=_CAMPAIGN,
         ),
     ] = False
@@ -221,11 +221,11 @@ class Flags:
             panel=_CAMPAIGN,
         ),
     ] = False
-    accept_changes: Annotated[
+    allow_changes: Annotated[
         bool,
         _option(
             "Go on although ingredients have changed: into a new folder, with the same seeds.",
-            "--accept-changes",
+            "--allow-changes",
             panel=_CAMPAIGN,
         ),
     ] = False
@@ -320,7 +320,7 @@ class Flags:
 
 
 SAYS = ("format", "quiet", "verbose")
-FOREIGN = ("trust_run", "accept_changes")
+FOREIGN = ("trust", "allow_changes")
 WATCHED = ("progress", *SAYS)
 BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
 CAMPAIGN = (
@@ -334,7 +334,7 @@ CAMPAIGN = (
         "seed",
         "peer",
         "witness",
-        "was",
+        "baseline",
         "map",
         "generator",
     ),
@@ -409,7 +409,7 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 PROJECT = Path("hardcase.toml")
 _PLAIN = (
-    *("model", "data", "was", "map", "generator", "criterion", "criteria", "oracle", "keep"),
+    *("model", "data", "baseline", "map", "generator", "criterion", "criteria", "oracle", "keep"),
     *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
 )
 _EITHER = ("target", "batch_size")

@@ -83,9 +83,9 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags) -> None:
         return
     now = context.plan.identity(context.campaign)
     try:
-        require_same(then, now, but=MACHINE, fix="--accept-changes")
+        require_same(then, now, but=MACHINE, fix="--allow-changes")
     except Problem as problem:
-        if not flags.accept_changes:
+        if not flags.allow_changes:
             raise
         note(f"note: {problem.what}")
 
@@ -112,9 +112,9 @@ def same_but_the_model(run: Run, context: Context, flags: o.Flags) -> None:
         note(f"note: this run began with another {', another '.join(other)}")
     try:
         stored = Identity({name: then.parts[name] for name in now})
-        require_same(stored, Identity(now), fix="--accept-changes")
+        require_same(stored, Identity(now), fix="--allow-changes")
     except Problem as problem:
-        if not flags.accept_changes:
+        if not flags.allow_changes:
             raise
         note(f"note: {problem.what}")
 
@@ -323,8 +323,8 @@ def replay(
     run = opened(folder)
     config = config_of(
         run,
-        trusted=flags.trust_run,
-        changed=flags.accept_changes,
+        trusted=flags.trust,
+        changed=flags.allow_changes,
         model=model,
         settings=flags.settings,
         trust_pickle=flags.trust_pickle,
@@ -481,8 +481,8 @@ def shrink(
     config = config_of(
         run,
         uses=None,
-        trusted=flags.trust_run,
-        changed=flags.accept_changes,
+        trusted=flags.trust,
+        changed=flags.allow_changes,
         device=flags.device,
         offline=flags.offline,
     )

@@ -120,7 +120,7 @@ Retrained = Annotated[
     str | None,
     typer.Option(
         metavar="MODEL",
-        help="With --was: a retraining of the old version, as a null (of a zoo network: made).",
+        help="With --baseline: a retraining of it, as a null (of a zoo network: made).",
     ),
 ]
 
@@ -156,9 +156,11 @@ def _beyond_nulls(
     run: Run | None, config: Config, retrained: str | None, flags: o.Flags
 ) -> dict[str, Any] | None:
     """What a complete search for regressions shows beyond its nulls; None for another run."""
-    if run is None or config.was is None or not run.record["complete"]:
-        if retrained is not None and config.was is None:
-            raise Problem("--retrained belongs to a search for regressions.", fix="--was MODEL")
+    if run is None or config.baseline is None or not run.record["complete"]:
+        if retrained is not None and config.baseline is None:
+            raise Problem(
+                "--retrained belongs to a search for regressions.", fix="--baseline MODEL"
+            )
         return None
     from hardcase.suite.regressions import against_nulls, record
 
@@ -185,15 +187,15 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
             fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
         )
     wanted = parse({**values, "device": flags.device} if flags.device else values)
-    if not flags.accept_changes:
+    if not flags.allow_changes:
         same_source(record, wanted)
-    require(wanted.model_dump(), folder, trusted=flags.trust_run)
+    require(wanted.model_dump(), folder, trusted=flags.trust)
     if record["complete"] and not flags.quiet:
         note(f"note: {shown(folder)} is already complete; its files are checked")
-    if flags.accept_changes:  # a new run from the old one's seeds: nothing is ever mixed
+    if flags.allow_changes:  # a new run from the old one's seeds: nothing is ever mixed
         folder = free(folder)
     with watched(wanted, folder, flags) as (context, screen):
-        if flags.accept_changes:
+        if flags.allow_changes:
             then = Identity({"seeds": record["hashes"]["data"]})
             require_same(then, Identity({"seeds": context.seeds.hash}))
             done = start(context.plan, folder, screen)

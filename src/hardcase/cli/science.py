@@ -305,8 +305,8 @@ def retrain(
     config = config_of(
         run,
         uses=None,
-        trusted=flags.trust_run,
-        changed=flags.accept_changes,
+        trusted=flags.trust,
+        changed=flags.allow_changes,
         device=flags.device,
     )
     same_ingredients(run, Context(config), flags)

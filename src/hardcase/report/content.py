@@ -264,7 +264,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "complete": bool(record.get("complete")),
         "classes": list(run.classes),
         "notes": [*(record.get("notes") or []), *_regressions(run)],
-        "regression": regressions.stored(run) if record.get("was") else None,
+        "regression": regressions.stored(run) if record.get("baseline") else None,
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
@@ -293,7 +293,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
 
 def _regressions(run: Run) -> list[str]:
     """How to read a search for regressions, and what it shows beyond its nulls."""
-    was = run.record.get("was")
+    was = run.record.get("baseline")
     if was is None:
         return []
     seen = regressions.stored(run)

@@ -46,7 +46,7 @@ STOPS = ("time", "findings")
 MACHINE = ("device", "tile", "precision", "hardcase", "torch")
 """Ingredients that belong to the machine and to what is installed there."""
 NONE = "none"
-ANOTHER = "a new --out, or --accept-changes: a new run from the same seeds"
+ANOTHER = "a new --out, or --allow-changes: a new run from the same seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ def _changed_settings(then: str, now: str) -> list[str]:
 
 # --- consent
 # A run folder grants no rights: whatever its files name (code, pickles, addresses, paths) is only
-# used if the same was started from this account before, or the user says ``--trust-run``.
+# used if the same was started from this account before, or the user says ``--trust``.
 
 _CODE = re.compile(r"\.py(?!\w)")
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
@@ -503,7 +503,7 @@ def _not_allowed(what: str, wanted: Sequence[Right]) -> Problem:
         f"{what}, and going on would",
         *(f"- {right}" for right in wanted),
         "A run folder of others can hold anything.",
-        fix="--trust-run, if you trust whoever made it and have read what it names",
+        fix="--trust, if you trust whoever made it and have read what it names",
     )
 
 

@@ -62,7 +62,7 @@ RECORD: dict[Any, Shape] = {
     **dict.fromkeys(("complete", "bitwise", "deterministic"), bool),
     **dict.fromkeys(("totals", "funnel", "skipped", "findings", "kinds"), _COUNTS),
     **{name: [str] for name in ("argv", "classes", "notes", "citations", "judge_features")},
-    **dict.fromkeys(("finished", "was", "precision"), (str, _NONE)),
+    **dict.fromkeys(("finished", "baseline", "precision"), (str, _NONE)),
     "versions": _WORDS,
     "identity": {"digest": str, "parts": {...: str}},
     "answers": {...: [(*_NUMBER, _NONE)]},

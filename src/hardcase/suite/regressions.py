@@ -37,7 +37,7 @@ def against_nulls(
     already are read, or finished.
 
     Args:
-        run: A run that was started with ``--was``.
+        run: A run that was started with ``--baseline``.
         retrained: A retraining of the old version; of a zoo network another training is made.
             Without one, the roles swapped are the only null.
         watcher: Told how the nulls go.
@@ -45,20 +45,20 @@ def against_nulls(
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
-    if config.was is None:
+    if config.baseline is None:
         raise Problem(
-            f"{done.folder} did not search for regressions.", fix="hardcase run --was OLD"
+            f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
-    again = retrained or _another_training(config.was)
-    models = {"swapped": (config.was, config.model)}
+    again = retrained or _another_training(config.baseline)
+    models = {"swapped": (config.baseline, config.model)}
     if again is not None:
-        models["retrained"] = (again, config.was)
+        models["retrained"] = (again, config.baseline)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model}, {was} in place of {config.was}")
-        changed = config.model_copy(update={"model": model, "was": was})
+        say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
+        changed = config.model_copy(update={"model": model, "baseline": was})
         nulls[NULLS[name]] = nearest(_null(changed, done.folder, name, watcher))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, record(found, again))

@@ -112,7 +112,7 @@ def _searched(
 ) -> tuple[dict[str, float], int]:
     """The severity of the nearest witnessed input of each seed that `subject` gets wrong and `was` right, and the queries."""
     ready = Context.of(
-        subject, seeds, "natural", options={"gradients": gradients}, peers=(was,), was=was.name,
+        subject, seeds, "natural", options={"gradients": gradients}, peers=(was,), baseline=was.name,
         witnesses="default", train=lab.train, data=lab.bench.data, seed=lab.bench.seed,
     )  # fmt: skip
     done = search_campaign(ready.campaign, seeds, Budget(), shard=256)
