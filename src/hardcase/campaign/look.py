@@ -386,7 +386,8 @@ class Recorder:
         shown = shown.take(kept)
         origin = self.seeds.take(shown.row)
         label = shown.logits.argmax(1)
-        distance = self.space.distance(shown.z, origin)
+        with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
+            distance = self.space.distance(shown.z, origin)
         witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
         found = Findings(
             seed=origin.id,
