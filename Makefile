@@ -20,8 +20,8 @@ $(RUNS): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -c constraints.txt torch==2.13.0 -e .
 	touch $(RUNS)
 
-$(READY): $(RUNS) studies/pyproject.toml
-	$(BIN)/pip install -q -c constraints.txt -e .[dev] -e ./studies
+$(READY): $(RUNS) studies/pyproject.toml study/pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e .[dev]
 	touch $(READY)
 
 demo: $(RUNS)  ## the main job on real digits; ends with a report
@@ -34,8 +34,8 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache src studies tests benchmarks examples
-	$(BIN)/ruff format --check src studies tests benchmarks
+	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples
+	$(BIN)/ruff format --check src studies study tests benchmarks
 	$(BIN)/mypy
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
@@ -61,7 +61,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 	$(BIN)/python tests/plant_defects.py
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
-	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
+	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e .[dev,ray]
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/studies tests/study/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py \
 		tests/studies/test_witness_controls.py tests/studies/test_natural_photographs.py
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long tests
@@ -96,4 +96,4 @@ lowest: venv  ## the verbs with the lowest versions of all dependencies but torc
 	  $$python -m hardcase compare first smaller && $$python -m hardcase doctor
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info

@@ -21,8 +21,8 @@ from hardcase.campaign.in_memory import Searched, search
 from hardcase.methods.sinvad import sinvad, sinvad_code
 from hardcase.models.health import usable
 from hardcase.spaces.latent import Latent
-from hardcase.suite.tables import Bench
 from hardcase.types import Answer, Model, Tap
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
 COMMAND = "python -m benchmarks sinvad"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import Figure
-from hardcase.study.exchange import read_npz
+from hardcase_study.exchange import read_npz
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "study"))
 
@@ -58,7 +58,7 @@ def made(folder: Path) -> Path:
     """A study of noise with a list for every rater; what is shown does not matter here."""
     from dataclasses import replace
 
-    from hardcase.study import bundle
+    from hardcase_study import bundle
 
     rng = np.random.default_rng(0)
     np.savez(

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.figures import Figure
-from hardcase.study.crowd import labelled
-from hardcase.study.posterior import SURE, posterior
-from hardcase.study.session import STOP, first_sure
+from hardcase_study.crowd import labelled
+from hardcase_study.posterior import SURE, posterior
+from hardcase_study.session import STOP, first_sure
 
 RESULT = "study-crowd"
 COMMAND = "python -m benchmarks study_crowd"

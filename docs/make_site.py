@@ -29,7 +29,7 @@ ROOT_PAGES = {
     "RELEASING.md": "releasing.md",
 }
 """Pages of the repository's root, and their names on the site."""
-ROOMS = ["data", "models", "methods", "spaces", "searches", "objectives", "oracles", "guides", "criteria", "generators", "judges", "study", "testing"]
+ROOMS = ["data", "models", "methods", "spaces", "searches", "objectives", "oracles", "guides", "criteria", "generators", "judges", "testing"]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 

@@ -1,4 +1,4 @@
-"""Curves and orders of a model and an image set."""
+"""Curves of a model and an image set."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.insight import keys_of, rank_images, severity_curves, slices_of_run, surprise_scores
+from hardcase.insight import keys_of, severity_curves, slices_of_run
 from hardcase.models.subject import Subject
-from hardcase.ranking import apfd
 from hardcase.slices import Rules
 from tiny import bars
 
@@ -78,31 +77,6 @@ def test_nothing_right_is_told():
     wrong = images.__class__(images.x, (images.y + 1) % 3, images.id, images.classes)
     with pytest.raises(Problem, match="none of the 6"):
         severity_curves(subject(), wrong, ("contrast",))
-
-
-@pytest.mark.parametrize("score", ["deepgini", "margin", "dsa", "mdsa", "near-failures"])
-def test_weak_images_come_first(score):
-    images = bars(60)
-    x = images.x.clone()
-    x[::6] = (x[::6].float() * 0.4).to(torch.uint8)  # pale, so unsure and unlike training images
-    pale = images.__class__(x, images.y, images.id, images.classes)
-    failures = (bars(9, seed=5).x.float() * 0.4).to(torch.uint8)
-    ranked = rank_images(subject(), pale, score, train=bars(90, seed=3), failures=failures)
-    unsure = torch.zeros(60, dtype=torch.bool)
-    unsure[::6] = True
-    assert apfd(unsure, ranked.order) > 0.8
-    rows = ranked.rows(pale, 3)
-    assert [row["rank"] for row in rows] == [1, 2, 3]
-    assert rows[0]["id"] in {images.id[i] for i in range(0, 60, 6)}
-    assert len(ranked.rows(pale)) == 60
-
-
-def test_what_an_order_lacks_is_told():
-    for score, message in (("gini", "deepgini"), ("dsa", "--profile"), ("near-failures", "--near")):
-        with pytest.raises(Problem, match=message):
-            rank_images(subject(), bars(6), score)
-    with pytest.raises(Problem, match="mdsa"):
-        surprise_scores(subject(), bars(6), bars(30), "nc")
 
 
 def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):

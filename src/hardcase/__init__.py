@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         oracles,
         searches,
         spaces,
-        study,
         testing,
     )
     from hardcase.api import check, resume, run, search

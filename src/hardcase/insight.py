@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase import curves, ranking
+from hardcase import curves
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
@@ -30,8 +30,6 @@ from hardcase.types import Images, Model, Seeds
 
 Progress = Callable[[int, int], None]
 Outcome = Literal["failing", "confirmed", "witnessed"]
-SURPRISE = ("dsa", "lsa", "mdsa")
-NEAR = "near-failures"
 IMAGENET = 1000
 """Classes of the data on which AlexNet's errors were published; elsewhere nothing is divided by
 them."""
@@ -162,100 +160,6 @@ def _moves(
             words = space.words(whole[None])[0]
             moves.append((words, curves.Moving(space, seeds, whole.to(x))))
     return moves
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """Images in the order in which to label them, by one score.
-
-    Args:
-        score: Its name.
-        order: Rows of the image set, the first to be labelled first.
-        values: The score of each image.
-        predicted: What the subject answers for each image.
-    """
-
-    score: str
-    order: Int[Tensor, " n"]
-    values: Float[Tensor, " n"]
-    predicted: Int[Tensor, " n"]
-
-    def rows(self, images: Images, first: int | None = None) -> list[dict[str, Any]]:
-        """Rank, id, score and answer of the first images (all, if None)."""
-        chosen = self.order[: len(self.order) if first is None else first].tolist()
-        said = [
-            images.classes[i] if i < len(images.classes) else str(i)
-            for i in self.predicted.tolist()
-        ]
-        return [
-            {"rank": rank, "id": images.id[i], "score": float(self.values[i]), "predicted": said[i]}
-            for rank, i in enumerate(chosen, 1)
-        ]
-
-
-def rank_images(
-    subject: Model,
-    images: Images,
-    score: str = "deepgini",
-    *,
-    train: Images | None = None,
-    failures: UInt8[Tensor, "f c h w"] | None = None,
-    batch: int = 256,
-) -> Ranked:
-    """Put images into the order in which to label them.
-
-    Args:
-        subject: The model.
-        images: The images; their labels are not looked at.
-        score: One of `hardcase.ranking.SCORES`, ``dsa``, ``lsa``, ``mdsa`` or ``near-failures``.
-        train: Training images, for surprise.
-        failures: Findings, for ``near-failures``: nearness is measured between the
-            logits of the subject.
-        batch: Rows in one question.
-    """
-    known = (*ranking.SCORES, *SURPRISE, NEAR)
-    if score not in known:
-        raise choice("score", score, known)
-    if not len(images):
-        raise Problem("there are no images to put into an order.", fix="another --data or --split")
-    logits = _all_logits(subject, images.x, batch)
-    if score in ranking.SCORES:
-        values = ranking.by_answer(score, logits)
-    elif score == NEAR:
-        if failures is None or not len(failures):
-            raise Problem("near-failures needs found failing tests.", fix="--near RUN")
-        values = ranking.near_failures(logits, _all_logits(subject, failures, batch)).double()
-    else:
-        if train is None:
-            raise Problem(
-                f"{score} compares with training images; none were given.", fix="--profile DATA"
-            )
-        values = surprise_scores(subject, images, train, score, batch=batch)
-    return Ranked(score, ranking.order(values), values, logits.argmax(1))
-
-
-def surprise_scores(
-    subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
-) -> Float[Tensor, " n"]:
-    """The surprise of each image by the criterion of that name, compared with training images."""
-    from hardcase.criteria.criterion import anatomy_of, plan, profile_for
-    from hardcase.criteria.frame import Frame
-    from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
-
-    anatomy = anatomy_of(subject, images)
-    rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))
-    if not isinstance(rule, MeanSurprise):
-        raise choice("surprise", name, SURPRISE)
-    parts = []
-    for part in chunks(len(images), batch):
-        with torch.no_grad():
-            answer = subject(from_bytes(images.x[part]).to(subject.device), rule.selection.taps)
-            parts.append(
-                surprise_of(
-                    Frame(answer.activations, answer.logits), rule.selection, rule.model
-                ).cpu()
-            )
-    return torch.nan_to_num(torch.cat(parts).double(), nan=torch.inf, posinf=torch.inf)
 
 
 def slices_of_run(
@@ -460,11 +364,3 @@ def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
 def _logits(subject: Model, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
     with torch.inference_mode():
         return subject(x).logits.clone()
-
-
-def _all_logits(subject: Model, x: UInt8[Tensor, "n c h w"], batch: int) -> Float[Tensor, "n k"]:
-    parts = [
-        _logits(subject, from_bytes(x[part]).to(subject.device)).cpu()
-        for part in chunks(len(x), batch)
-    ]
-    return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""Curve, rank and evidence from the command line."""
+"""Curves from the command line."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hardcase.cli.insight import curve, evidence, rank
+from hardcase.cli.insight import curve
 from hardcase.errors import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
@@ -76,43 +76,3 @@ def test_a_curve_needs_something_to_draw(home):
     said = call(curve, "--corruptions", "fog")
     assert isinstance(said.exception, Problem)
     assert "--model" in str(said.exception)
-
-
-def test_an_order_is_told_with_how_good_it_is(home):
-    said = call(rank, *NAMED, "--labelled", "--first", "3", "--out", "order.json")
-    assert said.exit_code == 0, said.output
-    assert "APFD" in said.stdout
-    written = json.loads(Path("order.json").read_text())
-    assert len(written["rows"]) == 200
-    assert written["apfd"] > 0.5
-    plain = json.loads(call(rank, *NAMED, "--by", "margin", "--format", "json").stdout)
-    assert "apfd" not in plain
-
-
-def test_evidence_is_a_folder(home):
-    Path("req.toml").write_text(
-        '[[requirement]]\nid = "R1"\ntext = "few"\nmetric = "confirmed_rate"\nmost = 0.5\n'
-    )
-    Path("tool.json").write_text(
-        '{"planted_defects": {"caught": 1, "planted": 1}, "faults": {"detected": 1, "total": 1}}'
-    )
-    words = (
-        "run",
-        "--profile",
-        "ai-act",
-        "--requirements",
-        "req.toml",
-        "--tool",
-        "tool.json",
-        "--out",
-        "folder",
-    )
-    said = call(evidence, *words)
-    assert said.exit_code == 0, said.output
-    assert "requirement R1" in said.stdout
-    rows = json.loads((home / "folder" / "index.json").read_text())["rows"]
-    assert rows[-1]["status"] == "shown"
-    again = call(evidence, *words)
-    assert isinstance(again.exception, Problem)
-    Path("tool.json").write_text("{")
-    assert "JSON" in str(call(evidence, *words[:-1], "other").exception)

@@ -19,6 +19,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
     ROOT / "studies/README.md",
+    ROOT / "study/README.md",
 ]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
 PLACEHOLDER = re.compile(r"…|\.\.\.|\||\[-|\[C|<")

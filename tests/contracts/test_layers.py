@@ -8,12 +8,12 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache usercode registry catalogue objectives "
+    "core": "environment errors lazy types tensors randomness cache usercode companions registry catalogue objectives "
     "oracles statistics inference graphs campaign",
     "parts": "spaces searches guides criteria methods models data training generators "
-    "semantics corruptions tags slices ranking regression curves maps",
+    "semantics corruptions tags slices regression curves maps",
     "run": "config context runs judges",
-    "faces": "__init__ __main__ api report suite study testing cli evidence insight pytest_plugin",
+    "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
@@ -21,7 +21,6 @@ UPWARD = {
     "catalogue -> testing": "needs and budgets are read from methods built on toys, when it is written",
     "runs -> report": "`Run.report()` is imported when it is called",
     "runs -> suite": "`Run.export()` is imported when it is called",
-    "judges -> study": "a study's answers are read when a judge is calibrated with its folder",
 }
 
 

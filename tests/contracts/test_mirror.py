@@ -10,7 +10,7 @@ import hardcase
 
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
-ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "torture"}
+ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "study", "torture"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
@@ -32,10 +32,8 @@ ELSEWHERE = {
     "cli/test_main.py": "errors",
     "data/test_own_tables.py": "data/readers",
     "data/test_images.py": "data/streams",
-    "end_to_end/test_commands.py": "cli/inspect cli/science config suite/studies",
-    "evidence/test_folder.py": "evidence/pages evidence/profiles evidence/requirements",
+    "end_to_end/test_commands.py": "cli/inspect cli/science config companions",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
-    "suite/test_faults.py": "suite/traits",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
     "judges/probes judges/textures",
@@ -48,10 +46,6 @@ ELSEWHERE = {
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
-    "study/test_designs.py": "study/making",
-    "study/test_server.py": "study/bundle study/crowd study/papers study/power "
-    "study/progress study/report study/site study/tables",
-    "suite/test_tables.py": "suite/figures",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "torture/test_cluster.py": "runs/ray",

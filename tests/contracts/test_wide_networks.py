@@ -82,7 +82,6 @@ COMMANDS = {
     "cite": ("cite", "run"),
     "curve": ("curve", "run", "--corruptions", "fog"),
     "rank": ("rank", *WORLD, "--by", "deepgini"),
-    "evidence": ("evidence", "run", "--profile", "8800", "--out", "evidence"),
     "retrain": ("retrain", "run", "--epochs", 1, "--repeats", 2, "--out", "retrained"),
 }  # fmt: skip
 

@@ -331,12 +331,23 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     assert world("demo", "--seeds", 4, "-q").out.strip() == "runs/demo-2/report/index.html"
 
 
+def installed_points(monkeypatch, *points):
+    """Let these be the entry points of all installed distributions."""
+    from hardcase import companions
+
+    def entry_points(group, name=None):
+        wanted = (point for point in points if point.group == group)
+        return [point for point in wanted if name in (None, point.name)]
+
+    monkeypatch.setattr(companions, "entry_points", entry_points)
+
+
 def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     import sys
     from importlib.metadata import EntryPoint
     from types import SimpleNamespace
 
-    from hardcase.suite import studies
+    from hardcase import companions
     from hardcase.suite.tables import Outcome, Table
 
     def run(bench):
@@ -354,11 +365,14 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
         )
 
     toys = SimpleNamespace(
-        run=run, STUDIES={"toy": studies.PaperStudy(name="toy", summary="a toy")}
+        run=run, STUDIES={"toy": companions.PaperStudy(name="toy", summary="a toy")}
     )
     monkeypatch.setitem(sys.modules, "toys_of_others", toys)
-    point = EntryPoint("toy", "toys_of_others:run", studies.GROUP)
-    monkeypatch.setattr(studies, "entry_points", lambda group: [point])
+    points = [
+        EntryPoint("toy", "toys_of_others:run", "hardcase.studies"),
+        EntryPoint("reproduce", "hardcase_studies.commands:reproduce", "hardcase.verbs"),
+    ]
+    installed_points(monkeypatch, *points)
     assert "a toy" in world("reproduce").out
     done = world("reproduce", "toy", "--repeats", 3, "--set", "k=17", "--out", "res")
     assert done.code == 0, done.err
@@ -380,12 +394,33 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [("reproduce",), ("reproduce", "argus-table1"), ("list", "experiments")]
+    ("words", "extra"),
+    [
+        (("reproduce", "argus-table1"), "studies"),
+        (("list", "experiments"), "studies"),
+        (("faults", "--full"), "studies"),
+        (("escape",), "studies"),
+        (("rank",), "studies"),
+        (("study", "serve", "STUDY"), "study"),
+    ],
 )
-def test_without_the_studies_their_package_is_named(world, monkeypatch, words):
-    from hardcase.suite import studies
-
-    monkeypatch.setattr(studies, "entry_points", lambda group: [])
+def test_without_a_companion_its_verbs_name_what_to_install(world, monkeypatch, words, extra):
+    installed_points(monkeypatch)
     done = world(*words)
     assert done.code == 2
-    assert "pip install ./studies" in done.err
+    assert f"pip install hardcase[{extra}]" in done.err
+    assert "reproduce" in world("--help").out, "help names what could be installed"
+
+
+def test_verbs_of_others_are_found_and_help_imports_none_of_them(world, monkeypatch):
+    import sys
+    from importlib.metadata import EntryPoint
+    from types import SimpleNamespace
+
+    def greet(name: str) -> None:
+        print(f"hello {name}")
+
+    installed_points(monkeypatch, EntryPoint("greet", "verbs_of_others:greet", "hardcase.verbs"))
+    assert "greet" in world("--help").out
+    monkeypatch.setitem(sys.modules, "verbs_of_others", SimpleNamespace(greet=greet))
+    assert world("greet", "you").out == "hello you\n"

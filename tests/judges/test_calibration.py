@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from hardcase.judges.calibration import People, TooFewRated, calibrate
+from hardcase.judges.calibration import People, TooFewRated, calibrate, seed_folds
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import DecisionRule, auroc
 
@@ -126,3 +127,20 @@ def test_no_label_has_a_part_in_the_order():
     known = people.label_kept >= 0
     plain = float(auroc(signals.classifiers[known].double(), people.label_kept[known] == 1))
     assert found.measured["label_kept"]["auroc"]["value"] == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("generators", [1, 3])
+def test_folds_share_no_seed_and_no_generator(generators):
+    rng = np.random.default_rng(0)
+    made = [f"g{i}" for i in rng.integers(0, generators, 90)]
+    seed = [f"s{i}" for i in rng.integers(0, 30, 90)]
+    measured = np.zeros(90, dtype=int)
+    for fit, measure in seed_folds(made, seed):
+        measured += measure
+        fitted_seeds = {s for s, inside in zip(seed, fit) if inside}
+        assert not fitted_seeds & {s for s, inside in zip(seed, measure) if inside}
+        if generators > 1:
+            fitted = {g for g, inside in zip(made, fit) if inside}
+            assert not fitted & {g for g, inside in zip(made, measure) if inside}
+        assert fit.any()
+    assert (measured == 1).all()

@@ -158,7 +158,7 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
 
 def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
     """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
-    from hardcase.study import read_npz
+    from hardcase_study import read_npz
 
     study = read_npz(rated_file(tmp_path / "rated.npz"), tmp_path / "study")
     fitted = verdicts.calibrate_on(judge, study.folder)
@@ -171,7 +171,7 @@ def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
 
 
 def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(judge, tmp_path):
-    from hardcase.study import read_npz
+    from hardcase_study import read_npz
 
     with np.load(rated_file(tmp_path / "rated.npz")) as stored:
         np.savez(tmp_path / "few.npz", **{name: stored[name][:12] for name in stored.files})

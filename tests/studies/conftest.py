@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hardcase.suite.tables import Bench
+from hardcase_studies.bench import Bench
 from tiny import bars
 
 

@@ -11,7 +11,6 @@ from hardcase.generators import vqvae
 from hardcase.methods.argus import argus as interpolated
 from hardcase.methods.argus import argus_adaptive
 from hardcase.spaces.latent import Grid
-from hardcase.suite.tables import Bench
 from hardcase.tensors import encode, from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase_studies import argus, argus_measure
@@ -24,6 +23,7 @@ from hardcase_studies.argus_measure import (
     rival,
 )
 from hardcase_studies.argus_paper import PAPER
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, LatentModel, labs
 from tiny import bars
 

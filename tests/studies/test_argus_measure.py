@@ -10,12 +10,12 @@ from hardcase.methods.argus import argus
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.spaces.latent import Grid, collect
-from hardcase.suite.tables import Bench
 from hardcase.tensors import fingerprints, from_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Probe, Seeds
 from hardcase_studies import argus_measure
 from hardcase_studies.argus_measure import Bar, Witness, admit, bar, confirmed, judged, measured
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
 SUBJECT, TEST = toy_subject(), toy_images(24, seed=3)

@@ -60,7 +60,7 @@ def test_every_network_meets_every_generator_and_the_paper_stands_beside(
 
 
 def test_the_papers_point_is_reached_or_above_every_curve(tmp_path):
-    from hardcase.suite.tables import Bench
+    from hardcase_studies.bench import Bench
 
     wrong = {"net": torch.tensor([[True, False], [False, False]])}
     spots = [

@@ -7,11 +7,11 @@ import pytest
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.spaces.latent import Grid
-from hardcase.suite.tables import Bench
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase_studies import argus_sweep
 from hardcase_studies.argus_paper import ABLATION, PAPER
 from hardcase_studies.argus_sweep import COLUMNS, Setting, grid, tables
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, LatentModel
 from tiny import bars, weights
 

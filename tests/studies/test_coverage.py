@@ -8,8 +8,8 @@ import pytest
 from hardcase.criteria.criterion import parse
 from hardcase.models import zoo
 from hardcase.registry import parts
-from hardcase.suite.tables import Bench
 from hardcase_studies import coverage, maxplore
+from hardcase_studies.bench import Bench
 from hardcase_studies.coverage import Sizes, Trial, found_table, gained_tables
 from tiny import bars, weights
 

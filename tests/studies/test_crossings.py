@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from hardcase.suite.tables import Bench
 from hardcase.types import KINDS
 from hardcase_studies import crossings
+from hardcase_studies.bench import Bench
 from hardcase_studies.crossings import (
     OBJECTIVES,
     REASONS,

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import hardcase
-from hardcase.suite.studies import GROUP, find, studies
+from hardcase.companions import find, studies
 from hardcase_studies import STUDIES
 
+GROUP = "hardcase.studies"
 PROJECT = Path(__file__).parents[2] / "studies" / "pyproject.toml"
 DECLARED = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][GROUP]
 
@@ -30,9 +31,9 @@ def test_every_entry_point_leads_to_a_function(name):
 
 def test_installed_studies_are_found_by_name():
     if not entry_points(group=GROUP):
-        pytest.skip("the studies are on the path but not installed: pip install ./studies")
+        pytest.skip("the studies are on the path but not installed: pip install ./study ./studies")
     if {point.name for point in entry_points(group=GROUP)} < set(DECLARED):
-        pytest.skip("the installed studies are older than these: pip install ./studies")
+        pytest.skip("the installed studies are older than these: pip install ./study ./studies")
     assert {name: study for name, study in studies().items() if name in STUDIES} == STUDIES
     assert find("crossings") is import_module("hardcase_studies.crossings").run
 
@@ -42,7 +43,7 @@ def test_the_list_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_wheel_does_not_import_the_studies():
+def test_the_core_imports_no_companion():
     package = Path(hardcase.__file__).parent
-    wrong = [path for path in package.rglob("*.py") if "hardcase_studies" in path.read_text()]
+    wrong = [path for path in package.rglob("*.py") if "hardcase_stud" in path.read_text()]
     assert not wrong

@@ -7,12 +7,12 @@ import torch
 
 from hardcase.methods.pgd import cw
 from hardcase.statistics import PerSeed
-from hardcase.study import Study, analyse, simulate
 from hardcase.testing.toys import toy_images
 from hardcase.types import Findings
 from hardcase_studies import ratings
 from hardcase_studies.argus_measure import Measured
 from hardcase_studies.lab import Lab
+from hardcase_study import Study, analyse, simulate
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def measured(seeds, count):
 
 
 def test_arguss_study_draws_from_all_that_was_made(tmp_path, monkeypatch, written):
-    from hardcase.suite.tables import Bench
     from hardcase.testing.toys import toy_subject
+    from hardcase_studies.bench import Bench
 
     seeds = toy_images(4, seed=1)
     here = SimpleNamespace(subject=toy_subject(), notes=["toys"], originals=lambda: [seeds])

@@ -2,10 +2,10 @@
 
 import torch
 
-from hardcase.suite.traits import HIGH, NAMES
 from hardcase.types import Images
 from hardcase_studies import slices
 from hardcase_studies.slices import _by_chance, _painted, _tags, _taught
+from hardcase_studies.traits import HIGH, NAMES
 
 
 def digits(count=60):

@@ -9,10 +9,10 @@ import torch
 
 from hardcase.judges import teach
 from hardcase.oracles import MARGIN
-from hardcase.study.bundle import Study
 from hardcase_studies import witness_controls, witness_world
 from hardcase_studies.witness_controls import Filtering, run
 from hardcase_studies.witness_world import gain, half, rate, world
+from hardcase_study.bundle import Study
 from tiny import bars
 
 long = pytest.mark.skipif(

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from hardcase.study import simulate
-from hardcase.study.answers import Answers
+from hardcase_study import simulate
+from hardcase_study.answers import Answers
 
 METHODS = ("alpha-0.1", "alpha-0.2", "alpha-0.3", "beta", "gamma", "delta", "epsilon")
 NAMES = ("sinvad", "fgsm", "cw")
@@ -21,9 +21,9 @@ class Browsing:
 
     def __init__(self, study, **options):
         pytest.importorskip("starlette", reason="needs hardcase[study]")
-        from hardcase.study.answers import Answers
-        from hardcase.study.server import Site, application
-        from hardcase.study.session import Session
+        from hardcase_study.answers import Answers
+        from hardcase_study.server import Site, application
+        from hardcase_study.session import Session
 
         self.study = study
         self.store = Answers(options.pop("place", study.folder), durable=False)
@@ -94,7 +94,7 @@ def field(page, name):
 
 def first_answer(study, page):
     """Some well-formed answer to the item of a page."""
-    from hardcase.study.forms import questions
+    from hardcase_study.forms import questions
 
     item = study.items[field(page, "item")]
     return {

@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def make(runs, tmp_path):
     """Make a study of a design; the runs it needs are chosen."""
-    from hardcase.study import new
+    from hardcase_study import new
 
     def made(design="label", **options):
         folders = {

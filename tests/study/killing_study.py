@@ -36,7 +36,7 @@ class Server:
 
     def start(self) -> None:
         code = (
-            "import sys; from hardcase.study.server import serve; serve(sys.argv[1], "
+            "import sys; from hardcase_study.server import serve; serve(sys.argv[1], "
             "port=int(sys.argv[2]), token='door', database=sys.argv[3], limits=False)"
         )
         command = [sys.executable, "-c", code, str(self.study), str(self.port), self.database]

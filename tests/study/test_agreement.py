@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardcase.study.agreement import (
+from hardcase_study.agreement import (
     bradley_terry,
     clustered_mean,
     fleiss_kappa,

@@ -8,9 +8,9 @@ from asking import as_people
 
 from hardcase import Run
 from hardcase.errors import Problem
-from hardcase.study import analyse, rated, record, simulate
-from hardcase.study.answers import Answers, Rater
-from hardcase.study.bundle import DESIGNS
+from hardcase_study import analyse, rated, record, simulate
+from hardcase_study.answers import Answers, Rater
+from hardcase_study.bundle import DESIGNS
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -89,8 +89,8 @@ def test_compared_methods_come_in_their_order(make):
 
 
 def test_sinvads_numbers_by_hand(make):
-    from hardcase.study import papers
-    from hardcase.study.answers import Given
+    from hardcase_study import papers
+    from hardcase_study.answers import Given
 
     study = make("sinvad")
     item = next(i for i in study.main.values() if study.stimuli[i.stimuli[0]].method == "cw")
@@ -113,7 +113,7 @@ def test_sinvads_numbers_by_hand(make):
 
 def test_one_odd_rater_is_no_difference_between_methods():
     """Many answers of few people: the interval is of new people and new images."""
-    from hardcase.study.papers import Rating, _crossed
+    from hardcase_study.papers import Rating, _crossed
 
     given = [
         Rating(rater, str(image), method, 1 + odd, 1, 2.0)
@@ -129,8 +129,8 @@ def test_one_odd_rater_is_no_difference_between_methods():
 
 
 def test_arguss_figure_by_hand(make):
-    from hardcase.study import papers
-    from hardcase.study.answers import Given
+    from hardcase_study import papers
+    from hardcase_study.answers import Given
 
     study = make("argus")
     given = []
@@ -176,7 +176,7 @@ def test_a_simulated_crowd_is_never_people(make):
 def test_what_people_say_is_entered_into_the_run_and_not_drawn_again(runs, tmp_path):
     import shutil
 
-    from hardcase.study import new
+    from hardcase_study import new
 
     shutil.copytree(runs / "sinvad", tmp_path / "run")
     study = new([tmp_path / "run"], "label", tmp_path / "first")

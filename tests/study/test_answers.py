@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from hardcase.errors import Problem
-from hardcase.study.answers import Answers, Given, rater_id
+from hardcase_study.answers import Answers, Given, rater_id
 
 
 @pytest.fixture

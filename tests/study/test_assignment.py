@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardcase.errors import Problem
-from hardcase.study.assignment import GAP, Sizes, assign
-from hardcase.study.forms import Item
+from hardcase_study.assignment import GAP, Sizes, assign
+from hardcase_study.forms import Item
 
 
 def items(count, quotas=1, seeds=None, checks=3):

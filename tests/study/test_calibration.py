@@ -13,7 +13,7 @@ from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.panel import Signals
 from hardcase.judges.rules import DecisionRule
-from hardcase.study import analyse, folds, new, rated, record
+from hardcase_study import analyse, new, rated, record
 
 
 def test_what_people_saw_as_arrays(make, runs):
@@ -34,7 +34,7 @@ def test_what_people_saw_as_arrays(make, runs):
 
 def test_one_rater_labels_nothing_twice(make):
     from hardcase.judges.calibration import TooFewRated
-    from hardcase.study import simulate
+    from hardcase_study import simulate
 
     study = make(raters=12)
     simulate(study, raters=1)
@@ -106,29 +106,12 @@ def test_halves_are_different_people(make):
     study = make("label", raters=6)
     store = as_people(study)
     raters = sorted(one.id for one in store.raters())
-    from hardcase.study.calibration import _halves
+    from hardcase_study.calibration import _halves
 
     first, second = _halves(raters)
     assert not first & second
     assert first | second == set(raters)
     assert abs(len(first) - len(second)) <= 1
-
-
-@pytest.mark.parametrize("generators", [1, 3])
-def test_folds_share_no_seed_and_no_generator(generators):
-    rng = np.random.default_rng(0)
-    made = [f"g{i}" for i in rng.integers(0, generators, 90)]
-    seed = [f"s{i}" for i in rng.integers(0, 30, 90)]
-    measured = np.zeros(90, dtype=int)
-    for fit, measure in folds(made, seed):
-        measured += measure
-        fitted_seeds = {s for s, inside in zip(seed, fit) if inside}
-        assert not fitted_seeds & {s for s, inside in zip(seed, measure) if inside}
-        if generators > 1:
-            fitted = {g for g, inside in zip(made, fit) if inside}
-            assert not fitted & {g for g, inside in zip(made, measure) if inside}
-        assert fit.any()
-    assert (measured == 1).all()
 
 
 def test_the_judge_is_fitted_to_one_half_of_the_raters_and_measured_on_the_other():

@@ -60,7 +60,7 @@ def test_mistakes_have_a_remedy(runs, tmp_path, capsys):
 def test_help_and_server_load_no_torch():
     code = (
         "import sys; from hardcase.cli.main import main; main(['study', '--help']); "
-        "import hardcase.study.server, hardcase.study.progress; assert 'torch' not in sys.modules"
+        "import hardcase_study.server, hardcase_study.progress; assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

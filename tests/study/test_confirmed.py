@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardcase.study.confirmed import Rated, confirmed_rate, outcome
+from hardcase_study.confirmed import Rated, confirmed_rate, outcome
 
 
 def drawn_once(rng, judge_right, share=0.3):

@@ -7,9 +7,9 @@ import pytest
 
 from hardcase import Run
 from hardcase.errors import Problem
-from hardcase.study import Study, new
-from hardcase.study.bundle import DESIGNS
 from hardcase.tensors import decode
+from hardcase_study import Study, new
+from hardcase_study.bundle import DESIGNS
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardcase import Run
-from hardcase.study.drawing import Source, allocate, population, rated_before, sample, verdict_of
+from hardcase_study.drawing import Source, allocate, population, rated_before, sample, verdict_of
 
 
 @given(

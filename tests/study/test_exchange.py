@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hardcase.errors import Problem
-from hardcase.study import Study, analyse, export, load, rated, read_npz, simulate
-from hardcase.study.analysis import outcomes
-from hardcase.study.answers import Answers
-from hardcase.study.bundle import DESIGNS
+from hardcase_study import Study, analyse, export, load, rated, read_npz, simulate
+from hardcase_study.analysis import outcomes
+from hardcase_study.answers import Answers
+from hardcase_study.bundle import DESIGNS
 
 
 def answers(study):

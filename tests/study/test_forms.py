@@ -1,7 +1,7 @@
 import pytest
 
 from hardcase.errors import Problem
-from hardcase.study.forms import FORMS, Item, checked, questions
+from hardcase_study.forms import FORMS, Item, checked, questions
 
 ITEMS = {
     "label": Item("i", "label", ("a",), labels=("3", "5")),

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hardcase.study.crowd import labelled
-from hardcase.study.posterior import confusion, posterior
-from hardcase.study.session import STOP, first_sure
+from hardcase_study.crowd import labelled
+from hardcase_study.posterior import confusion, posterior
+from hardcase_study.session import STOP, first_sure
 
 CATEGORIES = 11
 AMBIGUOUS = 11

@@ -1,9 +1,9 @@
 import pytest
 
-from hardcase.study import Study, simulate
-from hardcase.study.answers import Answers
-from hardcase.study.forms import Item
-from hardcase.study.screening import consistent, passed, screen
+from hardcase_study import Study, simulate
+from hardcase_study.answers import Answers
+from hardcase_study.forms import Item
+from hardcase_study.screening import consistent, passed, screen
 
 
 @pytest.mark.parametrize("design", ["label", "likert", "same", "fault", "sinvad"])

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 import pytest
 from asking import field, first_answer
 
-from hardcase.study.answers import rater_id
-from hardcase.study.bundle import DESIGNS
-from hardcase.study.forms import questions
-from hardcase.study.site import item_page
+from hardcase_study.answers import rater_id
+from hardcase_study.bundle import DESIGNS
+from hardcase_study.forms import questions
+from hardcase_study.site import item_page
 
 pytest.importorskip("starlette", reason="needs hardcase[study]")
 
@@ -98,8 +98,8 @@ def test_images_to_be_ordered_start_in_an_order_of_the_raters_own(make, browse):
 
 
 def test_every_option_has_a_key_of_its_own():
-    from hardcase.study.forms import Item
-    from hardcase.study.site import shortcuts
+    from hardcase_study.forms import Item
+    from hardcase_study.site import shortcuts
 
     names = [tuple("0123456789"), tuple("abnu"), ("a", "A"), tuple(f"thing {i}" for i in range(20))]
     for labels in names:
@@ -224,7 +224,7 @@ def test_the_entrance_asks_for_the_token_and_for_consent(make, browse):
 
 
 def test_requests_are_limited(make, browse):
-    from hardcase.study.site import Bucket
+    from hardcase_study.site import Bucket
 
     here = browse(make("likert"), limits=True)
     token = here.begin()
@@ -258,7 +258,7 @@ def test_languages_can_be_changed_and_edited(make, browse):
     study = make()
     words = study.folder / "words" / "de.json"
     words.write_text(words.read_text().replace("Was sehen Sie?", "Was ist das?"))
-    from hardcase.study import Study
+    from hardcase_study import Study
 
     here = browse(Study.open(study.folder))
     page = here.get("/?t=door&lang=de")[2]
@@ -270,7 +270,7 @@ def test_languages_can_be_changed_and_edited(make, browse):
 
 
 def test_the_dashboard(make, browse):
-    from hardcase.study import simulate
+    from hardcase_study import simulate
 
     study = make(stop=True)
     here = browse(study)
@@ -287,7 +287,7 @@ def test_the_dashboard(make, browse):
 def test_hostile_names_stay_text(runs, tmp_path, browse):
     from drawn import drawn_run
 
-    from hardcase.study import new
+    from hardcase_study import new
 
     names = ("<script>alert(1)</script>", '" onerror="x', *"23456789")
     drawn_run(tmp_path / "run", classes=names)
@@ -300,7 +300,7 @@ def test_hostile_names_stay_text(runs, tmp_path, browse):
 
 
 def test_a_database_that_is_gone_is_said_so_and_nothing_is_acknowledged(make, browse, monkeypatch):
-    from hardcase.study import answers
+    from hardcase_study import answers
 
     monkeypatch.setattr(answers, "TRIES", 2)
     here = browse(make("likert"))

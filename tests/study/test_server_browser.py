@@ -9,7 +9,7 @@ import pytest
 from browser import PROGRAM, Browser, axe_core
 from killing_study import Server, free_port
 
-from hardcase.study.answers import Answers
+from hardcase_study.answers import Answers
 
 pytestmark = [
     pytest.mark.browser,
@@ -282,7 +282,7 @@ def axe(tmp_path_factory):
 
 @pytest.mark.parametrize("design", ["label", "sinvad", "argus", "compare", "fault"])
 def test_axe_finds_nothing_serious(page, axe, design):
-    from hardcase.study import analyse, simulate
+    from hardcase_study import analyse, simulate
 
     here = page(design)
     desk = json.loads((here.study.folder / "secret.json").read_text())["desk"]
@@ -290,7 +290,7 @@ def test_axe_finds_nothing_serious(page, axe, design):
     pages = [here.browser.js("location.href"), "/?t=door", f"/desk/{desk}"]
     report = here.study.folder.parent / "again"
     shutil.copytree(here.study.folder, report, ignore=shutil.ignore_patterns("answers*"))
-    from hardcase.study import Study
+    from hardcase_study import Study
 
     simulate(Study.open(report), cheats=0.2)
     analyse(report)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from killing_study import Rater, Server, free_port
 
-from hardcase.study.answers import Answers, rater_id
+from hardcase_study.answers import Answers, rater_id
 
 pytest.importorskip("uvicorn", reason="needs hardcase[study]")
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"

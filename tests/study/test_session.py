@@ -1,9 +1,9 @@
 import pytest
 
 from hardcase.errors import Problem
-from hardcase.study.answers import Answers, rater_id
-from hardcase.study.forms import Item, questions
-from hardcase.study.session import Session, decided
+from hardcase_study.answers import Answers, rater_id
+from hardcase_study.forms import Item, questions
+from hardcase_study.session import Session, decided
 
 
 def started(study, token="t", **options):

@@ -95,7 +95,6 @@ READERS = {
     "compare": ("compare", "RUN", "OTHER", "--out", "compare.html"),
     "gate": ("gate", "RUN", "--max-confirmed-rate", "1", "--min-usable", "1"),
     "export": ("export", "RUN", "--to", "npz", "--out", "tests.npz"),
-    "evidence": ("evidence", "RUN", "--profile", "ai-act", "--out", "shown"),
     "status": ("status", "RUN"),
     "cite": ("cite", "RUN"),
 }

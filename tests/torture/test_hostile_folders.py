@@ -49,7 +49,6 @@ MORE = {
     "gate": ("--max-confirmed-rate", "1", "--min-usable", "1"),
     "judge": ("--judge", "judge.py:trusting"),
     "export": ("--out", "away"),
-    "evidence": ("--out", "away", "--profile", "ai-act"),
     "retrain": ("--repeats", "2", "--epochs", "1"),
     "curve": ("--corruptions", "brightness", "--space", "none", "--count", "2"),
     "rank": ("--model", "model.py:make", "--data", "npz:toy.npz", "--by", "near-failures"),
@@ -71,9 +70,10 @@ MORE = {
 
 def verbs():
     """Every verb that takes a run folder, read off the tables of verbs, and the word before the folder if it needs one."""
-    from hardcase.study.commands import app
+    from hardcase_studies.commands import rank
+    from hardcase_study.commands import app
 
-    known = {verb.name: _function(verb) for verb in VERBS}
+    known = {verb.name: _function(verb) for verb in VERBS} | {"rank": rank}
     known |= {f"study {command.name}": command.callback for command in app.registered_commands}
     for name, function in known.items():
         for p in signature(function, eval_str=True).parameters.values():

@@ -23,7 +23,7 @@ from hardcase.runs.verify import BESIDE
 from tiny import reseal
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
-READERS = ("report", "compare", "gate", "export", "evidence", "status", "cite", "open", "judge")
+READERS = ("report", "compare", "gate", "export", "status", "cite", "open", "judge")
 WORKERS = ("replay", "resume", "shrink", "curve", "rank", "retrain", "study new")
 FORMS = ("npz", "imagefolder", "csv", "sarif", "junit", "hf", "fiftyone")
 ODD = (

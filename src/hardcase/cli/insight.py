@@ -1,4 +1,4 @@
-"""``hardcase curve``, ``hardcase rank`` and ``hardcase evidence``."""
+"""``hardcase curve``: the share failing against severity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.cli.output import as_json, console, grid, opened, tell
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def curve(
     from hardcase.runs.verify import CURVES, keep_beside
     from hardcase.spaces.appearance import PARTS
 
-    context, images = _model_and_images(folder, flags, split, count)
+    context, images = model_and_images(folder, flags, split, count)
     names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
     spaces = {"all": "*".join(PARTS), "none": None}
     found = severity_curves(
@@ -68,7 +68,7 @@ def curve(
     )
     if out is None and folder is not None:
         keep_beside(Store.open(folder), CURVES, found)
-    _write(out, found)
+    write_json(out, found)
     if flags.json:
         as_json(found)
     else:
@@ -99,107 +99,7 @@ def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
     flags.say(f"{found['usable']} of {found['images']} images classified correctly")
 
 
-@o.takes(*ASKED, *o.SAYS)
-def rank(
-    flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
-    data: Annotated[str, typer.Option(help="The images to put into an order.")],
-    by: Annotated[
-        str,
-        typer.Option(
-            help="deepgini, margin, confidence, entropy, dsa, lsa, mdsa or near-failures."
-        ),
-    ] = "deepgini",
-    near: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The run whose failures near-failures means.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Whose train split surprise compares with.")
-    ] = None,
-    labelled: Annotated[
-        bool,
-        typer.Option("--labelled", help="The labels are known: also say how good the order is."),
-    ] = False,
-    first: Annotated[int, typer.Option(metavar="N", min=1, help="How many to print.")] = 20,
-    split: Part = o.Split.test,
-    count: Count = None,
-    out: OutFile = None,
-) -> None:
-    """Say which images to label first, because the model most likely errs on them."""
-    from dataclasses import replace
-
-    from hardcase import ranking
-    from hardcase.insight import SURPRISE, rank_images
-
-    context, images = _model_and_images(None, replace(flags, model=model, data=data), split, count)
-    subject = context.subject
-    train = context.named_images(profile or data, "train") if by in SURPRISE else None
-    ranked = rank_images(subject, images, by, train=train, failures=_failures(near))
-    found: dict[str, Any] = {"score": by, "images": len(images), "rows": ranked.rows(images)}
-    if labelled:
-        wrong = ranked.predicted != images.y
-        found["apfd"] = ranking.apfd(wrong, ranked.order)
-        found["errors"] = int(wrong.sum())
-    _write(out, found)
-    if flags.json:
-        as_json(found)
-        return
-    rows = [tuple(row.values()) for row in found["rows"][:first]]
-    console().print(grid("", ("rank", "image", by, "answer"), rows))
-    if labelled:
-        tell(f"APFD {found['apfd']:.3f} with {found['errors']} errors (0.5 by chance)")
-
-
-@o.takes("format", "quiet")
-def evidence(
-    folders: o.Runs,
-    flags: o.Flags,
-    profile: Annotated[str, typer.Option(help="42119, 8800, amlas or ai-act.")],
-    requirements: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REQ.toml", help="[[requirement]] tables: id, text, metric, most, least."
-        ),
-    ] = None,
-    tool: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.json", help="planted_defects and faults, each with counts."),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder.")] = Path(
-        "evidence"
-    ),
-) -> None:
-    """Fill a folder for an assessor: each row shown, not shown or not applicable, with file and
-    hash."""
-    import json
-    from dataclasses import asdict
-
-    from hardcase.evidence import read_requirements, write_evidence
-
-    about = None
-    if tool is not None:
-        try:
-            about = json.loads(tool.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise Problem(f"{tool} cannot be read as JSON: {error}") from error
-    rows = write_evidence(
-        [opened(folder) for folder in folders],
-        out,
-        profile=profile,
-        requirements=read_requirements(requirements) if requirements is not None else (),
-        tool=about,
-    )
-    if flags.json:
-        as_json({"folder": str(out), "rows": [asdict(row) for row in rows]})
-        return
-    if not flags.quiet:
-        console().print(
-            grid("", ("topic", "status", "why"), [(row.id, row.status, row.why) for row in rows])
-        )
-    tell(f"folder  {shown(out)}")
-
-
-def _model_and_images(
+def model_and_images(
     folder: Path | None, flags: o.Flags, split: o.Split, count: int | None
 ) -> tuple[Context, Images]:
     """The context of the model and the images that a run or flags name."""
@@ -237,16 +137,7 @@ def _seeds(run: Any) -> Images:
     return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
 
 
-def _failures(near: Path | None) -> Any:
-    """The images of a run on which the model left the label."""
-    if near is None:
-        return None
-    run = opened(near)
-    kept = [i for i, kind in enumerate(run.findings["kind"].to_pylist()) if kind == "label"]
-    return run.images(kept) if kept else None
-
-
-def _write(out: Path | None, found: dict[str, Any]) -> None:
+def write_json(out: Path | None, found: dict[str, Any]) -> None:
     """As JSON with a checksum."""
     if out is None:
         return

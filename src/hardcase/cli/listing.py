@@ -34,7 +34,7 @@ def rows(kind: str) -> list[dict[str, Any]]:
     """The rows of a table: experiments have their own, all others are in the stored catalogue."""
     if kind != "experiments":
         return registry.rows(kind)
-    from hardcase.suite.studies import studies
+    from hardcase.companions import studies
 
     every = studies().values()
     return [{key: getattr(row, key, []) for key in SHOWN} for row in every]

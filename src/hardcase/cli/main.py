@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from hardcase.cli.output import begin
+from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import keep_freed, legible, redact
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, Problem
 from hardcase.usercode import count_interrupt
@@ -111,7 +112,7 @@ _SEARCH = "Find failures"
 _DECIDE = "Decide which count, and whether it ships"
 _RESULTS = "Look at them, repair, pass them on"
 _PREPARE = "Prepare by hand, and look after what is kept"
-_SCIENCE = "Research"
+_COMPANIONS = "Beside it: hardcase[study] and hardcase[studies]"
 VERBS = (
     Verb("demo", "demo:demo", _START),
     Verb("init", "start:init", _START),
@@ -121,17 +122,14 @@ VERBS = (
     Verb("list", "listing:listing", _START),
     Verb("resume", "run:resume", _SEARCH),
     Verb("status", "run:status", _SEARCH),
-    Verb("escape", "science:escape", _SEARCH),
     Verb("curve", "insight:curve", _SEARCH),
     Verb("coverage", "inspect:coverage", _SEARCH),
     Verb("judge", "train:judge", _DECIDE),
     Verb("gate", "results:gate", _DECIDE),
     Verb("compare", "results:compare", _DECIDE),
     Verb("replay", "results:replay", _DECIDE),
-    Verb("evidence", "insight:evidence", _DECIDE),
     Verb("report", "results:report", _RESULTS),
     Verb("shrink", "results:shrink", _RESULTS),
-    Verb("rank", "insight:rank", _RESULTS),
     Verb("retrain", "science:retrain", _RESULTS),
     Verb("export", "results:export", _RESULTS),
     Verb("cite", "results:cite", _RESULTS),
@@ -147,8 +145,6 @@ VERBS = (
     Verb("layers", "inspect:layers", _PREPARE),
     Verb("cache", "start:cache", _PREPARE),
     Verb("licences", "licences:licences", _PREPARE),
-    Verb("faults", "science:faults", _SCIENCE),
-    Verb("reproduce", "science:reproduce", _SCIENCE),
 )
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
@@ -233,10 +229,13 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     groups: dict[str, typer.Typer] = {}
     named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
     if not named:
-        from hardcase.study.commands import app as study
-
-        app.add_typer(study, name="study", rich_help_panel=_DECIDE)
-    for verb in named or (() if words and words[0] == "study" else VERBS):
+        companions = companion_verbs()
+        if words and words[0] in companions:
+            _add_companion(app, words[0])
+            return app
+        for name, line in companions.items():  # for help alone: none of them is imported
+            app.command(name, help=line, rich_help_panel=_COMPANIONS)(lambda: None)
+    for verb in named or VERBS:
         group, _, name = verb.name.rpartition(" ")
         if group and group not in groups:
             groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
@@ -246,6 +245,15 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         else:
             app.command(name, rich_help_panel=verb.panel)(_function(verb))
     return app
+
+
+def _add_companion(app: typer.Typer, name: str) -> None:
+    """Add a verb of another distribution, which is one command or a group of them."""
+    loaded = load_verb(name)
+    if isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=name)
+    else:
+        app.command(name)(loaded)
 
 
 def _function(verb: Verb) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -301,13 +302,44 @@ Folds = list[tuple[Tensor, Tensor]]
 """Pairs of masks: images that rules are fitted to, and images these rules are then scored on."""
 
 
+def seed_folds(
+    generator: Sequence[str], seed: Sequence[str], blocks: int = 5
+) -> list[tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
+    """Pairs of (rows to fit, rows to measure) that share no seed image and no generator.
+
+    Each generator's images of each block of seeds are measured once, by rules fitted to the images
+    that other generators made from other seeds; with one generator, to those from other seeds.
+
+    Args:
+        generator: Which method made each image.
+        seed: Which image each was made from.
+        blocks: Into how many parts the seeds are cut, at most.
+
+    >>> [(fit.tolist(), measure.tolist()) for fit, measure in seed_folds(["a", "b"], ["s", "t"])][0]
+    ([False, True], [True, False])
+    """
+    makers = np.array(generator)
+    # ordered by a hash of their names: the order in which they were found says something of them
+    order = sorted(set(seed), key=lambda name: hashlib.blake2b(name.encode()).digest())
+    count = min(blocks, max(2, len(order)))
+    block_of = {name: i % count for i, name in enumerate(order)}
+    block = np.array([block_of[name] for name in seed])
+    several = len(set(generator)) > 1
+    pairs = []
+    for maker in sorted(set(generator)):
+        for part in range(count):
+            measure = (makers == maker) & (block == part)
+            fit = (block != part) & ((makers != maker) | (not several))
+            if measure.any():
+                pairs.append((fit, measure))
+    return pairs
+
+
 def _folds(people: People) -> tuple[Folds, str]:
     """Every image is scored once by rules that have seen none of its generator (or seed)."""
     names = sorted(set(people.generator))
     if people.seed:
-        from hardcase.study.calibration import folds
-
-        pairs = folds(people.generator, people.seed)
+        pairs = seed_folds(people.generator, people.seed)
         how = f"{len(names)} generators, {len(set(people.seed))} seeds and two halves of the raters"
         return [(torch.from_numpy(fit), torch.from_numpy(own)) for fit, own in pairs], how
     if len(names) > 1:

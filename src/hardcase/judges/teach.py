@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase import registry
+from hardcase import companions, registry
 from hardcase.cache import turn
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -737,8 +737,6 @@ def calibrate_on(
 def _rated_arrays(file: Path) -> dict[str, Any]:
     """Images rated by people: the arrays of an npz file, or those of a study."""
     if file.is_dir():
-        from hardcase.study.calibration import rated
-
-        return rated(file)
+        return dict(companions.reader().rated(file))
     with np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase import companions
 from hardcase.cache import sweep
 from hardcase.data.images import large
 from hardcase.data.sources import load
@@ -161,9 +162,7 @@ def with_people(
     if not isinstance(judge, PanelJudge):
         raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
     if place.is_dir():
-        from hardcase.study.calibration import record
-
-        record(place, runs=[run.folder for run in runs])
+        companions.reader().record(place, runs=[run.folder for run in runs])
     try:
         return calibrate_on(judge, place, device=device)
     except TooFewRated as few:

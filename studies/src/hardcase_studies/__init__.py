@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardcase.suite.studies import PaperStudy
+from hardcase.companions import PaperStudy
 
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2023"
 _ARGUS = "Duan, Dwyer and Yang, 2025 (ARGUS)"

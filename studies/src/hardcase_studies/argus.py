@@ -33,7 +33,7 @@ from hardcase.suite.retrain import (
     compare,
     gain,
 )
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
 from hardcase_studies.argus_measure import (
@@ -53,6 +53,7 @@ from hardcase_studies.argus_measure import (
     weights,
 )
 from hardcase_studies.argus_paper import ABLATION, PAPER, RETRAINED, published_name
+from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab, LatentModel, labs
 
 COLUMNS = [

@@ -23,7 +23,6 @@ from hardcase.models.subject import Subject
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, stream
 from hardcase.statistics import PerSeed, label_diversity, mse, per_seed, ssim
-from hardcase.suite.tables import Bench
 from hardcase.tensors import chunks, fingerprints, from_bytes, margin, ordinal, to_bytes, to_grid
 from hardcase.types import (
     KINDS,
@@ -38,6 +37,7 @@ from hardcase.types import (
     Seeds,
     Space,
 )
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, LatentModel
 
 SAMPLE = 90

@@ -26,13 +26,14 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.statistics import mse, ssim
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.types import Images
+from hardcase_studies import figures
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import decode_mixture
 from hardcase_studies.argus_paper import PAPER, published_name
+from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab, LatentModel
 
 Answer = Callable[[Tensor], Tensor]

@@ -16,11 +16,12 @@ from typing import Any
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.types import Images
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import interpolated, reconstruction_errors
 from hardcase_studies.argus_paper import PAPER, Published, published_name
+from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab, LatentModel, labs
 
 NAME = "argus-sweep"

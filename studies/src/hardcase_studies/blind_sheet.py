@@ -12,14 +12,14 @@ from torch import Tensor
 
 from hardcase import tensors
 from hardcase.randomness import stream
-from hardcase.study import bundle
-from hardcase.study.assignment import Sizes, assign
-from hardcase.study.bundle import Study, opaque
-from hardcase.study.forms import Item, Stimulus
-from hardcase.suite import figures
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
+from hardcase_studies import figures
 from hardcase_studies.witness_world import SeedOutcomes
+from hardcase_study import bundle
+from hardcase_study.assignment import Sizes, assign
+from hardcase_study.bundle import Study, opaque
+from hardcase_study.forms import Item, Stimulus
 
 EACH = 60
 """Images of each kind."""

@@ -30,10 +30,11 @@ from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
 from hardcase.objectives import Balanced, Sum
 from hardcase.randomness import stream
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Budget, Images, Method
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import PHOTOGRAPH, Lab
 
 GUIDES = (

@@ -31,7 +31,7 @@ from hardcase.searches.interpolation import Interpolation
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, Latent, partners
 from hardcase.spaces.pixel import Linf, Pixels
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import (
     CLASSES,
@@ -55,6 +55,7 @@ from hardcase.types import (
     Space,
     Tap,
 )
+from hardcase_studies.bench import Bench
 
 SPACES = ("pixel", "vae", "vqvae", "generator input", "generator activations")
 SEARCHES = ("gradient", "hill climbing", "genetic", "interpolation", "fuzzing")

@@ -28,10 +28,11 @@ from hardcase.randomness import Rng, stream
 from hardcase.registry import resolve
 from hardcase.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.spaces.activations import Activations, Staged, early_places
-from hardcase.suite import faults, figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean, share
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Seeds
+from hardcase_studies import faults, figures
+from hardcase_studies.bench import Bench, mean, share
 from hardcase_studies.lab import Lab
 
 CONFIDENCE = 3.0

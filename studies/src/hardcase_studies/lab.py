@@ -23,9 +23,9 @@ from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.spaces.latent import Grid, Library, latent, partners
 from hardcase.suite.coverage import coverage
-from hardcase.suite.tables import Bench
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Model, Space
+from hardcase_studies.bench import Bench
 
 PHOTOGRAPH = 64
 """Images with longer sides are photographs, whose networks are fetched and not trained here."""

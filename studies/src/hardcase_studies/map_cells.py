@@ -20,8 +20,9 @@ from hardcase.judges.teach import for_data
 from hardcase.maps import cells_of, grid_of
 from hardcase.models.health import answers
 from hardcase.randomness import Rng
-from hardcase.suite.tables import Bench, Outcome, Table, finite_mean
+from hardcase.suite.tables import Outcome, Table
 from hardcase.types import Budget, Findings, Images, Judge, Look, Model, Seeds, State
+from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab
 
 MOST = 20

@@ -22,10 +22,11 @@ from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.registry import resolve
 from hardcase.searches.gradient import Fan
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, delta, mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Kind, Method, Probe
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench, delta, mean
 from hardcase_studies.lab import Lab
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")

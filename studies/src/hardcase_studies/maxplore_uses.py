@@ -25,9 +25,10 @@ from hardcase.suite.retrain import (
     helped,
     tabulated,
 )
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Method
+from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
 from hardcase_studies.maxplore import NETWORKS, K
 

@@ -26,10 +26,11 @@ from hardcase.models.pretrained.synsets import imagenet as imagenet_classes
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import augmentation_for, even_half
 from hardcase.models.zoo import trained_classifier
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, fingerprints, from_bytes
 from hardcase.types import Images, Method, Model
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.witness_controls import ControlledSearch, controlled

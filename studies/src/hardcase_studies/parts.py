@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hardcase.cache import cache_folder, make_folder, write_atomically
 from hardcase.environment import VERSION
-from hardcase.suite.tables import Bench
 from hardcase.tensors import digest
 from hardcase.types import Findings, Images
+from hardcase_studies.bench import Bench
 from hardcase_studies.witness_world import SeedOutcomes, WitnessWorld
 
 Tensors = Mapping[str, Tensor]

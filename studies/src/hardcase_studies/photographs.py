@@ -19,10 +19,11 @@ from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images
+from hardcase_studies.bench import Bench, share
 from hardcase_studies.lab import Lab
 
 KINDS = ("vqvae:hierarchical",)

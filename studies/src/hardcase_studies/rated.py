@@ -27,8 +27,9 @@ from hardcase.judges.photographs import feature_judge
 from hardcase.judges.rules import auroc_interval
 from hardcase.randomness import stream
 from hardcase.statistics import Rate
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
 QUESTIONS = ("label_kept", "valid")

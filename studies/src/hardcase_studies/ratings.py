@@ -1,4 +1,4 @@
-"""The two published studies with people, set up as studies of `hardcase.study` from images made here.
+"""The two published studies with people, set up as studies of `hardcase_study` from images made here.
 
 ``sinvad`` is RQ1 of S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023: are images between two classes
 for the network also between them for people? ``argus`` is Figure 3 of B. Duan, M. Dwyer, G. Yang, 2025: are its images more like
@@ -21,15 +21,16 @@ from hardcase.campaign.in_memory import search
 from hardcase.methods.pgd import cw, fgsm
 from hardcase.models.health import probabilities, usable
 from hardcase.registry import resolve
-from hardcase.study.bundle import Study
-from hardcase.study.designs import new
-from hardcase.study.drawing import Source
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.types import Images, Method, Model
+from hardcase_studies import figures
 from hardcase_studies.argus import jointly, quantised
 from hardcase_studies.argus_measure import RIVALS, Measured, equal, interpolated, rival
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, labs
+from hardcase_study.bundle import Study
+from hardcase_study.designs import new
+from hardcase_study.drawing import Source
 
 METHODS = ("fgsm", "cw", "sinvad")
 EPSILONS = tuple(level / 255 for level in (*range(1, 41), *range(44, 129, 4)))

@@ -24,11 +24,12 @@ from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.regression import Excess, excess
 from hardcase.suite.regressions import NULLS
-from hardcase.suite.tables import Bench, Outcome, Table
+from hardcase.suite.tables import Outcome, Table
 from hardcase.tags import figure_measures
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit
 from hardcase.types import Budget, Images
+from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
 WRONG = 0.5

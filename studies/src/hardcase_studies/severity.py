@@ -12,8 +12,9 @@ import torch
 from hardcase import curves
 from hardcase.corruptions import CORRUPTIONS
 from hardcase.randomness import keys_of
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, share
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
+from hardcase_studies.bench import Bench, share
 from hardcase_studies.lab import Lab
 
 FINE = 500

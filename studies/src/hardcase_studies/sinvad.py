@@ -29,10 +29,11 @@ from hardcase.registry import resolve
 from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.statistics import interval
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, mean
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Budget, Images, Method, Seeds, Space
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
 
 

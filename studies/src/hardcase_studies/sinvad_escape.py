@@ -18,8 +18,11 @@ from hardcase.errors import Problem
 from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.suite import figures
-from hardcase.suite.escape import (
+from hardcase.suite.tables import Cell, Outcome, Table
+from hardcase.types import Images
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench, finite_mean
+from hardcase_studies.escape import (
     CLEAN,
     LEVEL,
     Escapes,
@@ -30,8 +33,6 @@ from hardcase.suite.escape import (
     unusual,
     ways_out,
 )
-from hardcase.suite.tables import Bench, Cell, Outcome, Table, finite_mean
-from hardcase.types import Images
 from hardcase_studies.lab import Lab
 
 PAIRS = ((0, 1), (2, 5), (6, 7))

@@ -1,6 +1,6 @@
 """Do slices name a planted trait? Networks taught wrong labels where a trait is high, and clean ones.
 
-Every picture is a digit with eight free traits (`hardcase.suite.traits`). A faulty network learned the next class's label for
+Every picture is a digit with eight free traits (`hardcase_studies.traits`). A faulty network learned the next class's label for
 all training pictures in which one trait is high. Whether it acquired the fault is measured: it must fail more often, by 30
 points, where the trait is high. What the slices are told of the test pictures are the eight
 measured traits and twelve columns of chance: nineteen distractors for each fault. Failing is permuted within classes for the
@@ -19,12 +19,13 @@ from hardcase.data.sources import load
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.slices import Slice, find_slices
-from hardcase.suite.tables import Bench, Outcome, Table, share
-from hardcase.suite.traits import HIGH, NAMES, measures, render
+from hardcase.suite.tables import Outcome, Table
 from hardcase.tags import Tags, thirds
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import Images
+from hardcase_studies.bench import Bench, share
+from hardcase_studies.traits import HIGH, NAMES, measures, render
 
 TEACHING = TrainingRecipe(epochs=12, batch=128, lr=2e-3)
 COPIES = 3

@@ -34,8 +34,7 @@ from hardcase.models.wrappers import LabelOnly
 from hardcase.randomness import Rng, stream
 from hardcase.searches.evolution import Evolution
 from hardcase.spaces.latent import WithResidual
-from hardcase.suite import figures
-from hardcase.suite.tables import Bench, Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_grid
 from hardcase.types import (
     Findings,
@@ -50,6 +49,8 @@ from hardcase.types import (
     Space,
     State,
 )
+from hardcase_studies import figures
+from hardcase_studies.bench import Bench
 from hardcase_studies.blind_sheet import blind_sheet
 from hardcase_studies.lab import Lab
 from hardcase_studies.parts import OutOfTimeError, Parts, limited

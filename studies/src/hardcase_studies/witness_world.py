@@ -38,9 +38,9 @@ from hardcase.oracles import MARGIN
 from hardcase.randomness import stream
 from hardcase.spaces.latent import latent
 from hardcase.statistics import Interval, interval
-from hardcase.suite.tables import Bench
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
+from hardcase_studies.bench import Bench
 
 JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
 """What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""

@@ -1,0 +1,130 @@
+"""The setup that every study is given, and how its numbers are printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.cache import write_atomically
+from hardcase.environment import VERSION
+from hardcase.randomness import stream
+from hardcase.statistics import Interval
+from hardcase.statistics import interval as wilson
+from hardcase.tensors import digest
+
+__all__ = ["Bench", "delta", "finite_mean", "mean", "share"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What a study is given.
+
+    Args:
+        out: The folder for its tables and figures.
+        data: The data set to run on.
+        full: Use the paper's sizes; otherwise a study must end in minutes on two cores.
+        repeats: How often to repeat it; None leaves that to the study.
+        seed: The seed of everything random.
+        device: Where networks live.
+        options: What ``--set`` gave.
+        say: Told what is being done.
+    """
+
+    out: Path
+    data: str = "mnist5k"
+    full: bool = False
+    repeats: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    say: Callable[[str], None] = lambda text: None
+
+    def size(self, name: str, quick: int, full: int) -> int:
+        """The option called `name`; without one, `full` with ``--full`` and `quick` otherwise."""
+        return int(self.options.get(name, full if self.full else quick))
+
+    def names(self, name: str, usual: Sequence[str]) -> tuple[str, ...]:
+        """The option called `name` as a list of names; a single name is a list of one."""
+        given = self.options.get(name, usual)
+        return (given,) if isinstance(given, str) else tuple(map(str, given))
+
+    def cell(
+        self, name: str, make: Callable[[], Sequence[float]], *, but: Sequence[str] = ()
+    ) -> list[float]:
+        """The numbers called `name`, made now unless they are kept in the study's folder already.
+
+        A study that was stopped goes on with what it lacks, and several processes can fill one
+        folder, each with a part of the cells; the command without parts then reads them all.
+
+        Args:
+            name: What is measured, apart from the settings of the study.
+            make: Measures it.
+            but: Options that only choose which cells a process measures.
+        """
+        chosen = {key: value for key, value in self.options.items() if key not in but}
+        settings = [VERSION, self.data, self.full, self.seed, self.device, chosen, name]
+        path = self.out / "cells" / f"{digest([json.dumps(settings, sort_keys=True)])}.json"
+        if not path.is_file():
+            content = {"cell": name, "numbers": [float(value) for value in make()]}
+            write_atomically(path, json.dumps(content).encode())
+        return list(json.loads(path.read_bytes())["numbers"])
+
+    def command(self, name: str) -> str:
+        """The command line that repeats the study called `name` at these sizes."""
+        flags = [f"--data {self.data}", f"--seed {self.seed}", f"--device {self.device}"]
+        if self.full:
+            flags.append("--full")
+        if self.repeats is not None:
+            flags.append(f"--repeats {self.repeats}")
+        chosen = [f"--set '{key}={json.dumps(value)}'" for key, value in self.options.items()]
+        return " ".join(["hardcase reproduce", name, *flags, *chosen])
+
+
+def mean(values: Tensor, *, scale: float = 1.0) -> str:
+    """The mean of `values` times `scale` with its bootstrap interval; ``0 in all 6`` where none
+    differs from the others.
+
+    Args:
+        values: One number for each seed or run.
+        scale: 100 for percent.
+    """
+    if len(values) < 2:
+        return "none"
+    found = statistics.mean(values, rng=stream(0, "bootstrap"), repeats=1000)
+    if math.isnan(found.low):
+        return f"{scale * found.value:.3g} in all {len(values)}"
+    return f"{scale * found.value:.3g} [{scale * found.low:.3g}, {scale * found.high:.3g}]"
+
+
+def finite_mean(values: Tensor, *, seed: int = 0) -> Interval:
+    """Mean and 95 % bootstrap interval of the finite values; a single value has no interval, nor
+    have values that are all alike."""
+    known = values[values.isfinite()]
+    if len(known) < 2:
+        only = float(known[0]) if len(known) else float("nan")
+        return Interval(only, float("nan"), float("nan"))
+    return statistics.mean(known, rng=stream(seed, "interval"))
+
+
+def share(values: Tensor) -> str:
+    """How many are true, of how many, with Wilson's interval."""
+    hits = int(values.sum())
+    total = len(values)
+    low, high = wilson(hits, total)
+    return f"{hits} of {total} = {hits / max(total, 1):.1%} [{low:.1%}, {high:.1%}]"
+
+
+def delta(values: Tensor, control: Tensor) -> str | None:
+    """Cliff's delta of two samples and its word; nothing where one is empty."""
+    if not len(values) or not len(control):
+        return None
+    size = statistics.cliffs_delta(torch.as_tensor(values), torch.as_tensor(control))
+    return f"{size:+.2f} {statistics.magnitude(size)}"

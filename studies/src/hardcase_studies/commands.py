@@ -1,0 +1,331 @@
+"""``hardcase escape``, ``faults``, ``reproduce`` and ``rank``: verbs that come with the studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from hardcase.cache import free
+from hardcase.cli import insight
+from hardcase.cli import options as o
+from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.cli.science import show
+
+if TYPE_CHECKING:
+    from hardcase.config import Config
+    from hardcase.types import Space
+    from hardcase_studies.escape import Escaped
+    from hardcase_studies.reruns import Rerun
+
+__all__ = ["escape", "faults", "rank", "reproduce"]
+
+
+@o.takes(
+    *("config", "model", "data", "seeds", "split", "seed", "generator", "settings"),
+    *("allow_low_accuracy", "trust_pickle", "device", "offline", "out", *o.SAYS),
+)
+def escape(
+    flags: o.Flags,
+    walks: Annotated[int, typer.Option(metavar="N", min=1, help="Random walks per seed.")] = 10,
+    clean: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clean", metavar="MODEL", help="Retrained on clean labels; ten make a verdict."
+        ),
+    ] = None,
+) -> None:
+    """Which classes border on which, as the model sees them; names pairs that look mislabelled or
+    under-trained.
+    """
+    from hardcase.config import MethodConfig
+    from hardcase_studies import escape
+
+    wanted = o.resolve(vars(flags), {"method": "sinvad", "seeds": 200}).model_copy(
+        update={"method": MethodConfig(name="sinvad")}
+    )
+    folder = flags.out or free(Path("runs") / "escape")
+    told, space = _measured(wanted, walks, clean or [], flags)
+    outcome = escape.outcome(told, lambda codes: _paint(space, codes, wanted.device), folder)
+    page = outcome.write(folder)
+    if flags.json:
+        as_json({"folder": str(folder), **escape.as_json(told)})
+        return
+    _show(told)
+    tell(f"written to {shown(page)}")
+
+
+def _measured(
+    config: Config, walks: int, clean: list[str], flags: o.Flags
+) -> tuple[Escaped, Space]:
+    from hardcase.context import Context
+    from hardcase.models.health import check
+    from hardcase.searches.boundary import Crossing
+    from hardcase_studies import escape
+    from hardcase_studies.escape import Escaped
+
+    flags.say(f"preparing {config.model} and its generator")
+    context = Context(config)
+    ready = context.campaign
+    images = context.seeds.images()
+    search = ready.method.search
+    check(ready.subject, images, allow_low_accuracy=config.allow_low_accuracy)
+    codes = search.codes if isinstance(search, Crossing) else None
+    flags.say(f"walking out of {len(images)} images")
+    method = escape.ways_out(ready.method.space, codes, walks=walks)
+    measured = escape.measure(ready.subject, method, images, seed=config.seed)
+    confused = escape.confusion(ready.subject, context.test)
+    null = []
+    for spec in clean:
+        flags.say(f"walking out of the same images on {spec}")
+        other = context.model(spec)
+        null.append(escape.measure(other, method, images, seed=config.seed)[0])
+    told = Escaped.of(measured, confused, escape.floor(ready.subject, context.test), null)
+    return told, ready.method.space
+
+
+def _paint(space: Space, codes: Any, device: str) -> Any:
+    import torch
+
+    from hardcase.tensors import usable_device
+    from hardcase.types import Seeds
+
+    with torch.no_grad():
+        z = codes.to(usable_device(device))
+        nobody = Seeds(
+            z,
+            z.new_zeros(len(z), 1, 1, 1),
+            torch.zeros(len(z), dtype=torch.int64),
+            torch.arange(len(z)),
+        )
+        return space.decode(z, nobody).cpu()
+
+
+def _show(told: Escaped) -> None:
+    from hardcase_studies.escape import answer, pairs, word
+
+    ranked = pairs(told)
+    rows = []
+    for pair in ranked[:10]:
+        names = told.classes.pair(pair.source, pair.goal)
+        confused = f"{pair.confused} of {pair.images}"
+        middle = pair.floor if pair.floor == pair.floor else "not measured"
+        rows.append([names, pair.rate, middle, confused, word(pair.suspicious)])
+    columns = [
+        "from → to",
+        "ways out",
+        "median probability",
+        "confused in the test set",
+        "suspicious",
+    ]
+    console().print(grid("class pairs, suspicious ones first", columns, rows))
+    tell(answer(told, ranked))
+
+
+@o.takes("seed", "device", "settings", "out", *o.SAYS)
+def faults(
+    flags: o.Flags,
+    methods: Annotated[
+        str, typer.Option(metavar="A,B", help="Which methods; see hardcase list methods.")
+    ] = "feature-perturbation,pgd,sinvad",
+    tests: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=10, help="Seeds per direction and fault (25; 100 with --full)."
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--faults", metavar="A,B", help="Which faults; all by default.")
+    ] = None,
+    data: Annotated[
+        str, typer.Option(help="What to plant them into; other than grey 28x28 needs --measure.")
+    ] = "mnist5k",
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A trait of your own: from images (m, c, h, w) in [0, 1] one number each.",
+        ),
+    ] = None,
+    trainings: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Trainings of each network (2; 5 with --full)."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="100 seeds per direction.")] = False,
+) -> None:
+    """Plant faults into small networks and measure which methods detect them, on the same seeds as
+    networks without them; networks are trained if missing.
+    """
+    from hardcase.config import assign
+    from hardcase_studies.bench import Bench
+    from hardcase_studies.faults import run
+
+    chosen: dict[str, object] = {"methods": methods.split(",")}
+    chosen |= {"tests": tests} if tests else {}
+    chosen |= {"faults": only.split(",")} if only else {}
+    chosen |= {"measure": measure} if measure else {}
+    chosen |= {"trainings": trainings} if trainings else {}
+    bench = Bench(
+        out=flags.out or free(Path("runs") / "faults"),
+        data=data,
+        full=full,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign(chosen, flags.settings or []),
+        say=flags.say,
+    )
+    outcome = run(bench)
+    page = outcome.write(bench.out)
+    if flags.json:
+        tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
+        return
+    show(outcome)
+    tell(f"written to {shown(page)}")
+
+
+@o.takes("seed", "device", "settings", "out", *o.SAYS)
+def reproduce(
+    flags: o.Flags,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Which experiment, or FILE.py:FUNCTION; without one they are listed."),
+    ] = None,
+    data: Annotated[str, typer.Option(help="What to run it on.")] = "mnist5k",
+    full: Annotated[
+        bool, typer.Option("--full", help="Sample sizes of the paper; can take hours.")
+    ] = False,
+    repeats: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of repetitions.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the numbers there, to be checked later."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Say whether the numbers agree with those kept; else exit 1."),
+    ] = False,
+    kept: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where numbers are kept, for --check.")
+    ] = Path("results"),
+) -> None:
+    """Repeat a published experiment and print its tables."""
+    if name is None:
+        return _names(flags)
+    from hardcase_studies import reruns
+
+    record = reruns.kept(name, kept) if check else None  # before hours of work
+    from hardcase.companions import find
+    from hardcase.config import assign
+    from hardcase_studies.bench import Bench
+
+    study = find(name)
+    bench = Bench(
+        out=flags.out or free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
+        data=data,
+        full=full,
+        repeats=repeats,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign({}, flags.settings or []),
+        say=flags.say,
+    )
+    outcome = study(bench)
+    page = outcome.write(bench.out, bench.command(name))
+    if keep is not None:
+        reruns.keep(outcome, bench, name, keep)
+    if record is not None:
+        _tell_rerun(name, reruns.check(record, outcome), flags)
+    if flags.json:
+        tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
+        return
+    show(outcome)
+    tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
+
+
+def _tell_rerun(name: str, rerun: Rerun, flags: o.Flags) -> NoReturn:
+    """Cells that lie outside what a re-run may give, and the verdict: the exit code too."""
+    columns = ["table", "row", "column", "then", "now"]
+    outside = [cell for cell in rerun.cells if cell.agreement == "differs"]
+    rows = [[getattr(cell, key) for key in columns] for cell in outside]
+    if flags.json:
+        told = [dict(zip(columns, row, strict=True)) for row in rows]
+        as_json({"agrees": rerun.agrees, "summary": str(rerun), "outside": told})
+    else:
+        if rows:
+            console().print(grid("outside the prediction interval", columns, rows))
+        tell(f"{name} {rerun}")
+    raise typer.Exit(0 if rerun.agrees else 1)
+
+
+def _names(flags: o.Flags) -> None:
+    from hardcase.companions import studies
+
+    columns = ["name", "needs", "summary", "paper"]
+    rows = [{key: getattr(study, key) for key in columns} for study in studies().values()]
+    if flags.json:
+        as_json(rows)
+    else:
+        console().print(grid("", columns, [list(row.values()) for row in rows]))
+
+
+@o.takes(*insight.ASKED, *o.SAYS)
+def rank(
+    flags: o.Flags,
+    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
+    data: Annotated[str, typer.Option(help="The images to put into an order.")],
+    by: Annotated[
+        str,
+        typer.Option(
+            help="deepgini, margin, confidence, entropy, dsa, lsa, mdsa or near-failures."
+        ),
+    ] = "deepgini",
+    near: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The run whose failures near-failures means.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Whose train split surprise compares with.")
+    ] = None,
+    labelled: Annotated[
+        bool,
+        typer.Option("--labelled", help="The labels are known: also say how good the order is."),
+    ] = False,
+    first: Annotated[int, typer.Option(metavar="N", min=1, help="How many to print.")] = 20,
+    split: insight.Part = o.Split.test,
+    count: insight.Count = None,
+    out: insight.OutFile = None,
+) -> None:
+    """Say which images to label first, because the model most likely errs on them."""
+    from dataclasses import replace
+
+    from hardcase_studies.ranking import SURPRISE, apfd, rank_images
+
+    context, images = insight.model_and_images(
+        None, replace(flags, model=model, data=data), split, count
+    )
+    subject = context.subject
+    train = context.named_images(profile or data, "train") if by in SURPRISE else None
+    ranked = rank_images(subject, images, by, train=train, failures=_failures(near))
+    found: dict[str, Any] = {"score": by, "images": len(images), "rows": ranked.rows(images)}
+    if labelled:
+        wrong = ranked.predicted != images.y
+        found["apfd"] = apfd(wrong, ranked.order)
+        found["errors"] = int(wrong.sum())
+    insight.write_json(out, found)
+    if flags.json:
+        as_json(found)
+        return
+    rows = [tuple(row.values()) for row in found["rows"][:first]]
+    console().print(grid("", ("rank", "image", by, "answer"), rows))
+    if labelled:
+        tell(f"APFD {found['apfd']:.3f} with {found['errors']} errors (0.5 by chance)")
+
+
+def _failures(near: Path | None) -> Any:
+    """The images of a run on which the model left the label."""
+    if near is None:
+        return None
+    run = opened(near)
+    kept = [i for i, kind in enumerate(run.findings["kind"].to_pylist()) if kind == "label"]
+    return run.images(kept) if kept else None

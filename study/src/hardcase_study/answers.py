@@ -1,0 +1,372 @@
+"""Where answers are kept: SQLite by default, PostgreSQL by URL. What was acknowledged is on disk.
+
+A rater is known by a hash of the link that was given out, and by nothing else: no name, no
+address. Every answer has a key made by the page, so sending it twice stores it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from hardcase.errors import Problem
+from hardcase_study.bundle import ANSWERS, opaque
+
+TRIES = 5
+KINDS = ("person", "pilot", "simulated", "imported")
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS rater (id TEXT PRIMARY KEY, slot INTEGER UNIQUE, kind TEXT NOT
+    NULL, language TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, finished DOUBLE PRECISION)""",
+    """CREATE TABLE IF NOT EXISTS shown (rater TEXT NOT NULL, position INTEGER NOT NULL, item TEXT
+    NOT NULL, PRIMARY KEY (rater, position), UNIQUE (rater, item))""",
+    """CREATE TABLE IF NOT EXISTS answer (rater TEXT NOT NULL, item TEXT NOT NULL, position INTEGER
+    NOT NULL, value TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL, hidden DOUBLE PRECISION NOT
+    NULL, lost INTEGER NOT NULL, revision INTEGER NOT NULL, send_key TEXT NOT NULL,
+    stored DOUBLE PRECISION NOT NULL, PRIMARY KEY (rater, item))""",
+    """CREATE TABLE IF NOT EXISTS revision (rater TEXT NOT NULL, item TEXT NOT NULL, number INTEGER
+    NOT NULL, value TEXT NOT NULL, stored DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (rater, item, number))""",
+    "CREATE INDEX IF NOT EXISTS answer_item ON answer (item)",
+)
+_COLUMNS = ("rater", "item", "position", "value", "seconds", "hidden", "lost", "revision")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One answer as it is stored.
+
+    Args:
+        seconds: From the image being shown to the answer, as the browser measured it, without
+            the time in which the page was hidden or not in focus.
+        hidden: Seconds in which it was.
+        lost: How often the focus was lost.
+        revision: How often the answer was changed afterwards.
+    """
+
+    rater: str
+    item: str
+    position: int
+    value: dict[str, Any]
+    seconds: float = 0.0
+    hidden: float = 0.0
+    lost: int = 0
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rater:
+    """`slot` numbers the raters; it chooses the list this one works through."""
+
+    id: str
+    slot: int
+    kind: str
+    language: str
+    started: float
+    finished: float | None
+
+
+def rater_id(token: str) -> str:
+    """The opaque id of whoever holds the link with this token; the token itself is never stored."""
+    return opaque("rater", hashlib.sha256(token.encode()).hexdigest())
+
+
+class Answers:
+    """All answers of one study.
+
+    Args:
+        place: A study's folder, or ``postgresql://user:password@host:port/database``.
+        durable: Whether an answer outlives a power cut, not only the death of the process, from
+            the moment it is acknowledged; tests that kill nothing do without.
+    """
+
+    def __init__(self, place: str | Path, *, durable: bool = True) -> None:
+        self.postgres = str(place).startswith(("postgresql://", "postgres://"))
+        self.place = str(place) if self.postgres else str(Path(place) / ANSWERS)
+        self.durable = durable
+        self._own = threading.local()
+        self._begin = "BEGIN" if self.postgres else "BEGIN IMMEDIATE"
+        self._transact(lambda run: [run(table) for table in _TABLES])
+
+    def enter(self, rater: str, *, kind: str, language: str) -> Rater:
+        """A new rater with the lowest free slot, or the one who has entered with this id."""
+
+        def work(run: Run) -> Rater:
+            if self.postgres:  # SQLite has one writer at a time anyway
+                run("LOCK TABLE rater IN EXCLUSIVE MODE")
+            known = run(f"{_RATER} WHERE id = ?", rater)
+            if known:
+                return Rater(*known[0])
+            taken = {row[0] for row in run("SELECT slot FROM rater")}
+            free = next(slot for slot in count() if slot not in taken)
+            now = time.time()
+            run(
+                "INSERT INTO rater (id, slot, kind, language, started) VALUES (?, ?, ?, ?, ?)",
+                rater,
+                free,
+                kind,
+                language,
+                now,
+            )
+            return Rater(rater, free, kind, language, now, None)
+
+        entered: Rater = self._transact(work)
+        return entered
+
+    def rater(self, rater: str) -> Rater | None:
+        found = self._transact(lambda run: run(f"{_RATER} WHERE id = ?", rater), read=True)
+        return Rater(*found[0]) if found else None
+
+    def raters(self) -> list[Rater]:
+        rows = self._transact(lambda run: run(f"{_RATER} ORDER BY slot"), read=True)
+        return [Rater(*row) for row in rows]
+
+    def finish(self, rater: str) -> None:
+        text = "UPDATE rater SET finished = ? WHERE id = ? AND finished IS NULL"
+        self._transact(lambda run: run(text, time.time(), rater))
+
+    def set_language(self, rater: str, language: str) -> None:
+        text = "UPDATE rater SET language = ? WHERE id = ?"
+        self._transact(lambda run: run(text, language, rater))
+
+    def shown(self, rater: str) -> list[str]:
+        """Items this rater was shown, in order."""
+        text = "SELECT item FROM shown WHERE rater = ? ORDER BY position"
+        return [row[0] for row in self._transact(lambda run: run(text, rater), read=True)]
+
+    def show(self, rater: str, position: int, item: str) -> str:
+        """Enter that `item` stands at `position` of a rater; returns what does (the first wins)."""
+
+        def work(run: Run) -> str:
+            run(
+                "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                rater,
+                position,
+                item,
+            )
+            text = "SELECT item FROM shown WHERE rater = ? AND position = ?"
+            return str(run(text, rater, position)[0][0])
+
+        return str(self._transact(work))
+
+    def save(self, given: Given, key: str, *, revise: bool = False) -> str:
+        """Store an answer; when this returns it is on disk.
+
+        Args:
+            key: Made by the page for this answer; the same key again changes nothing.
+            revise: The rater went back and answers anew; the old answer stays in the log.
+
+        Returns:
+            ``stored``; ``known`` where this very answer was stored before; ``kept`` where another
+            answer to the item exists and is left as it is.
+        """
+        value = json.dumps(given.value, sort_keys=True)
+        now = time.time()
+
+        def work(run: Run) -> str:
+            text = "SELECT send_key, revision FROM answer WHERE rater = ? AND item = ?"
+            old = run(text, given.rater, given.item)
+            if old and (old[0][0] == key or not revise):
+                return "known" if old[0][0] == key else "kept"
+            number = old[0][1] + 1 if old else 0
+            if old:
+                run(
+                    "UPDATE answer SET value = ?, seconds = ?, hidden = ?, lost = ?, revision = ?, "
+                    "send_key = ?, stored = ? WHERE rater = ? AND item = ?",
+                    value,
+                    given.seconds,
+                    given.hidden,
+                    given.lost,
+                    number,
+                    key,
+                    now,
+                    given.rater,
+                    given.item,
+                )
+            else:
+                run(
+                    f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    given.rater,
+                    given.item,
+                    given.position,
+                    value,
+                    given.seconds,
+                    given.hidden,
+                    given.lost,
+                    number,
+                    key,
+                    now,
+                )
+            run(
+                "INSERT INTO revision (rater, item, number, value, stored) VALUES (?, ?, ?, ?, ?)",
+                given.rater,
+                given.item,
+                number,
+                value,
+                now,
+            )
+            return "stored"
+
+        return str(self._transact(work))
+
+    def add(self, raters: Iterable[Rater], given: Sequence[Given]) -> None:
+        """Many raters and answers in one transaction: from a file, or from a simulated crowd."""
+
+        def work(run: Run) -> None:
+            now = time.time()
+            for one in raters:
+                run(
+                    "INSERT INTO rater (id, slot, kind, language, started, finished) "
+                    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    one.id,
+                    one.slot,
+                    one.kind,
+                    one.language,
+                    one.started,
+                    one.finished,
+                )
+            for row in given:
+                run(
+                    "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) "
+                    "ON CONFLICT DO NOTHING",
+                    row.rater,
+                    row.position,
+                    row.item,
+                )
+                run(
+                    f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    row.rater,
+                    row.item,
+                    row.position,
+                    json.dumps(row.value, sort_keys=True),
+                    row.seconds,
+                    row.hidden,
+                    row.lost,
+                    row.revision,
+                    f"{row.rater}{row.item}",
+                    now,
+                )
+
+        self._transact(work)
+
+    def of(self, rater: str) -> dict[str, Given]:
+        """This rater's answers by item."""
+        found = self._transact(lambda run: run(f"{_ANSWER} WHERE rater = ?", rater), read=True)
+        return {row[1]: _given(row) for row in found}
+
+    def all(self) -> list[Given]:
+        """Every answer, ordered by rater and position."""
+        text = f"{_ANSWER} ORDER BY rater, position"
+        return [_given(row) for row in self._transact(lambda run: run(text), read=True)]
+
+    def votes(self, items: Iterable[str] | None = None) -> dict[str, list[dict[str, Any]]]:
+        """Answers by item, of those named or of all; without who gave them."""
+        names = None if items is None else list(items)
+        where = "" if names is None else f" WHERE item IN ({', '.join('?' * len(names))})"
+        text = f"SELECT item, value FROM answer{where}"
+        found: dict[str, list[dict[str, Any]]] = {}
+        for item, value in self._transact(lambda run: run(text, *(names or ())), read=True):
+            found.setdefault(item, []).append(json.loads(value))
+        return found
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        connection = getattr(self._own, "connection", None)
+        self._own.connection = None
+        if connection is not None:
+            connection.close()
+
+    def _transact(self, work: Callable[[Run], Any], *, read: bool = False) -> Any:
+        """`work` inside one transaction, again on a fresh connection where one was lost."""
+        error: Exception | None = None
+        for attempt in range(TRIES):
+            try:
+                connection = self._connection()
+                return self._once(connection, work, read)
+            except Problem:
+                raise
+            except Exception as lost:  # drivers share no class of errors
+                error = lost
+                self._drop()
+                time.sleep(0.05 * 2**attempt)
+        raise Problem(f"answers cannot be stored or read: {error}", fix="is the database there?")
+
+    def _once(self, connection: Any, work: Callable[[Run], Any], read: bool) -> Any:
+        cursor = connection.cursor()
+
+        def run(text: str, *values: Any) -> list[tuple[Any, ...]]:
+            cursor.execute(text.replace("?", "%s") if self.postgres else text, values)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+        if read:
+            return work(run)
+        cursor.execute(self._begin)
+        result = work(run)
+        cursor.execute("COMMIT")
+        return result
+
+    def _drop(self) -> None:
+        connection = getattr(self._own, "connection", None)
+        self._own.connection = None
+        try:
+            if connection is not None:
+                connection.close()
+        except Exception:  # it was lost already
+            return
+
+    def _connection(self) -> Any:
+        known = getattr(self._own, "connection", None)
+        if known is None:
+            known = _postgres(self.place) if self.postgres else _sqlite(self.place, self.durable)
+            self._own.connection = known
+        return known
+
+
+Run = Callable[..., list[tuple[Any, ...]]]
+_RATER = "SELECT id, slot, kind, language, started, finished FROM rater"
+_ANSWER = f"SELECT {', '.join(_COLUMNS)} FROM answer"
+
+
+def _sqlite(place: str, durable: bool) -> sqlite3.Connection:
+    if not Path(place).parent.is_dir():
+        raise Problem(f"{Path(place).parent} is no folder.", fix="hardcase study new ... --out DIR")
+    connection = sqlite3.connect(place, timeout=30, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    return connection
+
+
+def _postgres(url: str) -> Any:
+    try:
+        import pg8000.dbapi
+    except ModuleNotFoundError as error:
+        raise Problem(
+            "a PostgreSQL database needs pg8000, which is not installed.",
+            fix="pip install 'hardcase[study]'",
+        ) from error
+    parts = urlsplit(url)
+    connection = pg8000.dbapi.connect(
+        user=unquote(parts.username or "postgres"),
+        password=unquote(parts.password) if parts.password else None,
+        host=parts.hostname or "localhost",
+        port=parts.port or 5432,
+        database=parts.path.lstrip("/") or "postgres",
+        timeout=10,
+    )
+    connection.autocommit = True
+    return connection
+
+
+def _given(row: Sequence[Any]) -> Given:
+    fields: Mapping[str, Any] = dict(zip(_COLUMNS, row))
+    return Given(**{**fields, "value": json.loads(fields["value"])})

@@ -1,0 +1,260 @@
+"""Which images of runs are shown: a probability sample, stratified by the judge's verdict.
+
+The population of a run are its failing seeds, each with one finding that stands for it. Seeds on
+which a method failed to find anything belong to the attempted ones and are known not to be
+confirmed, so they need no rating. Probabilities are stored; rates of the population follow from
+them (see `hardcase_study.confirmed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from jaxtyping import Int, UInt8
+    from torch import Tensor
+
+    from hardcase.runs.results import Run
+    from hardcase.types import Images
+
+VERDICTS = ("confirmed", "undecided", "rejected", "unjudged")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images of one method that a study draws from: a stored run, or images made in memory.
+
+    Args:
+        method: Its name.
+        classes: Of the data.
+        seeds: Rows with ``id``, ``label``, ``predicted``, ``confidence``, ``image``.
+        findings: Rows with ``id``, ``seed``, ``kind``, ``expected``, ``predicted``, ``image``.
+        verdicts: What the judge said, by finding.
+        rated: What people have said before, by finding.
+        about: What ``study.json`` says of it.
+    """
+
+    method: str
+    classes: tuple[str, ...]
+    seeds: Sequence[Row]
+    findings: Sequence[Row]
+    verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rated: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, run: Run) -> Source:
+        """What a stored run holds."""
+        record = run.record
+        counts = run.counts()["funnel"]
+        about = {
+            "folder": str(run.folder.absolute()),
+            **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
+            **{name: counts[name] for name in ("attempted", "failing", "confirmed")},
+        }
+        return cls(
+            str(record.get("method", run.folder.name)),
+            run.classes,
+            _rows(run.seeds, run.stored_seed_images),
+            _rows(run.findings, run.stored_images),
+            run.verdicts or {},
+            rated_before(record),
+            about,
+        )
+
+    @classmethod
+    def of_images(
+        cls,
+        method: str,
+        seeds: Images,
+        x: UInt8[Tensor, "m c h w"],
+        origin: Int[Tensor, " m"],
+        predicted: Int[Tensor, " m"],
+    ) -> Source:
+        """Images `x` that `method` made of `seeds`.
+
+        Args:
+            origin: Of each image the row of its seed.
+            predicted: Of each image what the network says.
+        """
+        from hardcase.tensors import encode_all
+
+        labels = seeds.y.tolist()
+        rows = [
+            {"id": name, "label": label, "predicted": label, "confidence": 1.0, "image": image}
+            for name, label, image in zip(seeds.id, labels, _stored(encode_all(seeds.x)))
+        ]
+        made = zip(origin.tolist(), predicted.tolist(), _stored(encode_all(x)))
+        findings = [
+            {
+                "id": f"{method}/{i}",
+                "seed": seeds.id[seed],
+                "kind": "label" if said != labels[seed] else "other",
+                "expected": labels[seed],
+                "predicted": said,
+                "method": method,
+                "image": image,
+            }
+            for i, (seed, said, image) in enumerate(made)
+        ]
+        return cls(method, tuple(seeds.classes), rows, findings, about={"method": method})
+
+    @property
+    def failing(self) -> list[Row]:
+        """Findings on which the network leaves its seed's label."""
+        return [row for row in self.findings if row["kind"] == "label"]
+
+    def by_seed(self, *, failing: bool = True) -> dict[str, list[Row]]:
+        """Findings by their seed; with `failing` false, every image that is stored."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.failing if failing else self.findings:
+            groups.setdefault(row["seed"], []).append(row)
+        return groups
+
+
+def _stored(images: Sequence[bytes]) -> list[dict[str, bytes]]:
+    return [{"bytes": data} for data in images]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One finding of the sample, with the stratum it was drawn from and with which probability."""
+
+    row: Row
+    verdict: str
+    stratum: str
+    probability: float
+    fixed: bool = True
+
+
+def verdict_of(said: Mapping[str, Any] | None) -> str:
+    """A judge's row in one word: ``confirmed``, ``rejected``, ``undecided`` or ``unjudged``."""
+    if said is None:
+        return "unjudged"
+    answers = (said["valid"], said["label_kept"])
+    if False in answers:
+        return "rejected"
+    return "undecided" if None in answers else "confirmed"
+
+
+def rated_before(record: Mapping[str, Any]) -> dict[str, str]:
+    """Findings of a run (by its record) that people have rated, and what they said."""
+    people = record.get("people")
+    known = people.get("findings") if isinstance(people, Mapping) else None
+    return dict(known) if isinstance(known, Mapping) else {}
+
+
+def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row, str]]:
+    """Each failing seed's finding and the judge's verdict on it, by seed.
+
+    The one that stands for a seed is drawn at random among those with the best verdict, so a seed
+    the judge calls confirmed is represented by a finding it calls confirmed. Seeds with a finding
+    that people have rated before are no longer unseen and left out.
+    """
+    over = {row["seed"] for row in source.failing if row["id"] in source.rated}
+    best: dict[str, list[tuple[Row, str]]] = {}
+    for row in source.failing:
+        if row["seed"] in over:
+            continue
+        verdict = verdict_of(source.verdicts.get(row["id"]))
+        held = best.get(row["seed"], [])
+        rank = VERDICTS.index(verdict) - (VERDICTS.index(held[0][1]) if held else len(VERDICTS))
+        if rank < 0:
+            best[row["seed"]] = [(row, verdict)]
+        elif rank == 0:
+            held.append((row, verdict))
+    return {seed: held[int(rng.integers(len(held)))] for seed, held in sorted(best.items())}
+
+
+def sample(
+    sources: Mapping[str, Source],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    fixed: float = 1.0,
+) -> tuple[list[Drawn], dict[str, dict[str, Any]]]:
+    """`count` findings, without replacement inside each stratum (run and verdict).
+
+    Strata share `count` in proportion to their size, at least two each where they have them.
+
+    Args:
+        sources: Runs by the name they have in the study.
+        fixed: The share of each stratum, drawn at random, that gets a number of answers which does
+            not depend on the answers; its probabilities are those of this second draw as well.
+
+    Returns:
+        The sample, and of each stratum its size, how many were drawn and how many of them fixed.
+    """
+    strata: dict[str, list[tuple[Row, str]]] = {}
+    for name, source in sources.items():
+        for row, verdict in population(source, rng).values():
+            strata.setdefault(f"{name}/{verdict}", []).append((row, verdict))
+    sizes = allocate({name: len(rows) for name, rows in strata.items()}, count)
+    drawn: list[Drawn] = []
+    facts: dict[str, dict[str, Any]] = {}
+    for name in sorted(strata):
+        rows = strata[name]
+        number = sizes[name]
+        kept = number if fixed >= 1 else max(min(2, number), round(fixed * number))
+        chosen = rng.permutation(len(rows))[:number].tolist()
+        facts[name] = {"size": len(rows), "drawn": number, "fixed": kept}
+        for place, i in enumerate(chosen):
+            row, verdict = rows[i]
+            probability = (kept if place < kept else number) / len(rows)
+            drawn.append(Drawn(row, verdict, name, probability, place < kept))
+    return drawn, facts
+
+
+def allocate(sizes: Mapping[str, int], count: int) -> dict[str, int]:
+    """`count` over strata in proportion to size, never above it, two at least where there are two.
+
+    >>> allocate({"a": 90, "b": 9, "c": 1}, 20)
+    {'a': 17, 'b': 2, 'c': 1}
+    """
+    total = sum(sizes.values())
+    if total <= count:
+        return dict(sizes)
+    least = {name: min(2, size) for name, size in sizes.items()}
+    wanted = {name: max(least[name], count * size / total) for name, size in sizes.items()}
+    given = {name: min(sizes[name], int(share)) for name, share in wanted.items()}
+    while sum(given.values()) > count and any(given[n] > least[n] for n in given):
+        most = max((n for n in given if given[n] > least[n]), key=lambda n: given[n] - wanted[n])
+        given[most] -= 1
+    while sum(given.values()) < count:
+        gaps = [name for name in given if given[name] < sizes[name]]
+        given[max(gaps, key=lambda n: wanted[n] - given[n])] += 1
+    return given
+
+
+def real_images(sources: Sequence[Source], rng: np.random.Generator) -> list[Row]:
+    """Seeds that the subject correctly classified, each once, in random order."""
+    rows = [row for row in seed_rows(sources).values() if row["label"] == row["predicted"]]
+    rows.sort(key=lambda row: row["id"])
+    return [rows[i] for i in rng.permutation(len(rows))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """The image of a row, read when it is asked for."""
+
+    read: Callable[[Sequence[int]], list[bytes]]
+    row: int
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read([self.row])[0]
+
+
+def _rows(table: pa.Table, read: Callable[[Sequence[int]], list[bytes]]) -> list[Row]:
+    """Rows of a run's table with their images, which stay in their files."""
+    return [{**row, "image": _Image(read, i)} for i, row in enumerate(table.to_pylist())]
+
+
+def seed_rows(sources: Sequence[Source]) -> dict[str, Row]:
+    """Rows of all seeds of all sources by id."""
+    return {row["id"]: row for source in sources for row in source.seeds}

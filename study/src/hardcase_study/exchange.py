@@ -1,0 +1,380 @@
+"""Answers and studies to and from other tools: Label Studio's JSON, CSV, rated images."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import quoteattr
+
+from hardcase.cache import write_atomically
+from hardcase.environment import inert, stirred
+from hardcase.errors import Problem, choice
+from hardcase_study import bundle
+from hardcase_study.answers import KINDS, Answers, Given, Rater
+from hardcase_study.bundle import Study, opaque
+from hardcase_study.forms import NONE, Item, Stimulus, checked, questions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+COLUMNS = (
+    "rater",
+    "kind",
+    "item",
+    "position",
+    "question",
+    "value",
+    "seconds",
+    "hidden",
+    "lost",
+    "revision",
+)
+FORMATS = ("csv", "label-studio", "npz")
+
+
+def export(study: Study, to: str, out: Path, *, database: str = "") -> Path:
+    """Write the answers of `study` to `out`.
+
+    Args:
+        to: ``csv`` (a row per answered question), ``label-studio`` (tasks with annotations, and the
+            labelling interface beside them as XML) or ``npz`` (rated images, as
+            ``hardcase judge --calibrate`` reads them).
+    """
+    if to not in FORMATS:
+        raise choice("format", to, FORMATS)
+    store = Answers(database or study.folder)
+    raters = store.raters()
+    given = store.all()
+    store.close()
+    if to == "csv":
+        return write_atomically(out, to_csv(raters, given).encode())
+    if to == "npz":
+        from hardcase_study.calibration import rated
+
+        return write_atomically(out, _npz(rated(study.folder, database=database)))
+    write_atomically(out.with_suffix(".xml"), label_studio_interface(study).encode())
+    text = json.dumps(to_label_studio(study, raters, given), indent=1, ensure_ascii=False)
+    return write_atomically(out, (text + "\n").encode())
+
+
+def load(study: Study, file: Path, *, database: str = "") -> int:
+    """Answers from a CSV or Label Studio file into a study; returns how many were new.
+
+    Every answer is checked against its item first; nothing is stored if one is wrong. Raters keep
+    the kind they were exported with; those of other tools are ``imported``.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Problem(f"{file} cannot be read: {error}") from error
+    if text.lstrip().startswith("["):
+        kinds, given = from_label_studio(study, text, str(file))
+    else:
+        kinds, given = from_csv(study, text, str(file))
+    strange = [kind for kind in kinds.values() if kind not in KINDS]
+    if strange:
+        raise choice("kind of rater", strange[0], KINDS)
+    store = Answers(database or study.folder)
+    known = {(one.rater, one.item) for one in store.all()}
+    there = {one.id: one for one in store.raters()}
+    if {"simulated"} < {*kinds.values(), *(one.kind for one in there.values())}:
+        raise Problem(f"{file} would mix a simulated crowd with people in {study.folder}.")
+    fresh = [name for name in kinds if name not in there]
+    first = max([one.slot for one in there.values()] + [len(study.assignments) - 1]) + 1
+    raters = [Rater(n, first + i, kinds[n], "en", 0.0, 1.0) for i, n in enumerate(fresh)]
+    store.add(raters, given)
+    store.close()
+    return sum((one.rater, one.item) not in known for one in given)
+
+
+def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
+    """A row per answered question; an order as ids with spaces between."""
+    kinds = {one.id: one.kind for one in raters}
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in given:
+        for name, value in sorted(one.value.items()):
+            text = " ".join(value) if isinstance(value, list) else value
+            numbers = (f"{one.seconds:.3f}", f"{one.hidden:.3f}", one.lost, one.revision)
+            kind = kinds.get(one.rater, "imported")
+            words = (one.rater, kind, one.item, one.position, name, text)
+            writer.writerow((*map(inert, words), *numbers))
+    return file.getvalue()
+
+
+def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
+    """Raters' kinds and answers from what `to_csv` writes; ``kind`` and later columns may lack."""
+    rows = [
+        {name: stirred(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+    missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
+    if missing:
+        raise Problem(
+            f"{where} has no column {missing[0]!r} or no rows.", f"columns: {', '.join(COLUMNS)}"
+        )
+    kinds: dict[str, str] = {}
+    parts: dict[tuple[str, str], dict[str, Any]] = {}
+    about: dict[tuple[str, str], Mapping[str, str]] = {}
+    for row in rows:
+        kinds.setdefault(row["rater"], row.get("kind") or "imported")
+        key = (row["rater"], row["item"])
+        ordered = row["question"] == "order"
+        parts.setdefault(key, {})[row["question"]] = (
+            row["value"].split() if ordered else row["value"]
+        )
+        about.setdefault(key, row)
+    return kinds, [
+        _answer(study, key, value, about[key], where, n)
+        for n, (key, value) in enumerate(parts.items(), 1)
+    ]
+
+
+def _answer(
+    study: Study,
+    key: tuple[str, str],
+    value: dict[str, Any],
+    row: Mapping[str, Any],
+    where: str,
+    n: int,
+) -> Given:
+    rater, item = key
+    if item not in study.items:
+        raise Problem(f"{where}: the study has no item {item!r}.", fix="the file of this study")
+    answer = checked(study.items[item], value, study.thing)
+    try:
+        position = int(row.get("position") or n)
+        seconds, hidden = (float(row.get(name) or 0) for name in ("seconds", "hidden"))
+        lost, revision = (int(row.get(name) or 0) for name in ("lost", "revision"))
+    except ValueError as error:
+        raise Problem(f"{where}: {error} in the answer of {rater} to {item}.") from error
+    return Given(rater, item, position, answer, seconds, hidden, lost, revision)
+
+
+# Label Studio: a task per item, an annotation per rater, a result per question.
+
+
+def label_studio_interface(study: Study) -> str:
+    """The labelling interface (XML) that asks what the study asks."""
+    lines = ["<View>"]
+    sample = next(iter(study.main.values()))
+    for i in range(len(sample.stimuli) + bool(sample.reference)):
+        lines.append(f'  <Image name="image{i}" value="$image{i}" smoothing="false"/>')
+    for question in questions(sample, study.thing):
+        name = quoteattr(question.name)
+        if question.kind == "order":
+            lines.append(f'  <Ranker name={name} toName="image0"/>')
+            continue
+        lines.append(f'  <Choices name={name} toName="image0" choice="single" required="true">')
+        lines += [f"    <Choice value={quoteattr(option)}/>" for option in question.options]
+        lines.append("  </Choices>")
+    return "\n".join([*lines, "</View>", ""])
+
+
+def to_label_studio(
+    study: Study, raters: Sequence[Rater], given: Sequence[Given]
+) -> list[dict[str, Any]]:
+    """Tasks in Label Studio's JSON, images inside; as blind as the study: no method, no label."""
+    kinds = {one.id: one.kind for one in raters}
+    by_item: dict[str, list[Given]] = {}
+    for one in given:
+        by_item.setdefault(one.item, []).append(one)
+    tasks = []
+    for number, item in enumerate(study.items.values(), 1):
+        names = [name for name in (item.reference, *item.stimuli) if name]
+        data = {f"image{i}": _inline(study, name) for i, name in enumerate(names)}
+        made = [_annotation(item, one, kinds, study) for one in by_item.get(item.id, [])]
+        tasks.append({"id": number, "data": {"item": item.id, **data}, "annotations": made})
+    return tasks
+
+
+def _annotation(item: Item, one: Given, kinds: Mapping[str, str], study: Study) -> dict[str, Any]:
+    results = []
+    for question in questions(item, study.thing):
+        value = one.value[question.name]
+        ordered = question.kind == "order"
+        results.append(
+            {
+                "from_name": question.name,
+                "to_name": "image0",
+                "type": "ranker" if ordered else "choices",
+                "value": {"ranker": {question.name: value}} if ordered else {"choices": [value]},
+            }
+        )
+    return {
+        "completed_by": {"email": one.rater},
+        "lead_time": one.seconds,
+        "result": results,
+        "meta": {
+            "kind": kinds.get(one.rater, "imported"),
+            "position": one.position,
+            "hidden": one.hidden,
+            "lost": one.lost,
+            "revision": one.revision,
+        },
+    }
+
+
+def from_label_studio(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
+    """Raters' kinds and answers from an export of Label Studio (or from `to_label_studio`)."""
+    kinds: dict[str, str] = {}
+    given: list[Given] = []
+    try:
+        for task in json.loads(text):
+            item = str(task["data"]["item"])
+            for note in task.get("annotations", ()):
+                who = note["completed_by"]
+                rater = str(who["email"] if isinstance(who, dict) and "email" in who else who)
+                meta = {**note.get("meta", {}), "seconds": note.get("lead_time")}
+                kinds.setdefault(rater, str(meta.get("kind", "imported")))
+                value = {result["from_name"]: _result(result) for result in note["result"]}
+                given.append(_answer(study, (rater, item), value, meta, where, len(given) + 1))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Problem(
+            f"{where} is no export of Label Studio for this study: {type(error).__name__} {error}.",
+            fix="export as JSON; tasks need data.item",
+        ) from error
+    return kinds, given
+
+
+def _result(result: Mapping[str, Any]) -> Any:
+    value = result["value"]
+    if "ranker" in value:
+        return list(next(iter(value["ranker"].values())))
+    return value["choices"][0]
+
+
+def _inline(study: Study, stimulus: str) -> str:
+    return "data:image/png;base64," + base64.b64encode(study.image(stimulus).read_bytes()).decode()
+
+
+# Rated images in one file, as a study that is over.
+
+
+def read_npz(file: str | Path, out: str | Path, classes: Sequence[str] | None = None) -> Study:
+    """A file of rated images as a study with its answers, in the folder `out`.
+
+    Args:
+        file: Arrays ``images`` (8-bit), ``expected``, ``predicted``, ``generator`` and one array
+            ``rater1``, ``rater2`` … for each rater: the class seen, -1 for none.
+        classes: Their names; numbers by default.
+    """
+    import numpy as np
+
+    path = Path(file)
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise Problem(f"{path} cannot be read: {error}") from error
+    raters = sorted(name for name in arrays if name.startswith("rater"))
+    missing = [n for n in ("images", "expected", "predicted", "generator") if n not in arrays]
+    if missing or not raters or arrays["images"].dtype != np.uint8:
+        raise Problem(
+            f"{path} has no {missing[0] if missing else 'rater1 or no 8-bit images'}.",
+            "Rated images are arrays images (8-bit), expected, predicted, generator, rater1 …",
+        )
+    numbers = [arrays[name].astype(int) for name in ("expected", "predicted", *raters)]
+    count = 1 + max(int(each.max()) for each in numbers)
+    names = tuple(classes) if classes else tuple(map(str, range(count)))
+    if len(names) < count:
+        raise Problem(f"{path} has {count} classes, {len(names)} names were given.")
+    study = _over(path, arrays, names, Path(out), len(raters))
+    given = []
+    for rater in raters:
+        for position, (item, seen) in enumerate(zip(study.items, arrays[rater].tolist()), 1):
+            answer = {"label": NONE if seen < 0 else names[seen]}
+            given.append(Given(rater, item, position, answer))
+    store = Answers(study.folder)
+    store.add([Rater(n, i, "imported", "en", 0.0, 1.0) for i, n in enumerate(raters)], given)
+    store.close()
+    return study
+
+
+def _over(
+    path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], out: Path, raters: int
+) -> Study:
+    from hardcase_study.assignment import Sizes
+    from hardcase_study.power import precision
+
+    pictures = _pngs(arrays["images"])
+    ids = arrays.get("id", [str(i) for i in range(len(pictures))])
+    items: list[Item] = []
+    stimuli: list[Stimulus] = []
+    for i in range(len(pictures)):
+        image = opaque(path.name, "image", i)
+        item = opaque(path.name, "item", i)
+        method = str(arrays["generator"][i])
+        expected = int(arrays["expected"][i])
+        predicted = int(arrays["predicted"][i])
+        seed = str(arrays["seed"][i]) if "seed" in arrays else f"{path.name}/{i}"
+        stimuli.append(
+            Stimulus(
+                image,
+                "test",
+                seed,
+                expected,
+                predicted,
+                run=method,
+                method=method,
+                finding=str(ids[i]),
+            )
+        )
+        items.append(Item(item, "label", (image,), labels=names, unit=seed))
+    sizes = Sizes(raters=raters, per_rater=len(items), checks=0)
+    settings = {
+        "id": opaque(path.name, len(items)),
+        "design": "label",
+        "title": "",
+        "thing": "",
+        "language": "en",
+        "classes": names,
+        "raters": raters,
+        "per_rater": len(items),
+        "checks": 0,
+        "repeats": 0,
+        "votes": raters,
+        "stop": False,
+        "seed": 0,
+        "runs": {},
+        "imported": path.name,
+        "main_items": len(items),
+        "spare_lists": 0,
+        "power": precision(sizes, len(items)),
+    }
+    bytes_of = {one.id: data for one, data in zip(stimuli, pictures)}
+    lists = [[item.id for item in items]] * raters
+    return bundle.write(out, settings, items, stimuli, bytes_of, lists)
+
+
+def _pngs(images: np.ndarray) -> list[bytes]:
+    import torch
+
+    from hardcase import tensors
+
+    x = torch.from_numpy(images)
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.shape[1] not in (1, 3):
+        x = x.permute(0, 3, 1, 2)
+    return tensors.encode_all(x.contiguous())
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    import numpy as np
+
+    file = io.BytesIO()
+    np.savez_compressed(file, **_arrays(arrays.items()))
+    return file.getvalue()
+
+
+def _arrays(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    import numpy as np
+
+    return {name: np.asarray(value) for name, value in pairs}

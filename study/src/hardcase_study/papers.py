@@ -1,0 +1,308 @@
+"""The two published studies, analysed as their papers do: SINVAD's RQ1 and ARGUS's Figure 3."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from hardcase import statistics
+from hardcase_study.agreement import clustered_mean, kendall_w
+from hardcase_study.answers import Given
+from hardcase_study.bundle import Study
+
+SINVAD_PAPER: dict[str, dict[str, float]] = {
+    "acceptability": {"real": 6.24, "cw": 6.24, "fgsm": 6.15, "sinvad": 6.12},
+    "seconds": {"real": 6.13, "cw": 6.69, "fgsm": 6.90, "sinvad": 7.20},
+    "most confusing": {"sinvad": 0.55},
+}
+"""Tables 1 and 2 and the text, MNIST: S. Kang, R. Feldt, S. Yoo, TOSEM 2023."""
+EXACT = 12
+"""Up to so many paired differences every assignment of signs is counted."""
+ARGUS_PAPER = (
+    "ARGUS 0.1 near rank 1, its rivals 5 to 7 and mostly below grade 2; no numbers printed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """One answer in SINVAD's form: how much an image looks like its source and its target class."""
+
+    rater: str
+    quadruple: str
+    method: str
+    source: int
+    target: int
+    seconds: float
+
+    @property
+    def confusion(self) -> int:
+        """Eq. 2: 5 where both classes are equally likely, 1 where one is certain."""
+        return 5 - abs(self.target - self.source)
+
+    @property
+    def leaning(self) -> int:
+        """Figure 10: positive where the image still looks more like its source."""
+        return self.source - self.target
+
+    @property
+    def acceptability(self) -> int:
+        """Table 1: the sum of both, low for an image that looks like nothing."""
+        return self.source + self.target
+
+
+SHOWN = 12
+"""Real images of Figure 12 that are shown."""
+
+
+def ratings(study: Study, given: Sequence[Given]) -> list[Rating]:
+    """Answers to SINVAD's form; seeds themselves have the method ``real``."""
+    made = []
+    for one in given:
+        item = study.items[one.item]
+        if item.form != "resemble":
+            continue
+        stimulus = study.stimuli[item.stimuli[0]]
+        source, target = (int(one.value[name]) for name in item.truth)
+        method = stimulus.method or "real"
+        made.append(Rating(one.rater, stimulus.seed, method, source, target, one.seconds))
+    return made
+
+
+def sinvad(study: Study, given: Sequence[Given]) -> dict[str, Any]:
+    """Eq. 2, Figures 9 to 12, Tables 1 and 2, and the tests of the paper."""
+    found = ratings(study, given)
+    methods = sorted({one.method for one in found}, key=lambda name: (name != "real", name))
+    images: dict[tuple[str, str], list[Rating]] = {}
+    for one in found:
+        images.setdefault((one.method, one.quadruple), []).append(one)
+    seeds = sorted({one.quadruple for one in found})
+    won = [_winner(name, images) for name in seeds]
+    counts = Counter(method for method, _ in won)
+    rows = []
+    for name in methods:
+        own = [one for one in found if one.method == name]
+        per = [some for (method, _), some in sorted(images.items()) if method == name]
+        rows.append(
+            {
+                "method": name,
+                "images": len(per),
+                "ratings": len(own),
+                "confusion": {**_means(per, "confusion"), "interval": _interval(own)},
+                "leaning": _means(per, "leaning"),
+                "acceptability": float(np.mean([one.acceptability for one in own])),
+                "seconds": float(np.mean([one.seconds for one in own])),
+                "most confusing": counts[name] / len(won),
+                "of these sure": sum(sure for method, sure in won if method == name),
+                "paper": {key: values.get(name) for key, values in SINVAD_PAPER.items()},
+            }
+        )
+    squares = [{"method": method, "sure": sure} for method, sure in won]
+    doubtful = {seed for seed, (method, _) in zip(seeds, won, strict=True) if method == "real"}
+    shown = [one.id for one in study.stimuli.values() if not one.method and one.seed in doubtful]
+    return {
+        "methods": rows,
+        "figure_11": squares,
+        "figure_12": shown[:SHOWN],
+        "tests": _tests(found, methods),
+    }
+
+
+def _means(per: Sequence[Sequence[Rating]], name: str) -> dict[str, Any]:
+    """Mean of each image, and their mean and quartiles."""
+    values = [float(np.mean([getattr(one, name) for one in some])) for some in per]
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
+    return {
+        "mean": float(np.mean(values)),
+        "low": low,
+        "median": middle,
+        "high": high,
+        "values": [round(value, 3) for value in values],
+    }
+
+
+def _interval(own: Sequence[Rating]) -> list[float]:
+    """95 % of the mean confusion, over raters and images."""
+    values = np.array([float(one.confusion) for one in own])
+    raters = np.unique([one.rater for one in own], return_inverse=True)[1]
+    images = np.unique([one.quadruple for one in own], return_inverse=True)[1]
+    found = clustered_mean(values, raters, images, np.random.default_rng(0))
+    return [found.low, found.high]
+
+
+def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[str, bool]:
+    """The most confusing method of a seed, and whether Welch's test against the next is sure."""
+    own = {
+        m: [float(one.confusion) for one in some] for (m, s), some in images.items() if s == seed
+    }
+    ranked = sorted(own.items(), key=lambda pair: (-np.mean(pair[1]), pair[0]))
+    if len(ranked) < 2 or min(len(ranked[0][1]), len(ranked[1][1])) < 2:
+        return ranked[0][0], False
+    return ranked[0][0], statistics.welch(ranked[0][1], ranked[1][1]).p < 0.05
+
+
+def _crossed(found: Sequence[Rating], measure: str, one: str, two: str) -> list[float]:
+    """95 % of the difference of means, second minus first: raters and seeds are drawn anew,
+    independently of each other (Owen's pigeonhole bootstrap)."""
+    some = [rating for rating in found if rating.method in (one, two)]
+    value = np.array([float(getattr(rating, measure)) for rating in some])
+    second = np.array([rating.method == two for rating in some])
+    places = [
+        np.unique(names, return_inverse=True)[1]
+        for names in ([r.rater for r in some], [r.quadruple for r in some])
+    ]
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(1000):
+        often = np.ones(len(some))
+        for place in places:
+            count = int(place.max()) + 1
+            often *= np.bincount(rng.integers(count, size=count), minlength=count)[place]
+        if often[second].any() and often[~second].any():
+            ends = (np.average(value[m], weights=often[m]) for m in (second, ~second))
+            drawn.append(next(ends) - next(ends))
+    low, high = np.quantile(drawn, (0.025, 0.975)) if drawn else (np.nan, np.nan)
+    return [float(low), float(high)]
+
+
+def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Every two methods: Welch's test and Cliff's delta of confusion, acceptability and time, as
+    the paper has them, and the interval over raters and images, which both vary."""
+    rows = []
+    for measure in ("confusion", "acceptability", "seconds"):
+        values = {m: [float(getattr(r, measure)) for r in found if r.method == m] for m in methods}
+        for one, two in combinations(methods, 2):
+            if min(len(values[one]), len(values[two])) < 2:
+                continue
+            test = statistics.welch(values[two], values[one])
+            delta = statistics.cliffs_delta(values[two], values[one])
+            rows.append(
+                {
+                    "measure": measure,
+                    "method": two,
+                    "minus": one,
+                    "difference": test.difference,
+                    "interval": _crossed(found, measure, one, two),
+                    "p": test.p,
+                    "delta": delta,
+                    "size": statistics.magnitude(delta),
+                }
+            )
+    return rows
+
+
+def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
+    """Figure 3: mean ranks and grades of every method over originals, with tests between methods.
+
+    Quartiles are of the originals' means over people; intervals resample raters and originals.
+    """
+    rows = [one for one in given if study.items[one.item].use == "main" and "order" in one.value]
+    methods = _methods(study)
+    units = sorted({one.item for one in rows})
+    ranks = np.full((len(units), len(methods), max(1, len({r.rater for r in rows}))), np.nan)
+    grades = np.full_like(ranks, np.nan)
+    raters = {name: i for i, name in enumerate(sorted({one.rater for one in rows}))}
+    for one in rows:
+        for place, stimulus in enumerate(one.value["order"], 1):
+            method = methods.index(_method(study, stimulus))
+            cell = (units.index(one.item), method, raters[one.rater])
+            ranks[cell] = place
+            grade = one.value.get(f"grade-{stimulus}")
+            grades[cell] = float(grade) if grade else np.nan
+    made: dict[str, Any] = {"methods": [], "tests": [], "paper": ARGUS_PAPER, "w": {}}
+    measures = {"rank": ranks, "grade": grades}
+    for i, name in enumerate(methods):
+        row: dict[str, Any] = {"method": name}
+        for measure, values in measures.items():
+            row[measure] = _spread(values[:, i])
+        made["methods"].append(row)
+    for measure, values in measures.items():
+        table = _mean_over_raters(values)
+        if np.isfinite(table).all() and table.size:
+            made["tests"] += _pairs(measure, table, methods)
+    concordance = [kendall_w(_complete(ranks[u].T)) for u in range(len(units))]
+    finite = [value for value in concordance if np.isfinite(value)]
+    made["w"] = {"mean": float(np.mean(finite)) if finite else None, "originals": len(finite)}
+    return made
+
+
+def _complete(table: np.ndarray) -> np.ndarray:
+    return np.asarray(table[np.isfinite(table).all(1)])
+
+
+def _mean_over_raters(values: np.ndarray) -> np.ndarray:
+    there = np.isfinite(values)
+    count = there.sum(-1)
+    total = np.where(there, values, 0.0).sum(-1)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def _spread(values: Float[np.ndarray, "u r"]) -> dict[str, Any] | None:
+    """Of one method: a row per original, a column per rater, NaN where nothing was said."""
+    original, rater = np.nonzero(np.isfinite(values))
+    if not len(original):
+        return None
+    means = _mean_over_raters(values)
+    finite = means[np.isfinite(means)]
+    rng = np.random.default_rng(0)
+    found = clustered_mean(values[original, rater], rater, original, rng)
+    first, middle, third = np.quantile(finite, (0.25, 0.5, 0.75)).tolist()
+    return {
+        "mean": found.value,
+        "interval": [found.low, found.high],
+        "low": first,
+        "median": middle,
+        "high": third,
+        "values": [round(float(value), 3) for value in finite],
+    }
+
+
+def _pairs(measure: str, table: np.ndarray, methods: Sequence[str]) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for i, j in combinations(range(len(methods)), 2):
+        gaps = table[:, i] - table[:, j]
+        made.append(
+            {
+                "measure": measure,
+                "method": methods[i],
+                "minus": methods[j],
+                "difference": float(gaps.mean()),
+                "p": signed_ranks(gaps),
+            }
+        )
+    corrected = statistics.holm([row["p"] for row in made])
+    return [{**row, "p_holm": p} for row, p in zip(made, corrected)]
+
+
+def signed_ranks(gaps: Float[np.ndarray, " n"]) -> float:
+    """Wilcoxon's two-sided p of paired differences: exact, also with ties, for few of them.
+
+    >>> signed_ranks(np.array([1.0, 2, 3, 4, 5]))
+    0.0625
+    """
+    left = gaps[gaps != 0]
+    if not len(left):
+        return 1.0
+    if len(left) > EXACT:
+        return statistics.wilcoxon(left.tolist(), [0.0] * len(left)).p
+    _, place, times = np.unique(np.abs(left), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(times) - (times - 1) / 2)[place]
+    signs = (np.arange(2 ** len(left))[:, None] >> np.arange(len(left))) & 1
+    sums = signs @ ranks
+    middle = ranks.sum() / 2
+    own = abs(ranks[left > 0].sum() - middle)
+    return float((np.abs(sums - middle) >= own - 1e-9).mean())
+
+
+def _methods(study: Study) -> list[str]:
+    return sorted({_method(study, one) for item in study.main.values() for one in item.stimuli})
+
+
+def _method(study: Study, stimulus: str) -> str:
+    one = study.stimuli[stimulus]
+    return one.run or one.method or one.role

@@ -1,0 +1,157 @@
+"""Class escapes on a toy world, and what is said about a network that was spoilt on purpose."""
+
+import json
+
+import pytest
+import torch
+
+from hardcase.methods.sinvad import sinvad_code
+from hardcase.spaces.latent import Latent
+from hardcase.testing.toys import CLASSES, ToyAutoencoder, toy_images, toy_subject
+from hardcase.types import ClassNames, Images
+from hardcase_studies import escape
+
+SPACE = Latent(ToyAutoencoder())
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return escape.measure(toy_subject(), escape.ways_out(SPACE, None, walks=6), toy_images(24))
+
+
+def test_ways_out_are_counted_by_class(measured):
+    escapes, walks, seeds = measured
+    assert escapes.seeds == len(seeds) == 24
+    assert (
+        int(escapes.entered.sum()) == int(escapes.attempts.sum()) == int((walks.entered >= 0).sum())
+    )
+    assert int(escapes.entered.diag().sum()) == 0
+    rows = escapes.rate.nan_to_num(0).sum(1)
+    assert torch.allclose(rows, torch.ones(4))
+
+
+def test_the_code_of_a_walk_is_what_it_entered(measured):
+    _, walks, _ = measured
+    out = walks.entered >= 0
+    x = SPACE.vae.decode(walks.code[out]).clamp(0, 1)
+    assert (toy_subject()(x).logits.argmax(1) == walks.entered[out]).float().mean() > 0.9
+
+
+def test_the_published_count_reaches_only_targets(measured):
+    def method(target):
+        return sinvad_code(
+            space=SPACE, target=target, population=20, elite=8, spread=1.5, generations=10
+        )
+
+    counted = escape.measure_as_published(toy_subject(), method, toy_images(8), targets=(0, 2))
+    assert bool((counted.entered <= counted.attempts[:, None]).all())
+    assert int(counted.entered[:, [1, 3]].sum()) == 0
+    assert int(counted.entered.sum()) > 0
+
+
+def test_floor_is_the_median_and_confusion_the_count():
+    images = toy_images(12)
+    floor, confusion = escape.floor(toy_subject(), images), escape.confusion(toy_subject(), images)
+    said = toy_subject()(images.x.float() / 255).logits.softmax(1)
+    assert floor[0, 1] == said[images.y == 0][:, 1].sort().values[1]
+    assert torch.equal(confusion.sum(1), images.y.bincount())
+
+
+def told(floor, measured):
+    escapes, walks, seeds = measured
+    return escape.Escaped(
+        ClassNames(CLASSES), escapes, walks, seeds, torch.eye(4).long() * 6, floor
+    )
+
+
+def test_a_mixed_pair_is_named_and_only_that(measured):
+    floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
+    floor[0, 3] = 0.03
+    ranked = escape.pairs(told(floor, measured))
+    assert [(p.source, p.goal) for p in ranked if p.suspicious] == [(0, 3)]
+    assert (ranked[0].source, ranked[0].goal) == (0, 3)
+    assert "mislabelled or under-trained: north-west → south-east" in escape.answer(
+        told(floor, measured), ranked
+    )
+
+
+def test_a_clean_and_an_unsure_network_are_not_accused_of_a_pair(measured):
+    for level, words in (
+        (1e-4, "No class pair looks mislabelled"),
+        (0.1, "unsure between many classes"),
+    ):
+        floor = torch.full((4, 4), level).fill_diagonal_(torch.nan)
+        ranked = escape.pairs(told(floor, measured))
+        assert not any(p.suspicious for p in ranked)
+        assert words in escape.answer(told(floor, measured), ranked)
+
+
+def test_a_subject_without_scores_is_not_given_an_all_clear(measured):
+    record = told(torch.full((4, 4), torch.nan), measured)
+    ranked = escape.pairs(record)
+    assert {p.suspicious for p in ranked} == {None}
+    assert ranked[0].rate >= ranked[-1].rate
+    said = escape.answer(record, ranked)
+    assert said.startswith("Not measured")
+    assert "No class pair" not in said
+
+
+def clean_rates(count, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    rates = torch.rand(count, 4, 4, generator=rng)
+    rates.diagonal(dim1=1, dim2=2).fill_(0)
+    return list(rates / rates.sum(2, keepdim=True))
+
+
+def test_labels_alone_suffice_beside_clean_retrainings():
+    """A pair that takes all ways out is found; networks like the clean ones are seldom accused."""
+    null = clean_rates(12)
+    mixed = clean_rates(1, seed=5)[0]
+    mixed[0] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    assert float(escape.unusual(mixed, null)[0, 1]) == pytest.approx(1 / 13)
+    low = [float(escape.unusual(rate, null).min()) <= escape.LEVEL for rate in clean_rates(80, 9)]
+    assert sum(low) / 80 < 0.3
+
+
+def test_without_clean_retrainings_the_answer_says_what_was_not_measured(measured):
+    floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
+    said = escape.answer(told(floor, measured), escape.pairs(told(floor, measured)))
+    assert "not from the search" in said
+    assert "was not measured" in said
+
+
+def test_pictures_tables_and_numbers_are_written(measured, tmp_path):
+    floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
+    page = escape.outcome(told(floor, measured), SPACE.vae.decode, tmp_path).write(tmp_path)
+    assert "Class pairs" in page.read_text()
+    assert (tmp_path / "escape.png").stat().st_size > 1000
+    assert (tmp_path / "examples.png").stat().st_size > 1000
+    numbers = json.loads(json.dumps(escape.as_json(told(floor, measured))))
+    assert numbers["escape"][0][0] is None
+    assert numbers["confusion"][0][0] == 6
+
+
+def test_one_example_a_seed():
+    rows, seed = torch.tensor([4, 0, 2, 1]), torch.tensor([7, 7, 5, 0, 7])
+    assert escape._one_each(rows, seed).tolist() == [4, 2]
+
+
+def test_a_class_without_seeds_is_left_out():
+    some = toy_images(4)
+    images = Images(some.x[:2], some.y[:2], some.id[:2], some.classes, name="toy")
+    escapes, walks, seeds = escape.measure(
+        toy_subject(), escape.ways_out(SPACE, None, walks=3), images
+    )
+    record = escape.Escaped(ClassNames(CLASSES), escapes, walks, seeds, escape.confusion(toy_subject(), images), escape.floor(toy_subject(), images))  # fmt: skip
+    assert {p.source for p in escape.pairs(record)} <= {0, 1}
+
+
+def test_nobody_to_walk_from():
+    images = toy_images(4)
+    wrong = Images(images.x, (images.y + 1) % 4, images.id, images.classes, name="toy")
+    escapes, walks, seeds = escape.measure(toy_subject(), escape.ways_out(SPACE, None), wrong)
+    assert (escapes.seeds, len(walks.seed), len(seeds)) == (0, 0, 0)
+    counted = escape.measure_as_published(
+        toy_subject(), lambda target: sinvad_code(space=SPACE, target=target), wrong
+    )
+    assert int(counted.attempts.sum()) == 0

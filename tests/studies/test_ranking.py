@@ -1,0 +1,230 @@
+"""Ranking: scores against naive forms and dnn-tip, orders, and how good they were."""
+
+import json
+import math
+import warnings
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+import typer
+from torch import nn
+from typer.testing import CliRunner
+
+from hardcase.errors import Problem
+from hardcase.models.subject import Subject
+from hardcase_studies.commands import rank
+from hardcase_studies.ranking import (
+    SCORES,
+    apfd,
+    by_answer,
+    deepgini,
+    entropy,
+    near_failures,
+    order,
+    rank_images,
+    small_margin,
+    surprise,
+    surprise_scores,
+)
+from tiny import bars
+
+MODEL = """
+import torch
+from torch import nn
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(20.0))
+    def forward(self, x):
+        left, right = x[..., :8].mean((1, 2, 3)), x[..., 8:].mean((1, 2, 3))
+        return self.scale * torch.stack([left, right], 1)
+
+def net():
+    return Halves()
+"""
+
+
+def answers(count=300, classes=5, seed=0):
+    return torch.randn(count, classes, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def naive_apfd(wrong, ranked):
+    """Area below the curve of errors found, by the trapezoid of each image."""
+    found = area = 0
+    for row in ranked:
+        before = found
+        found += wrong[row]
+        area += (before + found) / 2
+    return area / (len(ranked) * sum(wrong))
+
+
+def test_scores_are_what_their_papers_say():
+    p = answers().softmax(1)
+    for row in range(20):
+        values = p[row].tolist()
+        best = sorted(values, reverse=True)
+        assert float(deepgini(p)[row]) == pytest.approx(1 - sum(v * v for v in values), abs=1e-6)
+        assert float(small_margin(p)[row]) == pytest.approx(1 - (best[0] - best[1]), abs=1e-6)
+        assert float(entropy(p)[row]) == pytest.approx(
+            -sum(v * math.log(v) for v in values), abs=1e-5
+        )
+    assert float(entropy(torch.tensor([[1.0, 0.0]]))[0]) == 0
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_unsure_answers_come_first(name):
+    logits = torch.tensor([[9.0, 0, 0], [1.0, 1, 1], [2.0, 0, 0], [float("nan"), 0, 0]])
+    assert order(by_answer(name, logits)).tolist() == [3, 1, 2, 0]
+
+
+def test_apfd_is_the_area_and_that_of_dnn_tip():
+    rng = torch.Generator().manual_seed(0)
+    wrong, ranked = torch.rand(200, generator=rng) < 0.2, torch.randperm(200, generator=rng)
+    assert apfd(wrong, ranked) == pytest.approx(naive_apfd(wrong.tolist(), ranked.tolist()))
+    best = order(wrong.double())
+    assert apfd(wrong, best) > 0.85
+    assert apfd(wrong, best) + apfd(wrong, best.flip(0)) == pytest.approx(1)
+    assert math.isnan(apfd(torch.zeros(3, dtype=torch.bool), torch.arange(3)))
+    with pytest.raises(Problem, match="each of them once"):
+        apfd(wrong, ranked[:-1].repeat(2)[:200])
+    theirs = pytest.importorskip("dnn_tip.apfd", reason="pip install --no-deps dnn-tip")
+    assert apfd(wrong, ranked) == pytest.approx(
+        theirs.apfd_from_order(wrong.numpy(), ranked.numpy()), abs=1e-9
+    )
+
+
+def test_an_order_by_score_is_within_a_hundredth_of_dnn_tip():
+    theirs = pytest.importorskip("dnn_tip.apfd", reason="pip install --no-deps dnn-tip")
+    prioritizers = pytest.importorskip("dnn_tip.prioritizers")
+    logits = answers()
+    truth = (logits + answers(seed=1) / 2).argmax(1)
+    wrong = logits.argmax(1) != truth
+    for name in SCORES:
+        score = by_answer(name, logits)
+        index = numpy.array(list(prioritizers.ctm(score.numpy())))
+        assert apfd(wrong, order(score)) == pytest.approx(
+            theirs.apfd_from_order(wrong.numpy(), index), abs=0.01
+        )
+        assert apfd(wrong, order(score)) > 0.6
+
+
+def traces(seed=0, count=300):
+    predicted = torch.arange(count) % 3
+    values = torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+    return values + 2 * predicted[:, None], predicted
+
+
+def test_surprise_orders_as_dnn_tip_does():
+    from hardcase.criteria.surprise import Distance, Likelihood, Traces
+
+    (known, label), (points, predicted) = traces(), traces(1, 90)
+    fitted = Traces(known, label, label)
+    ours = {
+        "dsa": surprise(Distance.fit(fitted), points, predicted),
+        "lsa": surprise(Likelihood.fit(fitted), points, predicted),
+    }
+    assert all(bool(value.isfinite().all()) for value in ours.values())
+    unseen = surprise(Distance.fit(fitted), points[:2], torch.tensor([7, 0]))
+    assert order(unseen).tolist() == [0, 1], "a class without traces is infinitely surprising"
+    peer = pytest.importorskip("dnn_tip.surprise", reason="pip install --no-deps dnn-tip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = torch.from_numpy(
+            peer.DSA(known.numpy(), label.numpy())(points.numpy(), predicted.numpy())
+        )
+    wrong = torch.rand(90, generator=torch.Generator().manual_seed(2)) < 0.3
+    assert apfd(wrong, order(ours["dsa"])) == pytest.approx(
+        apfd(wrong, order(theirs.float())), abs=0.01
+    )
+
+
+def test_near_failures_first():
+    features = torch.tensor([[0.0, 0], [5.0, 0], [2.0, 0]])
+    failures = torch.tensor([[4.9, 0], [9.0, 9.0]])
+    assert order(near_failures(features, failures)).tolist() == [1, 2, 0]
+    assert torch.allclose(
+        near_failures(features, failures, batch=2), near_failures(features, failures)
+    )
+    with pytest.raises(Problem, match="no found failure"):
+        near_failures(features, failures[:0])
+
+
+class Columns(nn.Module):
+    """The brightest third of the columns names the class."""
+
+    def __init__(self, size=12, classes=3):
+        super().__init__()
+        self.hidden = nn.Linear(size * size, classes, bias=False)
+        self.out = nn.Linear(classes, classes, bias=False)
+        self.out.weight.data = torch.eye(classes)
+        column = torch.zeros(classes, size, size)
+        for i in range(classes):
+            column[i, :, i * size // classes : (i + 1) * size // classes] = 1 / size
+        self.hidden.weight.data = column.flatten(1)
+
+    def forward(self, x):
+        return self.out(self.hidden(x.mean(1).flatten(1)).relu())
+
+
+def subject():
+    return Subject(Columns(), name="columns")
+
+
+@pytest.mark.parametrize("score", ["deepgini", "margin", "dsa", "mdsa", "near-failures"])
+def test_weak_images_come_first(score):
+    images = bars(60)
+    x = images.x.clone()
+    x[::6] = (x[::6].float() * 0.4).to(torch.uint8)  # pale, so unsure and unlike training images
+    pale = images.__class__(x, images.y, images.id, images.classes)
+    failures = (bars(9, seed=5).x.float() * 0.4).to(torch.uint8)
+    ranked = rank_images(subject(), pale, score, train=bars(90, seed=3), failures=failures)
+    unsure = torch.zeros(60, dtype=torch.bool)
+    unsure[::6] = True
+    assert apfd(unsure, ranked.order) > 0.8
+    rows = ranked.rows(pale, 3)
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    assert rows[0]["id"] in {images.id[i] for i in range(0, 60, 6)}
+    assert len(ranked.rows(pale)) == 60
+
+
+def test_what_an_order_lacks_is_told():
+    for score, message in (("gini", "deepgini"), ("dsa", "--profile"), ("near-failures", "--near")):
+        with pytest.raises(Problem, match=message):
+            rank_images(subject(), bars(6), score)
+    with pytest.raises(Problem, match="mdsa"):
+        surprise_scores(subject(), bars(6), bars(30), "nc")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(MODEL)
+    rng = numpy.random.default_rng(0)
+    x = rng.integers(0, 60, (200, 16, 16)).astype(numpy.uint8)
+    y = numpy.arange(200) % 2
+    for i in range(200):
+        x[i, :, 8 * y[i] : 8 * y[i] + 8] += numpy.uint8(i % 60)
+    numpy.savez(tmp_path / "halves.npz", images=x, labels=y)
+
+
+NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
+
+
+def call(function, *words):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(function)
+    return CliRunner().invoke(app, list(words), catch_exceptions=True)
+
+
+def test_an_order_is_told_with_how_good_it_is(home):
+    said = call(rank, *NAMED, "--labelled", "--first", "3", "--out", "order.json")
+    assert said.exit_code == 0, said.output
+    assert "APFD" in said.stdout
+    written = json.loads(Path("order.json").read_text())
+    assert len(written["rows"]) == 200
+    assert written["apfd"] > 0.5
+    plain = json.loads(call(rank, *NAMED, "--by", "margin", "--format", "json").stdout)
+    assert "apfd" not in plain
