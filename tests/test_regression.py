@@ -80,7 +80,6 @@ def test_where_nothing_got_worse_none_is_shown():
             sides(1, "a", seed=i),
             {"b": sides(1, "b", seed=i), "c": sides(1, "c", seed=i)},
             rng=stream(i),
-            repeats=300,
         ).shown
         for i in range(60)
     )

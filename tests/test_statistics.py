@@ -46,41 +46,6 @@ def test_welch_without_spread() -> None:
     assert statistics.welch([1, 1], [2, 2]).p == 0
 
 
-def test_pearson_agrees_with_scipy_and_its_interval_holds_the_value() -> None:
-    rng = stream(0, "pearson")
-    x = torch.randn(60, generator=rng)
-    y = 0.5 * x + torch.randn(60, generator=rng)
-    ours = statistics.pearson(x, y, rng=stream(1, "draws"))
-    assert ours.value == pytest.approx(reference.pearsonr(x.numpy(), y.numpy()).statistic, rel=1e-4)
-    theirs = reference.pearsonr(x.numpy(), y.numpy()).confidence_interval()
-    assert ours.low == pytest.approx(theirs.low, abs=0.08)
-    assert ours.high == pytest.approx(theirs.high, abs=0.08)
-
-
-def test_groups_are_averaged_and_constant_ones_left_out() -> None:
-    x = torch.tensor([[0.0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]])
-    y = torch.tensor([[0.0, 1, 2, 3], [3, 2, 1, 0], [7, 7, 7, 7]])
-    assert statistics.pearson(x, y, rng=stream(0)).value == pytest.approx(0)
-    assert statistics.pearson(x[:1], y[:1], rng=stream(0)).value == pytest.approx(1)
-
-
-def test_samples_are_drawn_together() -> None:
-    x = torch.arange(20.0)
-    apart = statistics.bootstrap(lambda a, b: (a - b).mean(-1), (x, x + 1), rng=stream(0))
-    assert (apart.low, apart.value, apart.high) == pytest.approx((-1, -1, -1))
-
-
-def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
-    sample = torch.randn(300, 30, generator=stream(0, "coverage"))
-    hits = [abs(i.low + i.high) / 2 < (i.high - i.low) / 2 for row in sample for i in [_mean(row)]]
-    assert 0.88 < sum(hits) / len(hits) < 0.99
-
-
-def test_same_stream_same_interval() -> None:
-    x = torch.randn(30, generator=stream(0))
-    assert statistics.mean(x, rng=stream(3)) == statistics.mean(x, rng=stream(3))
-
-
 @pytest.mark.parametrize(
     ("delta", "word"), [(0.1, "negligible"), (-0.2, "small"), (0.4, "medium"), (-0.98, "large")]
 )
@@ -93,12 +58,6 @@ def test_nothing_to_compare_is_said() -> None:
         statistics.welch([1.0], [1.0, 2.0])
     with pytest.raises(Problem, match="cannot be compared"):
         statistics.cliffs_delta([float("nan")], [1.0])
-    with pytest.raises(Problem, match="equal shapes"):
-        statistics.pearson([1.0, 2], [1.0, 2, 3], rng=stream(0))
-
-
-def _mean(row: torch.Tensor) -> statistics.Interval:
-    return statistics.mean(row, rng=stream(0, "draws"), repeats=400)
 
 
 @settings(deadline=None, max_examples=40)

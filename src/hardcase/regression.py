@@ -19,9 +19,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.inference import Interval, newcombe_paired
 from hardcase.objectives import joint
 from hardcase.oracles import LEAD
-from hardcase.statistics import Interval, Rate, bootstrap, mcnemar
+from hardcase.statistics import Rate, mcnemar
 from hardcase.tensors import margin
 from hardcase.types import Kind, Method, Objective, Oracle, Probe
 
@@ -173,7 +174,7 @@ class Excess:
     Args:
         found: Share of seeds with a finding within the limits: old right, new wrong.
         nulls: The same of each null, by its name.
-        value: `found` less the largest null, with its interval over seeds.
+        value: `found` less the largest null, with its paired interval over seeds.
         p: McNemar's exact test against the largest null, two-sided.
         seeds: How many seeds all searches attempted.
         limits: Within which severity a finding counts, for each half of the seeds; chosen on the
@@ -202,9 +203,7 @@ class Excess:
         )
 
 
-def excess(
-    found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator, repeats: int = 2000
-) -> Excess:
+def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator) -> Excess:
     """How far a search for regressions exceeds its nulls, on the seeds that all of them attempted.
 
     The seeds are halved at random. Of each half those count whose nearest input lies within the
@@ -214,8 +213,7 @@ def excess(
     Args:
         found: The severity of the nearest input with old right and new wrong.
         nulls: The same of searches between versions of which neither is known to be worse.
-        rng: For the halves, and for the bootstrap over seeds.
-        repeats: Of the bootstrap.
+        rng: Draws the halves.
 
     Example:
         >>> near = {str(i): 0.1 + i / 100 for i in range(40)}
@@ -240,12 +238,9 @@ def excess(
     limits = (_limit(near[:, ~first]), _limit(near[:, first]))
     hit = (near <= torch.where(first, *limits)).double()
 
-    def gap(own: Tensor, *rest: Tensor) -> Tensor:
-        return own.mean(-1) - torch.stack([column.mean(-1) for column in rest]).amax(0)
-
-    value = bootstrap(gap, list(hit), rng=rng, repeats=repeats)
     own = hit[0]
     largest = hit[1:][hit[1:].mean(1).argmax()]
+    value = newcombe_paired(own > 0, largest > 0)
     only = int((own > largest).sum()), int((own < largest).sum())
     shares = dict(zip(nulls, hit[1:].mean(1).tolist()))
     return Excess(float(own.mean()), shares, value, mcnemar(*only).p, len(seeds), limits)

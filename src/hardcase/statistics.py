@@ -1,21 +1,18 @@
-"""Rates with their intervals, the funnel, comparisons of samples,
-and measures of generated images.
-"""
+"""Rates with Wilson's interval, the funnel of a run in counts and words, tests of two samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.tensors import chunks, flat, from_bytes
-from hardcase.types import KINDS, Findings
+from hardcase.types import KINDS
 
 STEPS = (
     "seeds",
@@ -355,118 +352,23 @@ def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     }
 
 
-# The measures of ARGUS for a set of generated images: MSE, SSIM, LD, ER, SR. Axes: `n` seeds,
-# `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
-
-
-def mse(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
-    """Mean squared difference of the pixels of each image and its seed."""
-    return flat(x - seed).square().mean(1)
-
-
-def ssim(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
-    """Structural similarity of each image and its seed (Wang et al., 2004): 1 for equal images."""
-    from torchmetrics.functional.image import structural_similarity_index_measure as index
-
-    parts = [
-        index(x[rows], seed[rows], data_range=1.0, reduction="none")
-        for rows in chunks(len(x), 1024)
-    ]
-    return torch.cat([part.reshape(-1) for part in parts]) if parts else x.new_empty(0)
-
-
-def label_diversity(
-    owner: Int[Tensor, " t"], label: Int[Tensor, " t"], seeds: int
-) -> Float[Tensor, " n"]:
-    """LD: how many different wrong labels the failing images of each seed are given."""
-    given = torch.zeros(seeds, int(label.max()) + 1 if len(label) else 1, device=label.device)
-    given[owner, label] = 1
-    return given.sum(1)
-
-
-def error_rate(failing: Int[Tensor, " n"], looked: Int[Tensor, " n"]) -> float:
-    """ER: the share of all generated images that are given another label than their seed's."""
-    return int(failing.sum()) / max(int(looked.sum()), 1)
-
-
-def success_rate(failing: Int[Tensor, " n"], attempted: Bool[Tensor, " n"]) -> float:
-    """SR: the share of attempted seeds with at least one such image."""
-    return int((failing[attempted] > 0).sum()) / max(int(attempted.sum()), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class PerSeed:
-    """The measures of each seed. `mse` and `ssim` are means over its kept failing images,
-    NaN where there is none.
-    """
-
-    mse: Float[Tensor, " n"]
-    ssim: Float[Tensor, " n"]
-    ld: Float[Tensor, " n"]
-    er: Float[Tensor, " n"]
-    sr: Float[Tensor, " n"]
-
-    def take(self, rows: Bool[Tensor, " n"]) -> PerSeed:
-        return PerSeed(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    @staticmethod
-    def join(parts: Sequence[PerSeed]) -> PerSeed:
-        return PerSeed(
-            *(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(PerSeed))
-        )
-
-
-def per_seed(
-    findings: Findings,
-    seeds: UInt8[Tensor, "n c h w"],
-    *,
-    failing: Int[Tensor, " n"],
-    looked: Int[Tensor, " n"],
-) -> PerSeed:
-    """The measures of label failures.
-
-    `failing` and `looked` count the candidates of each seed, whether kept or not.
-    """
-    found = findings.take((findings.kind == KINDS.index("label")).nonzero().squeeze(1))
-    x = from_bytes(found.x)
-    origin = from_bytes(seeds[found.seed])
-    return PerSeed(
-        _means(mse(x, origin), found.seed, len(seeds)),
-        _means(ssim(x, origin), found.seed, len(seeds)),
-        label_diversity(found.seed, found.predicted, len(seeds)),
-        failing / looked.clamp_min(1),
-        (failing > 0).float(),
-    )
-
-
-def _means(
-    values: Float[Tensor, " t"], owner: Int[Tensor, " t"], seeds: int
-) -> Float[Tensor, " n"]:
-    total = values.new_zeros(seeds).index_add_(0, owner, values)
-    return total / owner.bincount(minlength=seeds)
-
-
 Numbers = Sequence[float] | Sequence[int] | Tensor
-Statistic = Callable[..., Tensor]
-"""From samples of shape (..., n), resampled together, one number for each of the leading places."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A value with the ends of its interval; all are NaN where the value is undefined."""
+class Test:
+    """A two-sided test: its statistic, its p-value, and how many values took part."""
 
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+    statistic: float
+    p: float
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """Welch's test of two means: `difference` is the mean of the first sample minus that of the
-    second.
+    """Welch's test of two means.
+
+    `difference` is the mean of the first sample minus that of the second.
     """
 
     difference: float
@@ -476,34 +378,28 @@ class Welch:
 
 
 def welch(a: Numbers, b: Numbers) -> Welch:
-    """Two-sided test of equal means without equal variances (B. L. Welch, Biometrika 1947).
+    """Test two means for equality without equal variances (B. L. Welch, Biometrika 1947).
 
     Two samples without any spread are equal (p = 1) or different (p = 0).
     """
-    from scipy.stats import t as student
+    from scipy.stats import ttest_ind
 
     one = _sample(a, 2)
     two = _sample(b, 2)
     difference = float(one.mean() - two.mean())
-    spread = torch.stack([one.var() / len(one), two.var() / len(two)])
-    if float(spread.sum()) == 0:
-        same = difference == 0
-        return Welch(
-            difference,
-            0.0 if same else float("inf"),
-            float(len(one) + len(two) - 2),
-            1.0 if same else 0.0,
-        )
-    sizes = torch.tensor([len(one) - 1.0, len(two) - 1.0], dtype=torch.float64)
-    freedom = float(spread.sum().square() / (spread.square() / sizes).sum())
-    t = difference / float(spread.sum().sqrt())
-    return Welch(difference, t, freedom, float(2 * student.sf(abs(t), freedom)))
+    freedom = float(len(one) + len(two) - 2)
+    if len(set(one.tolist())) == len(set(two.tolist())) == 1:
+        if difference == 0:
+            return Welch(0.0, 0.0, freedom, 1.0)
+        return Welch(difference, math.inf, freedom, 0.0)
+    found = ttest_ind(one.numpy(), two.numpy(), equal_var=False)
+    return Welch(difference, float(found.statistic), float(found.df), float(found.pvalue))
 
 
 def cliffs_delta(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, minus the chance that it is below (N.
+    """The chance that a value of `a` is above one of `b`, minus the chance that it is below.
 
-    Cliff, 1993): -1 to 1.
+    From -1 to 1 (N. Cliff, 1993).
     """
     one = _sample(a, 1)
     two = _sample(b, 1).sort().values
@@ -513,18 +409,17 @@ def cliffs_delta(a: Numbers, b: Numbers) -> float:
 
 
 def a12(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, ties counting half (A.
+    """The chance that a value of `a` is above one of `b`, ties counting half.
 
-    Vargha, H. Delaney, 2000): 0 to 1.
+    From 0 to 1 (A. Vargha and H. Delaney, 2000).
     """
     return (cliffs_delta(a, b) + 1) / 2
 
 
 def magnitude(delta: float) -> str:
     """A word for a Cliff's delta, by the thresholds of J. Romano et al., 2006."""
-    size = abs(delta)
     for limit, word in ((0.147, "negligible"), (0.33, "small"), (0.474, "medium")):
-        if size < limit:
+        if abs(delta) < limit:
             return word
     return "large"
 
@@ -537,101 +432,26 @@ def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Ten
     return torch.where(scale > 0, (one * two).sum(-1) / scale, torch.nan).clamp(-1, 1)
 
 
-def pearson(
-    x: Numbers, y: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
-) -> Interval:
-    """Pearson's coefficient with a bootstrap interval over the pairs.
-
-    With one row per group, the mean over the groups of each group's coefficient, resampled inside
-    the groups.
-    """
-    return bootstrap(correlation, (x, y), rng=rng, repeats=repeats, level=level)
-
-
-def bootstrap(
-    statistic: Statistic,
-    samples: Sequence[Numbers],
-    *,
-    rng: torch.Generator,
-    repeats: int = 2000,
-    level: float = 0.95,
-) -> Interval:
-    """`statistic` of `samples` with its percentile interval (B. Efron, 1979).
-
-    The samples have equal shapes, (n) or (groups, n), and are drawn together, with replacement,
-    inside each group; the value is the mean over groups. Draws and groups for which the statistic
-    is not a number are left out.
-    """
-    wide = [torch.as_tensor(sample, dtype=torch.float64) for sample in samples]
-    columns = [sample[None] if sample.ndim == 1 else sample for sample in wide]
-    groups, count = columns[0].shape
-    if any(column.shape != columns[0].shape for column in columns) or count < 2:
-        shapes = ", ".join(str(tuple(column.shape)) for column in columns)
-        raise Problem(
-            f"samples of shapes {shapes} cannot be resampled together; they need equal shapes and 2"
-            " values."
-        )
-    drawn = torch.randint(count, (repeats, groups, count), generator=rng, device=rng.device).cpu()
-    resampled = [column.expand(repeats, -1, -1).gather(2, drawn) for column in columns]
-    value = statistic(*columns).nanmean(-1)
-    values = statistic(*resampled).nanmean(-1)
-    tail = (1 - level) / 2
-    low, high = values.nanquantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Interval(float(value), low, high)
-
-
-def mean(
-    values: Numbers, *, rng: torch.Generator, repeats: int = 2000, level: float = 0.95
-) -> Interval:
-    """The mean with a bootstrap interval; of truth values, and of zeros and ones, with Wilson's.
-
-    Numbers that are all alike have no interval: resampling them shows nothing, and whether all
-    zeros are a share or lengths nobody can tell.
-    """
-    given = torch.as_tensor(values)
-    sample = given.to(torch.float64)
-    flat = sample.ndim == 1 and len(sample) > 1
-    if flat and given.dtype != torch.bool and bool((sample == sample[0]).all()):
-        return Interval(float(sample[0]), float("nan"), float("nan"))
-    if flat and bool(((sample == 0) | (sample == 1)).all()):
-        from scipy.stats import norm
-
-        hits = int(sample.sum())
-        ends = interval(hits, len(sample), float(norm.ppf((1 + level) / 2)))
-        return Interval(hits / len(sample), *ends)
-    return bootstrap(
-        lambda sample: sample.mean(-1), (values,), rng=rng, repeats=repeats, level=level
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """A two-sided test: its statistic, its p-value, and how many values took part."""
-
-    statistic: float
-    p: float
-    count: int
-
-
 def mann_whitney(a: Numbers, b: Numbers) -> Test:
-    """Do values of one sample tend to be larger? (H.
+    """Test whether values of one sample tend to be larger (H. Mann and D. Whitney, 1947).
 
-    Mann, D. Whitney, 1947.) Two samples that cannot differ give p = 1.
+    Two samples that cannot differ give p = 1.
     """
     from scipy.stats import mannwhitneyu
 
     one = _sample(a, 1)
     two = _sample(b, 1)
-    if len(set(one.tolist() + two.tolist())) == 1:
-        return Test(len(one) * len(two) / 2, 1.0, len(one) + len(two))
+    count = len(one) + len(two)
+    if len({*one.tolist(), *two.tolist()}) == 1:
+        return Test(len(one) * len(two) / 2, 1.0, count)
     found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
-    return Test(float(found.statistic), float(found.pvalue), len(one) + len(two))
+    return Test(float(found.statistic), float(found.pvalue), count)
 
 
 def wilcoxon(a: Numbers, b: Numbers) -> Test:
-    """Do paired values differ? (F.
+    """Test whether paired values differ (F. Wilcoxon, 1945).
 
-    Wilcoxon, 1945; pairs without a difference are left out.) None left gives p = 1.
+    Pairs without a difference are left out; none left gives p = 1.
     """
     from scipy.stats import wilcoxon as signed_ranks
 
@@ -650,22 +470,21 @@ def wilcoxon(a: Numbers, b: Numbers) -> Test:
 
 
 def mcnemar(only_first: int, only_second: int) -> Test:
-    """Do two yes-or-no answers to the same questions differ? Exact (Q.
+    """Test whether two yes-or-no answers to the same questions differ (Q. McNemar, 1947).
 
-    McNemar, 1947), from the pairs that disagree.
+    Exact, from the pairs that disagree.
     """
     from scipy.stats import binomtest
 
     count = only_first + only_second
-    p = float(binomtest(only_first, count, 0.5).pvalue) if count else 1.0
-    return Test(float(min(only_first, only_second)), p, count)
+    statistic = float(min(only_first, only_second))
+    if not count:
+        return Test(statistic, 1.0, 0)
+    return Test(statistic, float(binomtest(only_first, count, 0.5).pvalue), count)
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (S.
-
-    Holm, 1979), in the order given; never below what they were.
-    """
+    """p-values corrected for their number, in the order given (S. Holm, 1979)."""
     order = sorted(range(len(p)), key=lambda i: p[i])
     corrected = [0.0] * len(p)
     worst = 0.0

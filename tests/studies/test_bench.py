@@ -20,16 +20,16 @@ def test_numbers_become_cells():
     half = torch.tensor([True, False])
     assert share(half).startswith("1 of 2 = 50.0% [")
     assert mean(torch.ones(4), scale=100) == "100 in all 4"
-    assert mean(torch.ones(1)) == "none"
+    assert mean(torch.ones(0)) == "none"
     assert delta(torch.ones(3), torch.zeros(3)) == "+1.00 large"
     assert delta(torch.ones(0), torch.zeros(3)) is None
 
 
-def test_the_mean_of_finite_values_has_an_interval_from_two_on():
-    known = finite_mean(torch.tensor([1.0, 3.0, float("nan")]))
+def test_the_mean_of_finite_values_has_an_interval_from_three_on():
+    known = finite_mean(torch.tensor([1.0, 2.0, 3.0, float("nan")]))
     assert known.value == 2
     assert known.low <= 2 <= known.high
-    assert isnan(finite_mean(torch.tensor([1.0])).low)
+    assert isnan(finite_mean(torch.tensor([1.0, 2.0])).low)
     assert isnan(finite_mean(torch.zeros(0)).value)
 
 

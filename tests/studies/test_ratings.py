@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from hardcase.methods.pgd import cw
-from hardcase.statistics import PerSeed
 from hardcase.testing.toys import toy_images
 from hardcase.types import Findings
 from hardcase_studies import ratings
-from hardcase_studies.argus_measure import Measured
+from hardcase_studies.argus_measure import Measured, PerSeed
 from hardcase_studies.lab import Lab
 from hardcase_study import Study, analyse, simulate
 

@@ -119,7 +119,7 @@ def same_but_the_model(run: Run, context: Context, flags: o.Flags) -> None:
         note(f"note: {problem.what}")
 
 
-@o.takes("seed", "format", "quiet")
+@o.takes("format", "quiet")
 def compare(
     folders: o.Runs,
     flags: o.Flags,
@@ -132,7 +132,7 @@ def compare(
     """
     from hardcase.suite.compare import compare as side_by_side
 
-    found = side_by_side(*map(opened, folders), seed=flags.seed or 0)
+    found = side_by_side(*map(opened, folders))
     table = found.table
     page = found.report(out or _beside(folders) / "compare.html")
     if flags.json:

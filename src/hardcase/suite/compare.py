@@ -12,14 +12,12 @@ from typing import Any
 
 import torch
 from markupsafe import Markup, escape
-from torch import Tensor
 
 from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
-from hardcase.inference import newcombe_paired
-from hardcase.randomness import stream
+from hardcase.inference import median_interval, newcombe_paired
 from hardcase.regression import changed
 from hardcase.report import charts, words
 from hardcase.report.content import plain
@@ -95,7 +93,7 @@ OUTCOMES = ("failing", "confirmed")
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
-def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
+def pair(a: Tried, b: Tried) -> dict[str, Any]:
     """Tests of two runs: on seeds that both attempted where values are paired,
     on all findings where they are not.
     """
@@ -114,7 +112,6 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
                 cost,
                 statistics.wilcoxon,
                 "paired seeds; never failing counts as the largest cost",
-                rng,
             )
         )
     near = [list(sheet.nearest.values()) for sheet in (a, b)]
@@ -125,7 +122,6 @@ def pair(a: Tried, b: Tried, rng: torch.Generator) -> dict[str, Any]:
                 near,
                 statistics.mann_whitney,
                 "not paired",
-                rng,
             )
         )
     return {
@@ -173,7 +169,6 @@ def _numbers(
     values: Sequence[Sequence[float]],
     test: Compared,
     how: str,
-    rng: torch.Generator,
 ) -> dict[str, Any]:
     one, two = values
     delta = statistics.cliffs_delta(one, two)
@@ -181,8 +176,8 @@ def _numbers(
         "what": what,
         "test": "Wilcoxon signed-rank" if test is statistics.wilcoxon else "Mann-Whitney",
         "how": how,
-        "first": median(one, rng),
-        "second": median(two, rng),
+        "first": median(one),
+        "second": median(two),
         "a12": statistics.a12(one, two),
         "cliffs_delta": delta,
         "magnitude": statistics.magnitude(delta),
@@ -197,19 +192,13 @@ def correct(pairs: Sequence[dict[str, Any]]) -> None:
         test["p_holm"] = corrected
 
 
-def median(values: Sequence[float], rng: torch.Generator | None = None) -> dict[str, Any] | None:
-    """The median, with a bootstrap interval if `rng` is given and there are values enough."""
+def median(values: Sequence[float]) -> dict[str, Any] | None:
+    """The median, with its interval over seeds if there are values enough."""
     if not values:
         return None
-    middle = float(torch.tensor(values, dtype=torch.float64).median())
-    if rng is None or len(values) < 2:
-        return {"median": middle, "count": len(values)}
-    ends = statistics.bootstrap(_middle_pair, (values,), rng=rng, repeats=500)
-    return {"median": middle, "low": ends.low, "high": ends.high, "count": len(values)}
-
-
-def _middle_pair(sample: Tensor) -> Tensor:
-    return sample.median(-1).values
+    found = median_interval(values)
+    ends = {"low": found.low, "high": found.high} if found.known else {}
+    return {"median": found.value, **ends, "count": len(values)}
 
 
 POINTS = 200
@@ -255,13 +244,12 @@ class Comparison:
         return write(self.table, Path(page))
 
 
-def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
+def compare(*given: Run | str | Path) -> Comparison:
     """Compare runs (or their folders) with statistics; what must be equal and is not is said
     first.
 
     Args:
         given: Runs or their folders, two or more.
-        seed: Seed of the resampling.
 
     Example:
         >>> import tempfile
@@ -286,9 +274,7 @@ def compare(*given: Run | str | Path, seed: int = 0) -> Comparison:
             f"these runs do not have the same {what}; they cannot be compared.",
             fix="runs on the same data",
         )
-    pairs = [
-        pair(a, b, stream(seed, "compare", a.name, b.name)) for a, b in combinations(sheets, 2)
-    ]
+    pairs = [pair(a, b) for a, b in combinations(sheets, 2)]
     correct(pairs)
     table = {
         "runs": [_described(sheet) for sheet in sheets],

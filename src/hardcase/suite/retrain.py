@@ -13,17 +13,15 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from hardcase import statistics
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.inference import crossed, newcombe_paired
+from hardcase.inference import Interval, crossed_interval, mean_interval, newcombe_paired
 from hardcase.insight import slices_of_run
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
-from hardcase.statistics import Interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tags import measure
 from hardcase.tensors import chunks, from_bytes, to_bytes, usable_device
@@ -177,8 +175,8 @@ def accuracy(right: Bool[Tensor, "r n"]) -> Interval:
     repeats. Wilson's interval over images where all repeats agree.
     """
     if bool((right == right[0]).all()):
-        return _percent(statistics.mean(right[0], rng=stream(0, "accuracy")))
-    return _percent(crossed(right.double(), rng=stream(0, "accuracy"), repeats=1000))
+        return mean_interval(right[0]).scaled(100)
+    return crossed_interval(right.double(), unit="repeats").scaled(100)
 
 
 def gain(one: Bool[Tensor, "r n"], other: Bool[Tensor, "r n"]) -> Interval:
@@ -190,12 +188,8 @@ def gain(one: Bool[Tensor, "r n"], other: Bool[Tensor, "r n"]) -> Interval:
     """
     difference = one.double() - other.double()
     if bool((one == one[0]).all() and (other == other[0]).all()):
-        return _percent(newcombe_paired(one[0], other[0]))
-    return _percent(crossed(difference, rng=stream(0, "gain"), repeats=1000))
-
-
-def _percent(share: Interval) -> Interval:
-    return Interval(100 * share.value, 100 * share.low, 100 * share.high)
+        return newcombe_paired(one[0], other[0]).scaled(100)
+    return crossed_interval(difference, unit="repeats").scaled(100)
 
 
 def joined(one: Images, two: Images) -> Images:
@@ -213,7 +207,7 @@ def tabulated(
     rows: list[list[Cell]] = []
     for arm, values in results.items():
         cells = [accuracy(values[name]) for name in sets]
-        rows.append([arm, *(f"{c.value:.2f} [{c.low:.2f}, {c.high:.2f}]" for c in cells)])
+        rows.append([arm, *(cell.text(".2f") for cell in cells)])
     return Table(title, ["", *(f"{name}, %" for name in sets)], rows, [*notes, *NOTES])
 
 
@@ -320,7 +314,7 @@ def helped(results: Mapping[str, Mapping[str, Tensor]]) -> Table:
             word = "helped"
         elif above.high < 0:
             word = "harmed"
-        rows.append([name, *(f"{g.value:+.2f} [{g.low:+.2f}, {g.high:+.2f}]" for g in gains), word])
+        rows.append([name, *(one.text("+.2f") for one in gains), word])
     columns = ["measured on", "points above before", "points above the better control", "it"]
     notes = ["points of accuracy; only what exceeds a control of the same size is due to the tests"]
     return Table("did it help?", columns, rows, notes)

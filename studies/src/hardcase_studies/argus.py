@@ -16,10 +16,10 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.generators import quality
+from hardcase.inference import Interval
 from hardcase.methods.argus import argus_adaptive
 from hardcase.randomness import Rng
 from hardcase.searches.boundary import nearest
-from hardcase.statistics import Interval
 from hardcase.suite.retrain import (
     AUGMENTED,
     BEFORE,
@@ -82,7 +82,7 @@ NOTES = (
     "whose reconstruction fails); kept: only originals that the network classifies correctly, as they are and reconstructed",
     "SSIM: Gaussian window of 11 pixels with a deviation of 1.5, range 1 (Wang et al. 2004); a box of 7 pixels gives about the same, a "
     "range of 2 about 0.04 more: the paper does not say",
-    "intervals: 95 %, bootstrap over originals of all repeats; each repeat draws its own originals, networks are shared",
+    "intervals: 95 %, over originals of all repeats; each repeat draws its own originals, networks are shared",
 )
 
 
@@ -229,8 +229,7 @@ def _spread(values: Tensor, scale: float = 1, digits: int = 3, unit: str = "") -
     found = finite_mean(values)
     if not isfinite(found.value):
         return ""
-    value, low, high = (f"{scale * end:.{digits}f}" for end in (found.value, found.low, found.high))
-    return f"{value}{unit} [{low}, {high}]" if isfinite(found.low) else f"{value}{unit}"
+    return found.scaled(scale).text(f".{digits}f", unit)
 
 
 def _percent(values: Tensor) -> str:
@@ -340,7 +339,7 @@ def retraining(bench: Bench) -> Outcome:
     notes += [
         f"scored on {len(left)} test images; {how.repeats} repeats of {recipe.epochs} epochs, batch {batch}, rate {recipe.lr:g}",
         "generated: drawn from all images that Algorithm 1 makes of training images, failing or not; failing: only those the network misreads",
-        "95 % intervals resample test images and repeats independently of each other; before: Wilson's",
+        "95 % intervals are of new test images and new repeats (t); before: Wilson's",
     ]
     columns = ["added", "images", "accuracy, %", "points above before", "points above images again"]
     ours = Table(f"Table 2: retraining {model} on {here.train.name}", columns, rows, notes)
@@ -351,8 +350,7 @@ MIN_ADDED = 10
 
 
 def _points(found: Interval, sign: str = "") -> str:
-    value, low, high = (f"{end:{sign}.2f}" for end in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}]"
+    return found.text(f"{sign}.2f")
 
 
 def _published_retraining() -> Table:

@@ -15,7 +15,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from typing import Any
 
 import torch
@@ -25,13 +24,12 @@ from torch import Tensor, nn
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.statistics import mse, ssim
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.types import Images
 from hardcase_studies import figures
 from hardcase_studies.argus import quantised
-from hardcase_studies.argus_measure import decode_mixture
+from hardcase_studies.argus_measure import decode_mixture, mse, ssim
 from hardcase_studies.argus_paper import PAPER, published_name
 from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab, LatentModel
@@ -86,7 +84,7 @@ def run(bench: Bench) -> Outcome:
 
 
 NOTES = (
-    "percent of mixtures of each original with partners of other classes; means over originals, 95 % bootstrap intervals over originals",
+    "percent of mixtures of each original with partners of other classes; means over originals, 95 % intervals over originals",
     f"{TRAINING_MODE}: batch normalisation uses the mean and variance of a batch that holds one original's variants only",
     "a generator trained jointly is used at the share it was trained for; its mixture at 0 is its reconstruction",
 )
@@ -227,9 +225,7 @@ def _rates(
 
 def _rate(wrong: Bool[Tensor, "n p"]) -> str:
     found = finite_mean(100 * wrong.double().mean(1))
-    if not isfinite(found.low):
-        return f"{found.value:.1f} in all {len(wrong)}"
-    return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
+    return found.text(".1f")
 
 
 def _likeness(spots: Sequence[Spot]) -> Table:

@@ -35,7 +35,7 @@ NOTES = (
     "distance: root mean square of the differences from the paper's ER and SR (as shares), LD (as a share of the wrong labels) "
     "and SSIM, with nothing set aside, as there; 0 is the paper's four numbers, * the nearest at its mix",
     "ER at mix 0: share of correctly classified test images that reconstruction alone gets wrong; an ER near it is not the mixture's",
-    "ER: 95 % bootstrap intervals over originals; one training of each generator",
+    "ER: 95 % intervals over originals; one training of each generator",
     "ER, kept: of originals that the network classifies correctly, as they are and reconstructed; means over originals",
     "last step of the loss: its change in the last epoch of joint training, in percent of itself",
 )

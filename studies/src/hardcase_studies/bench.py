@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,7 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION
-from hardcase.randomness import stream
-from hardcase.statistics import Interval
+from hardcase.inference import Interval, mean_interval
 from hardcase.statistics import interval as wilson
 from hardcase.tensors import digest
 
@@ -89,29 +87,20 @@ class Bench:
 
 
 def mean(values: Tensor, *, scale: float = 1.0) -> str:
-    """The mean of `values` times `scale` with its bootstrap interval; ``0 in all 6`` where none
-    differs from the others.
+    """The mean of `values` times `scale` with its interval; ``0 in all 6`` where none differs.
 
     Args:
         values: One number for each seed or run.
         scale: 100 for percent.
     """
-    if len(values) < 2:
+    if not len(values):
         return "none"
-    found = statistics.mean(values, rng=stream(0, "bootstrap"), repeats=1000)
-    if math.isnan(found.low):
-        return f"{scale * found.value:.3g} in all {len(values)}"
-    return f"{scale * found.value:.3g} [{scale * found.low:.3g}, {scale * found.high:.3g}]"
+    return mean_interval(values).scaled(scale).text(".3g")
 
 
-def finite_mean(values: Tensor, *, seed: int = 0) -> Interval:
-    """Mean and 95 % bootstrap interval of the finite values; a single value has no interval, nor
-    have values that are all alike."""
-    known = values[values.isfinite()]
-    if len(known) < 2:
-        only = float(known[0]) if len(known) else float("nan")
-        return Interval(only, float("nan"), float("nan"))
-    return statistics.mean(known, rng=stream(seed, "interval"))
+def finite_mean(values: Tensor, *, unit: str = "runs") -> Interval:
+    """Mean and 95 % interval of the finite values (`inference.mean_interval`)."""
+    return mean_interval(values[values.isfinite()], unit=unit)
 
 
 def share(values: Tensor) -> str:

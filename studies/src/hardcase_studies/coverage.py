@@ -19,9 +19,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hardcase import inference, statistics
+from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.criteria.profile import Profile
+from hardcase.inference import family_intervals
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.pgd import pgd
@@ -29,7 +30,6 @@ from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
 from hardcase.objectives import Balanced, Sum
-from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Budget, Images, Method
@@ -279,7 +279,7 @@ def sweep_table(
         for guide, some in sweep.items()
     ]
     notes = [
-        "adversarial inputs a run, means with 95 % bootstrap intervals, on seeds used for nothing else",
+        "adversarial inputs a run, means with 95 % intervals over runs, on seeds used for nothing else",
         "share: the length of the criterion's gradient, of the main objective's, in every step and for every seed",
     ]
     columns = ["guide", *(f"share {share:g}" for share in sizes.shares), "chosen"]
@@ -358,12 +358,12 @@ def found_table(
         else "a seed goes on after a failure"
     )
     notes = [
-        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed; means with 95 % bootstrap intervals",
+        f"{sizes.repeats} runs of {trials['none'][0].seeds} seeds, at most {sizes.gradients} gradients of the subject per seed; means with 95 % intervals over runs",
         f"an adversarial input (failing) is a candidate on which the subject leaves its seed's label; {kind}",
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
         "each guide has the share of the gradient that found most on other seeds (table above)",
         "label kept: seeds with a failing input on which networks that no search asked see the seed's label",
-        "more than a random neuron, or than witnesses in the place of coverage: a run, same seeds; the intervals of a column hold together (as Dunnett's)",
+        "more than a random neuron, or than witnesses in the place of coverage: a run, same seeds; the intervals of a column hold together (largest t under sign flips)",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
@@ -382,11 +382,8 @@ def beyond(
         return torch.tensor([getattr(trial, what) for trial in trials[guide]], dtype=torch.float64)
 
     apart = torch.stack([counts(guide) - counts(control) for guide in guides], 1)
-    found = inference.simultaneous(apart, rng=stream(0, "random neuron"))
-    return {
-        guide: f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]"
-        for guide, one in zip(guides, found, strict=True)
-    }
+    found = family_intervals(apart)
+    return {guide: one.text("+.3g") for guide, one in zip(guides, found, strict=True)}
 
 
 def _found(done: Sequence[Trial], control: Sequence[Trial]) -> list[Cell]:

@@ -547,10 +547,7 @@ def _detected(
         trait = here.traits[here.column(fault)]
         word = "**detected**" if verdict.detected else "not detected"
         share = verdict.difference
-        return (
-            f"{word} {share.value:+.2f} [{share.low:+.2f}, {share.high:+.2f}], p {verdict.p:.2g},"
-            f" {verdict.effect:+.3g} {trait.unit}"
-        )
+        return f"{word} {share.text('+.2f')}, p {verdict.p:.2g}, {verdict.effect:+.3g} {trait.unit}"
 
     rows: list[list[Cell]] = [
         [

@@ -179,19 +179,15 @@ def _table(
         rows.append(
             [
                 arm,
-                f"{seen.value:.1f} [{seen.low:.1f}, {seen.high:.1f}]",
-                None
-                if arm == "map (natural)"
-                else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
-                None
-                if arm == "map (natural)"
-                else f"{gap.value:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]",
+                seen.text(".1f"),
+                None if arm == "map (natural)" else ratio.text(".2f"),
+                None if arm == "map (natural)" else gap.text("+.1f"),
                 f"{sum(asked[arm]) / len(asked[arm]):.0f}",
             ]
         )
     notes = [
         f"map {text}, {total} cells; {count} seeds a run, {len(first)} runs, each with seeds of its own",
-        "ratio and difference are paired by run, 95 % intervals by bootstrap over runs; goal: a ratio of 2",
+        "ratio and difference are paired by run, 95 % intervals over runs; goal: a ratio of 2",
         "every query of the subject is also one of each of the three witnesses, in every arm; all but random also ask for gradients",
         *lab.notes,
     ]

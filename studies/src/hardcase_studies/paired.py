@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.inference import crossed, newcombe_paired, sign_flip
+from hardcase.inference import Interval, crossed_interval, newcombe_paired, sign_flip
 from hardcase.randomness import stream
-from hardcase.statistics import Interval, Rate, holm
+from hardcase.statistics import Rate, holm
 
 LEAST = 0.09
 """The least difference of shares that is called a detection: the weakest of the paper's Table 2."""
@@ -90,7 +90,7 @@ def _interval(cell: Pairs, seed: int) -> Interval:
         raise Problem("one seed has no interval.", fix="more tests")
     if len(values) < 2 or float(values.std()) == 0:
         return newcombe_paired(cell.faulty[0], cell.clean[0])
-    return crossed(values, rng=stream(seed, "paired"), repeats=1000)
+    return crossed_interval(values)
 
 
 def placebo(outcomes: Bool[Tensor, "d s"], *, seed: int = 0) -> Rate:

@@ -18,13 +18,14 @@ from torch.nn.functional import interpolate
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
+from hardcase.inference import median_interval
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
-from hardcase.randomness import Rng, stream
+from hardcase.randomness import Rng
 from hardcase.registry import resolve
 from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
@@ -126,7 +127,7 @@ def _gaps(here: Lab, done: dict[str, Searched]) -> Table:
     columns = ["method", "images", "mean gap", "paper", "median gap", "test set", "paper ", "Welch p", "Cliff's delta", "paper  "]  # fmt: skip
     notes = [
         *here.notes,
-        "gap: greatest minus second greatest probability (Eq. 3); found images are 8-bit; 95 % bootstrap intervals over seeds",
+        "gap: greatest minus second greatest probability (Eq. 3); found images are 8-bit; 95 % intervals over seeds",
     ]
     if paper and paper.data == "ImageNet-32":
         notes.append(
@@ -178,7 +179,7 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
         "LPIPS of images",
     ]
     notes = [
-        f"medians over {len(common)} common seeds with 95 % bootstrap intervals over seeds",
+        f"medians over {len(common)} common seeds with 95 % intervals over seeds",
         "Eq. 1 compares the found image encoded again with the seed's code; the authors' code and ours compare the code that was"
         " searched, which says nothing of how near two images are",
         f"LPIPS on AlexNet, of images enlarged to {ENLARGED} pixels; not run where `hardcase fetch model {LPIPS}` was not",
@@ -215,15 +216,10 @@ def _encoded(here: Lab, x: Tensor) -> Tensor:
 
 
 def _median(values: Tensor) -> str:
-    """The median with its bootstrap interval."""
+    """The median with its interval over seeds."""
     if len(values) < 2:
         return "none"
-    found = statistics.bootstrap(
-        lambda sample: sample.median(-1).values,
-        (values.detach().double(),),
-        rng=stream(0, "median"),
-    )
-    return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
+    return median_interval(values.detach()).text(".3g")
 
 
 @dataclass(frozen=True, slots=True)

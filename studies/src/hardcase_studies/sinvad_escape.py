@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 
 import torch
 from jaxtyping import Bool, Float
@@ -218,7 +217,7 @@ def _correlations(here: Lab, rounds: Sequence[Rates]) -> Table:
         "ways out: share of random walks out of one class that enter the other; floor: median probability of the other class on "
         "test images; genetic search: share of attempts that reach the other class",
         "r: Pearson's coefficient of each training, averaged over the pairs (0 where a measure never moves), unmixed networks "
-        "included; 95 % intervals resample trainings, not the shares, which are a design",
+        "included; 95 % intervals are over trainings, not the shares, which are a design",
     ]
     return Table(
         "Figure 15: correlation of detection with the share of mixed labels", columns, rows, notes
@@ -243,10 +242,7 @@ def _lead(rounds: Sequence[Rates], name: str, part: Bool[Tensor, " a"]) -> str:
 
 def _over(values: Float[Tensor, " t"], sign: str = "") -> str:
     """The mean with an interval over trainings; one training has none."""
-    found = finite_mean(values)
-    if not isfinite(found.low):
-        return f"{found.value:{sign}.3f}"
-    return f"{found.value:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+    return finite_mean(values, unit="trainings").text(f"{sign}.3f")
 
 
 def _follows(share: Tensor, rate: Tensor) -> Tensor:

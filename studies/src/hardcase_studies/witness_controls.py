@@ -145,7 +145,7 @@ def run(bench: Bench) -> Outcome:
         f"data {bench.data}, {bench.options.get('half', 'test')} half, {len(seeds)} seeds, {len(here)} training(s) of subject,"
         " witnesses, judges and scorers",
         "rates are of seeds attempted (classified correctly, reconstruction keeps the label), one outcome each; brackets: 95 %, "
-        "crossed bootstrap over seeds and trainings, Wilson's with one training",
+        "t over seeds and trainings, Wilson's with one training, none with two",
         "confirmed: valid and label kept by the usual judge; untaught: the same by a judge that was never taught anything of bending",
         *([f"{missing} search(es) not measured: the time was up"] if missing else []),
         *(

@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.context import STANDINS
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
-from hardcase.inference import crossed, newcombe_paired
+from hardcase.inference import Interval, crossed_interval, newcombe_paired
 from hardcase.judges import teach
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.verdicts import LPIPS, SMALLEST
@@ -35,9 +35,8 @@ from hardcase.models.subject import Subject
 from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_witnesses
 from hardcase.models.zoo import trained_classifier
 from hardcase.oracles import MARGIN
-from hardcase.randomness import stream
 from hardcase.spaces.latent import latent
-from hardcase.statistics import Interval, interval
+from hardcase.statistics import interval
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 from hardcase_studies.bench import Bench
@@ -360,7 +359,7 @@ def together(parts: Sequence[SeedOutcomes], name: str) -> Float[Tensor, "n t"]:
 def rate(table: Float[Tensor, "n t"]) -> Interval:
     """A share with its interval: crossed over seeds and trainings, Wilson's where there is one training."""
     if table.shape[1] > 1:
-        return crossed(table, rng=stream(0, "crossed"), repeats=1000)
+        return crossed_interval(table)
     known = table[table.isfinite()]
     if not len(known):
         return Interval(float("nan"), float("nan"), float("nan"))
@@ -371,7 +370,7 @@ def rate(table: Float[Tensor, "n t"]) -> Interval:
 def gain(first: Float[Tensor, "n t"], second: Float[Tensor, "n t"]) -> Interval:
     """The difference of two rates, seed by seed: first minus second."""
     if first.shape[1] > 1:
-        return crossed(first - second, rng=stream(0, "crossed"), repeats=1000)
+        return crossed_interval(first - second)
     both = (first.isfinite() & second.isfinite()).squeeze(1)
     return newcombe_paired(first[both, 0] > 0, second[both, 0] > 0)
 
@@ -383,9 +382,9 @@ def median(table: Float[Tensor, "n t"]) -> float:
 
 def percent(found: Interval) -> str:
     """A share as a table prints it."""
-    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+    return found.text(".1%")
 
 
 def points(found: Interval) -> str:
     """A difference of shares as a table prints it."""
-    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return found.scaled(100).text("+.1f")

@@ -6,16 +6,14 @@ import pytest
 import torch
 
 from hardcase.randomness import stream
-from hardcase.statistics import (
+from hardcase.types import KINDS, Findings
+from hardcase_studies.argus_measure import (
     PerSeed,
-    error_rate,
     label_diversity,
     mse,
     per_seed,
     ssim,
-    success_rate,
 )
-from hardcase.types import KINDS, Findings
 
 
 def test_mse_and_ssim_of_each_pair():
@@ -35,10 +33,6 @@ def test_rates_and_diversity_count_what_they_say():
     owner, label = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([1, 1, 3, 0, 0])
     assert label_diversity(owner, label, 4).tolist() == [2, 0, 1, 0]
     assert label_diversity(owner[:0], label[:0], 2).tolist() == [0, 0]
-    failing, looked = torch.tensor([3, 0, 2, 0]), torch.tensor([10, 10, 10, 10])
-    assert error_rate(failing, looked) == 5 / 40
-    assert success_rate(failing, torch.tensor([True, True, True, False])) == 2 / 3
-    assert error_rate(failing * 0, looked * 0) == 0
 
 
 def test_seeds_are_measured_by_label_failures_only():
