@@ -8,9 +8,10 @@ from torch import nn
 
 import hardcase as hc
 from hardcase.config import parse
-from hardcase.context import Context
+from hardcase.context import Context, Objects
 from hardcase.errors import Problem
 from hardcase.judges.verdicts import features_of, for_run
+from hardcase.models.witnesses import WitnessSelection
 from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -161,8 +162,9 @@ def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch,
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))
-    monkeypatch.setattr(Context, "_default_witnesses", lambda self, epochs="": both)
-    assert Context(parse(values), subject=toy_subject()).witnesses == both[:1]
+    monkeypatch.setattr(Context, "_some", toy_images(4))
+    monkeypatch.setattr(WitnessSelection, "default", lambda self, epochs="": both)
+    assert Context(parse(values), Objects(subject=toy_subject())).witnesses == both[:1]
     assert "one witness of 2" in caplog.text
     every = parse({**values, "witnesses": ["default"]})
-    assert Context(every, subject=toy_subject()).witnesses == both
+    assert Context(every, Objects(subject=toy_subject())).witnesses == both

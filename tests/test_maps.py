@@ -126,9 +126,7 @@ def test_shards_rounds_and_workers_change_no_byte_of_a_map(tmp_path):
             options={"epsilon": 0.5},
             map="brightness:5,contrast:5",
             budget=Budget(queries=20),
-            shard=2,
-            rounds=2,
-            workers=workers,
+            execution=hc.Execution(shard=2, rounds=2, workers=workers),
             judge=False,
         )
         files = sorted([*folder.glob("findings/*"), *folder.glob("state/deltas*")])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         spaces,
         testing,
     )
-    from hardcase.api import check, resume, run, search
+    from hardcase.api import Execution, Witnesses, check, resume, run, search
     from hardcase.errors import Problem
     from hardcase.judges.verdicts import judge
     from hardcase.models import zoo

@@ -1,12 +1,13 @@
 """The Python front door: `hc.run` and `hc.search` take live objects where the command line takes
-names.
+names; `conduct` takes a campaign through all its steps for both.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import chosen_method, folder_for, parse
-from hardcase.context import SEEDS, Context, few, several
+from hardcase.context import SEEDS, Context, Objects, few
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
@@ -31,7 +32,45 @@ from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
 from hardcase.types import Budget, Findings, Images, Method, Model
 
+__all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "search"]
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witnesses:
+    """Networks that must keep the label where the subject leaves it.
+
+    Args:
+        models: Objects or names; ``"default"``: three small networks trained on half of the
+            training images; empty: nobody; None: the default ones if the method has witnesses.
+        margin: By how many logits each of them must keep it.
+    """
+
+    models: str | Sequence[str | Model] | None = None
+    margin: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How a campaign is computed. Nothing but the sizes `shard` and `rounds` of a method with
+    guides changes a finding.
+
+    Args:
+        batch: Rows that a network is given in one call; None: what suits the device.
+        shard: Seeds that are searched at once; None: what suits the device and the method.
+        rounds: Shards that start from the same state of the guides; None: the method's.
+        workers: Processes that search side by side.
+        cluster: A Ray cluster, as ``--cluster`` names it.
+        watcher: Told how the run goes.
+    """
+
+    batch: int | None = None
+    shard: int | None = None
+    rounds: int | None = None
+    workers: int = 1
+    cluster: str | None = None
+    watcher: Watcher = field(default_factory=Watcher)
 
 
 def search(
@@ -39,21 +78,15 @@ def search(
     data: Any,
     *,
     method: str | Method | None = None,
-    seeds: int | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    peers: Sequence[Model] = (),
-    witnesses: str | Sequence[str | Model] | None = None,
-    margin: float = 2.0,
-    target: int | None = None,
-    generator: str | None = None,
-    map: str | None = None,
     options: Mapping[str, Any] | None = None,
-    keep: str | None = None,
+    seeds: int | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+    peers: Sequence[Any] = (),
+    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
     train: Any = None,
-    batch: int | None = None,
-    shard: int | None = None,
-    rounds: int | None = None,
+    execution: Execution | None = None,
+    **settings: Any,
 ) -> Findings:
     """Search `data` for inputs on which `subject` fails, in memory: no folder, no judge.
 
@@ -67,26 +100,18 @@ def search(
             are of the target class already, are left out.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
+        options: Options of a method that is given by name.
         seeds: How many images to start from, the classes taking turns; None: all of `hc.Images`,
             100 of anything else.
-        budget: Limits that replace the method's own.
         seed: Everything random follows from it.
+        budget: Limits that replace the method's own.
         peers: Networks to compare with, for methods that do.
-        witnesses: Networks that must keep the label where the subject leaves it, as objects or
-            names; ``"default"``: three small networks trained on half of the training images;
-            empty: nobody; None: the default ones if the method has witnesses (``natural``).
-        margin: By how many logits each witness must keep it.
-        target: Targeted search: only this predicted class counts as a failure.
-        generator: The generator of a latent method, as ``--generator`` names it.
-        map: Two or three features whose cells the search fills with failures, as ``--map`` names
-            them.
-        options: Options of a method that is given by name.
-        keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
+        witnesses: `Witnesses`, or just their models.
         train: Training images, where the data set cannot be loaded by its name; None: what `data`
             holds besides the seeds.
-        batch: Rows that a network is given in one call; changes no result.
-        shard: Seeds that are searched at once; by default what suits the device and the method.
-        rounds: Shards that start from the same state of the guides.
+        execution: How it is computed; by default in this process, in sizes that suit the device.
+        settings: Any other key of the configuration: ``target``, ``generator``, ``map``, ``keep``,
+            ``oracle``, ``precision``, ``allow_low_accuracy`` ... (docs/configuration.md).
 
     Returns:
         The findings; `seed` is the position of the seed in `seeds`.
@@ -101,21 +126,34 @@ def search(
         >>> len(found) > 0 and bool((found.predicted != found.expected).all())
         True
     """
-    given = dict(locals())
-    context = _context_of(**given)
+    context = _context_of(
+        subject,
+        data,
+        method=method,
+        options=options,
+        seeds=seeds,
+        seed=seed,
+        budget=budget,
+        peers=peers,
+        witnesses=witnesses,
+        train=train,
+        execution=execution,
+        **settings,
+    )
     images = context.seeds.images()
     right = answers(context.subject, images).argmax(1) == images.y
+    elsewhere = ""
     if context.campaign.target is not None:
         right &= images.y != context.campaign.target
+        elsewhere = " of another class than the target"
     rows = right.nonzero().squeeze(1)
     if not len(rows):
-        away = "" if context.campaign.target is None else " of another class than the target"
         raise Problem(
-            f"no seed{away} is classified correctly: nothing to search from.", code=NO_SEEDS
+            f"no seed{elsewhere} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
     plan = context.plan
     found = search_campaign(
-        context.campaign, images.take(rows), budget, shard=plan.shard, rounds=plan.rounds
+        context.campaign, images.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
     return found.findings.reseeded(rows)
 
@@ -126,26 +164,15 @@ def run(
     *,
     out: str | Path | None = None,
     method: str | Method | None = None,
-    seeds: int | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-    peers: Sequence[Model] = (),
-    witnesses: str | Sequence[str | Model] | None = None,
-    margin: float = 2.0,
-    target: int | None = None,
-    generator: str | None = None,
-    map: str | None = None,
     options: Mapping[str, Any] | None = None,
-    keep: str | None = None,
+    seeds: int | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+    peers: Sequence[Any] = (),
+    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
     train: Any = None,
-    batch: int | None = None,
-    workers: int = 1,
-    cluster: str | None = None,
-    shard: int | None = None,
-    rounds: int | None = None,
-    allow_low_accuracy: bool = False,
-    judge: bool = True,
-    watcher: Watcher | None = None,
+    execution: Execution | None = None,
+    **settings: Any,
 ) -> Run:
     """Search like `search`, store everything in the new folder `out`, judge what was found.
 
@@ -156,33 +183,21 @@ def run(
             ``runs/METHOD-DATA-SEED``.
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: as `search` chooses.
-        seeds: How many images to start from; see `search`.
-        budget: Limits that replace the method's own.
-        seed: Everything random follows from it.
-        peers: Networks to compare with, for methods that do.
-        witnesses: Networks that must keep the label where the subject leaves it, as objects or
-            names; ``"default"``: three small networks trained on half of the training images;
-            empty: nobody; None: the default ones if the method has witnesses (``natural``).
-        margin: By how many logits each witness must keep it.
-        target: Targeted search: only this predicted class counts as a failure.
-        generator: The generator of a latent method, as ``--generator`` names it.
-        map: Two or three features whose cells the search fills with failures, as ``--map`` names
-            them.
         options: Options of a method that is given by name.
-        keep: Which findings per seed are kept: first, best, best-per-label, all or a number.
+        seeds: How many images to start from; see `search`.
+        seed: Everything random follows from it.
+        budget: Limits that replace the method's own.
+        peers: Networks to compare with, for methods that do.
+        witnesses: `Witnesses`, or just their models.
         train: Training images, where the data set cannot be loaded by its name; None: what `data`
             holds besides the seeds.
-        batch: Rows that a network is given in one call; changes no result.
-        workers: Processes that search side by side.
-        cluster: A Ray cluster, as ``--cluster`` names it.
-        shard: Seeds that are searched at once; by default what suits the device and the method.
-        rounds: Shards that start from the same state of the guides.
-        allow_low_accuracy: Go on with a subject that is hardly better than chance.
-        judge: Judge the findings if the judge of the data is trained; how to train it is logged.
-        watcher: Told how the run goes.
+        execution: How it is computed; by default in this process, in sizes that suit the device.
+        settings: Any other key of the configuration, as for `search`; ``judge=False``: findings
+            are not judged.
 
     Returns:
-        The stored run, with verdicts if it was judged.
+        The stored run, with verdicts if the judge of its data is trained; how to train it is
+        logged.
 
     Raises:
         Problem: If the arguments do not fit together or the model does not answer sensibly.
@@ -196,15 +211,61 @@ def run(
         >>> run.record["complete"]
         True
     """
-    given = dict(locals())
     context = _context_of(
-        **{name: value for name, value in given.items() if name not in ("out", "judge", "watcher")}
+        subject,
+        data,
+        method=method,
+        options=options,
+        seeds=seeds,
+        seed=seed,
+        budget=budget,
+        peers=peers,
+        witnesses=witnesses,
+        train=train,
+        execution=execution,
+        **settings,
     )
-    where = folder_for(context.config, out)
-    _log.warning("the run goes to %s", where)
-    done = start.start(context.plan, where, watcher)
-    paint_paths(done, context.campaign, context.seeds)
-    return _judged(done, context) if judge else done
+    folder = folder_for(context.config, out)
+    watcher = (execution or Execution()).watcher
+    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
+    _log.warning("the run is in %s", folder)
+    return done
+
+
+def conduct(
+    context: Context,
+    folder: Path,
+    watching: AbstractContextManager[Watcher],
+    *,
+    again: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Take a campaign through all its steps: search, draw the paths to what was found, measure the
+    coverage that was asked for, judge.
+
+    Args:
+        context: What the campaign is made of.
+        folder: Where the run goes; with `again`, where it was begun.
+        watching: Opens what is told how the search goes, and closes it when the search is over.
+        again: Go on with what the folder holds.
+        say: Told why a run was not measured or judged.
+    """
+    with watching as watcher:
+        done = start.start(context.plan, folder, watcher, again=again)
+        paint_paths(done, context.campaign, context.seeds)
+    if not done.record["complete"]:
+        return done
+    criteria = context.config.criteria
+    if criteria is not None:
+        from hardcase.suite.coverage import reach
+
+        try:
+            done = reach(done, context.subject, criteria, training=context.train)
+        except Problem as problem:
+            say(f"coverage was not measured: {problem.what}")
+    if not context.config.judge:
+        return done
+    return finish(done, say=say, device=context.device, images=context.labelled)
 
 
 def resume(
@@ -212,9 +273,8 @@ def resume(
     subject: Any = None,
     data: Any = None,
     *,
-    watcher: Watcher | None = None,
-    judge: bool = True,
     trust: bool = False,
+    execution: Execution | None = None,
     **arguments: Any,
 ) -> Run:
     """Go on with a run that was stopped.
@@ -223,9 +283,8 @@ def resume(
         folder: The folder of the run.
         subject: The network under test, if the run was started from Python.
         data: The images to start from, if the run was started from Python.
-        watcher: Told how the run goes.
-        judge: Judge the findings if the judge of the data is trained.
         trust: Execute what the folder names, though it was not started from this account.
+        execution: How it is computed; only its watcher counts in a run started by name.
         arguments: What else `run` was given, if the run was started from Python.
 
     Raises:
@@ -241,12 +300,13 @@ def resume(
         >>> hc.resume(folder, toy_subject(), toy_images(8), **given).record["complete"]
         True
     """
-    record, _ = start.reopen(Path(folder))
-    values = Store(Path(folder)).settings()
+    folder = Path(folder)
+    record, _ = start.reopen(folder)
+    values = Store(folder).settings()
     if values:
-        config = parse(values)
+        config = parse({**values, **arguments})
         same_source(record, config)
-        require(config.model_dump(), Path(folder), trusted=trust)
+        require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
     elif subject is None or data is None:
         raise Problem(
@@ -254,10 +314,9 @@ def resume(
             fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
     else:
-        context = _context_of(subject, data, **arguments)
-    done = start.resume(context.plan, Path(folder), watcher)
-    paint_paths(done, context.campaign, context.seeds)
-    return _judged(done, context) if judge else done
+        context = _context_of(subject, data, execution=execution, **arguments)
+    watcher = (execution or Execution()).watcher
+    return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 
 def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Health:
@@ -286,39 +345,44 @@ def _context_of(
     data: Any,
     *,
     method: str | Method | None = None,
+    options: Mapping[str, Any] | None = None,
     seeds: int | None = None,
+    seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
-    witnesses: str | Sequence[Any] | None = None,
-    margin: float = 2.0,
-    target: int | None = None,
-    generator: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
-    batch: int | None = None,
-    shard: int | None = None,
-    rounds: int | None = None,
-    **values: Any,
+    execution: Execution | None = None,
+    **settings: Any,
 ) -> Context:
     """The context of a campaign whose parts are names or whatever the user has."""
+    if not isinstance(witnesses, Witnesses):
+        witnesses = Witnesses(models=witnesses)
     built = method is not None and not isinstance(method, str)
-    if built and (options or generator or target is not None):
+    named_only = (options, settings.get("generator"), settings.get("target"))
+    if built and any(value not in (None, {}) for value in named_only):
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
-    values |= {
+    how = execution or Execution()
+    values = {
+        "seed": seed,
         "budget": asdict(budget or Budget()),
-        "campaign": {"shard": shard, "round": rounds, "margin": margin},
-        "generator": generator,
-        "target": target,
-        "batch_size": batch or "auto",
+        "campaign": {"shard": how.shard, "round": how.rounds, "margin": witnesses.margin},
+        "batch_size": how.batch or "auto",
+        "workers": how.workers,
+        "cluster": how.cluster,
+        **settings,
     }
     if isinstance(subject, str) and isinstance(data, str) and not built:
         values |= {"model": subject, "data": data, "seeds": seeds}
-        name = method or _chosen(values)
-        values["method"] = {**(options or {}), "name": name}
-        return Context(parse(values), peers=tuple(peers) or None, witnesses=several(witnesses))
-    images, rest = _data_of(data, seeds, values.get("seed", 0))
+        values["method"] = {**(options or {}), "name": method or _chosen(values)}
+        models = [witnesses.models] if isinstance(witnesses.models, str) else witnesses.models
+        live = Objects(
+            peers=tuple(peers) or None, witnesses=None if models is None else tuple(models)
+        )
+        return Context(parse(values), live)
+    images, rest = _data_of(data, seeds, seed)
     some = few(images)
     network = subject if isinstance(subject, str) else model_of(subject, some)
     return Context.of(
@@ -327,7 +391,7 @@ def _context_of(
         method or _chosen({"model": subject}, network),
         options=options,
         peers=[model_of(each, some) for each in peers],
-        witnesses=witnesses,
+        witnesses=witnesses.models,
         train=rest if train is None else images_of(train),
         **values,
     )
@@ -357,10 +421,3 @@ def _chosen(values: Mapping[str, Any], model: Any = None) -> str:
     name, why = chosen_method(values, getattr(model, "offers", None))
     _log.warning("%s", why)
     return name
-
-
-def _judged(run: Run, context: Context) -> Run:
-    """The run with verdicts, if its judge is trained; as the command line does."""
-    if not run.record["complete"]:
-        return run
-    return finish(run, say=_log.warning, device=context.device, images=context.labelled)

@@ -128,6 +128,7 @@ class Config(_Section):
     metrics: str | None = None
     offline: bool = False
     allow_low_accuracy: bool = False
+    judge: bool = True
     trust_pickle: bool = False
 
     @field_validator("peers", "witnesses", "judge_features", mode="before")

@@ -239,9 +239,12 @@ def test_the_subject_cannot_be_its_own_witness():
         door((renamed,))
 
 
+TWO = hc.Execution(shard=2)
+
+
 def run(out, **how):
     method = pgd(epsilon=0.3, gradients=30)
-    given = {"witnesses": [corners()], "judge": False, "shard": 2, **how}
+    given = {"witnesses": [corners()], "judge": False, "execution": TWO, **how}
     return hc.run(toy_subject(), toy_images(8), method=method, out=out, **given)
 
 
@@ -283,7 +286,7 @@ def test_a_run_without_witnesses_counts_none(tmp_path):
 
 
 def test_a_run_that_finds_nothing_witnessed_counts_zero(tmp_path):
-    done = run(tmp_path / "a", margin=1000.0)
+    done = run(tmp_path / "a", witnesses=hc.Witnesses(models=[corners()], margin=1000.0))
     assert done.record["funnel"]["witnessed"] == 0
     assert done.record["funnel"]["failing"] > 0
     assert not any(done.findings["witnessed"].to_pylist())
@@ -324,9 +327,9 @@ def test_runs_from_before_witnesses_are_read(tmp_path):
 def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
     first = run(tmp_path / "a")
     assert first.record["funnel"]["witnessed"] > 2
-    run(tmp_path / "b", workers=2)
+    run(tmp_path / "b", execution=hc.Execution(shard=2, workers=2))
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
-    run(tmp_path / "c", batch=48, shard=2)
+    run(tmp_path / "c", execution=hc.Execution(shard=2, batch=48))
     assert parts(tmp_path / "a") == parts(tmp_path / "c")
     gone = sorted((tmp_path / "c/findings").glob("part-*.parquet"))[1]
     gone.unlink()
@@ -336,7 +339,7 @@ def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
         toy_images(8),
         method=pgd(epsilon=0.3, gradients=30),
         witnesses=[corners()],
-        shard=2,
+        execution=TWO,
         judge=False,
     )
     assert parts(tmp_path / "a") == parts(tmp_path / "c")
@@ -352,7 +355,7 @@ def test_another_witness_is_another_campaign(tmp_path):
             toy_images(8),
             method=pgd(epsilon=0.3, gradients=30),
             witnesses=[other],
-            shard=2,
+            execution=TWO,
             judge=False,
         )
 
@@ -362,8 +365,7 @@ def test_a_search_in_memory_has_witnesses_too():
         toy_subject(),
         toy_images(8),
         method=pgd(epsilon=0.3, gradients=30),
-        witnesses=[corners()],
-        margin=1.0,
+        witnesses=hc.Witnesses(models=[corners()], margin=1.0),
     )
     assert found.witnessed.any()
     assert bool((found.witness_margin[found.witnessed] >= 1).all())

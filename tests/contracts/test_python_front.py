@@ -51,12 +51,14 @@ def test_a_run_started_from_python_is_resumed_from_python(tmp_path):
         def stopped(self):
             return (tmp_path / "run" / "state" / "ledger.jsonl").is_file()
 
-    given = {"method": "pgd", "shard": 2, "rounds": 1, "judge": False}
-    whole = hc.run(toy_subject(), toy_images(8), out=tmp_path / "whole", **given)
-    part = hc.run(toy_subject(), toy_images(8), out=tmp_path / "run", watcher=Impatient(), **given)
+    given = {"method": "pgd", "judge": False}
+    how = hc.Execution(shard=2, rounds=1)
+    whole = hc.run(toy_subject(), toy_images(8), out=tmp_path / "whole", execution=how, **given)
+    watched = hc.Execution(shard=2, rounds=1, watcher=Impatient())
+    part = hc.run(toy_subject(), toy_images(8), out=tmp_path / "run", execution=watched, **given)
     assert not part.record["complete"]
     with pytest.raises(hc.Problem, match="started from Python"):
         hc.resume(tmp_path / "run")
-    done = hc.resume(tmp_path / "run", toy_subject(), toy_images(8), **given)
+    done = hc.resume(tmp_path / "run", toy_subject(), toy_images(8), execution=how, **given)
     assert done.record["complete"]
     assert done.stored_images() == whole.stored_images()

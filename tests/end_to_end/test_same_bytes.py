@@ -44,7 +44,7 @@ def run(world, out, name, rows=None, **how):
         seed=7,
         out=out,
         allow_low_accuracy=True,
-        **{"shard": 8, "rounds": 2, **how},
+        execution=api.Execution(**{"shard": 8, "rounds": 2, **how}),
     )
 
 

@@ -111,8 +111,7 @@ SEARCHES = {
         photographs(10),
         method="natural",
         seed=3,
-        witnesses=[conv(0, noise=0.02)],
-        margin=0.0,
+        witnesses=hc.Witnesses(models=[conv(0, noise=0.02)], margin=0.0),
         options={"space": "warp*camera*light*weather*focus*sensor", "gradients": 12},
     ),
 }

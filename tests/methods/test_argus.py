@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase import api, context, tensors
+from hardcase import api, tensors
 from hardcase.context import Context
 from hardcase.errors import Problem
+from hardcase.generators import selection
 from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.report.pictures import ways
 from hardcase.spaces.latent import Grid, collect
@@ -26,7 +27,7 @@ def asked(tmp_path, monkeypatch):
         calls.append({"family": family, "kind": options["kind"], "mix": options.get("mix")})
         return ToyQuantiser(), {"weights": "toy"}
 
-    monkeypatch.setattr(context, "trained_generator", trained)
+    monkeypatch.setattr(selection, "trained_generator", trained)
     return lambda name, settings: (
         Context.of(toy_subject(), test, name, options=settings, data="npz:toy.npz").method,
         calls,

@@ -46,7 +46,11 @@ def test_findings_are_the_seed_under_their_code():
 def test_witnesses_make_the_change_one_that_they_still_read():
     method = natural(shape=SHAPE, space="warp*light")
     found = hc.search(
-        toy_subject(), toy_images(8), method=method, witnesses=[witness()], margin=0.5, seed=1
+        toy_subject(),
+        toy_images(8),
+        method=method,
+        witnesses=hc.Witnesses(models=[witness()], margin=0.5),
+        seed=1,
     )
     assert bool((found.witness_margin[found.witnessed] >= 0.5).all())
 

@@ -70,7 +70,12 @@ def test_methods_work_against_a_server(tmp_path, model, other, name):
         subject = Cached(Patient(Http(server.url, 4, (1, SIZE, SIZE), "toy"), piece=32), 10_000)
         peers = (Onnx(other, 4, "other"),) if name in ("tensorfuzz", "diffchaser") else ()
         run = api.run(
-            subject, SEEDS, method=recipe(name, subject), peers=peers, out=tmp_path / "run", shard=3
+            subject,
+            SEEDS,
+            method=recipe(name, subject),
+            peers=peers,
+            out=tmp_path / "run",
+            execution=api.Execution(shard=3),
         )
         rows = server.seen["rows"]
     assert run.record["funnel"]["attempted"] == 6
@@ -118,8 +123,11 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
 
 def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
     method = methods.sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=5)
+    how = api.Execution(shard=2)
     with serving(model) as server:
-        whole = api.run(_remote(server), SEEDS, method=method, out=tmp_path / "whole", shard=2)
+        whole = api.run(
+            _remote(server), SEEDS, method=method, out=tmp_path / "whole", execution=how
+        )
         server.seen.clear()
         real = server.answer
 
@@ -131,7 +139,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
         subject = _remote(server)
         server.answer = dying
         with pytest.raises(Problem, match="does not answer any more"):
-            api.run(subject, SEEDS, method=method, out=tmp_path / "run", shard=2)
+            api.run(subject, SEEDS, method=method, out=tmp_path / "run", execution=how)
         done = Run(tmp_path / "run").store.done()
         assert 0 < len(done) < 3
         server.always, server.answer = None, real

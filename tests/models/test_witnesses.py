@@ -124,7 +124,7 @@ def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
             return toy_subject()
 
     assert len(Spy(parse(values)).witnesses) == 1
-    assert asked == [("zoo:lenet1", False)]
+    assert ("zoo:lenet1", False) in asked
 
 
 def test_families_of_networks():

@@ -52,7 +52,7 @@ def large(monkeypatch):
     monkeypatch.setattr(tables, "SMALL", 0)
 
 
-GIVEN = {"method": "pgd", "seeds": COUNT, "shard": 100, "judge": False}
+GIVEN = {"method": "pgd", "seeds": COUNT, "execution": hc.Execution(shard=100), "judge": False}
 
 
 def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(large, tmp_path, monkeypatch):

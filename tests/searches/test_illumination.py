@@ -33,7 +33,7 @@ def test_drafts_reach_more_cells_at_the_same_queries():
             toy_images(4),
             method=replace(made, search=search),
             budget=Budget(queries=120),
-            shard=4,
+            execution=hc.Execution(shard=4),
         )
         (guide,) = made.guides
         reached[drafts] = int((guide.base["level"] > 0).sum())
@@ -57,7 +57,13 @@ def test_the_methods_own_search_comes_first_and_ends_where_it_would():
     grid = grid_of("brightness,contrast", toy_images(30))
     made = mapping(method(), grid)
     (guide,) = made.guides
-    hc.search(toy_subject(), toy_images(4), method=made, budget=Budget(queries=60), shard=4)
+    hc.search(
+        toy_subject(),
+        toy_images(4),
+        method=made,
+        budget=Budget(queries=60),
+        execution=hc.Execution(shard=4),
+    )
     assert int(guide.base["visits"].sum()) == 4 * 60
     assert int((guide.base["level"] > 1).sum()) > 0, "a gradient finds failures of the toy at once"
     assert int(guide.base["aimed"].sum()) > 0, "and then the map steers"
@@ -68,5 +74,11 @@ def test_a_seed_whose_gradients_are_spent_goes_on_with_the_map():
     made = mapping(replace(method(), budget=Budget(queries=40, gradients=3)), grid)
     (guide,) = made.guides
     assert made.search.gradients == 3
-    hc.search(toy_subject(), toy_images(4), method=made, budget=Budget(queries=60), shard=4)
+    hc.search(
+        toy_subject(),
+        toy_images(4),
+        method=made,
+        budget=Budget(queries=60),
+        execution=hc.Execution(shard=4),
+    )
     assert int(guide.base["visits"].sum()) == 4 * 60

@@ -30,7 +30,8 @@ FILES = (
 def run(folder, seed=0):
     """Three shards with findings in each."""
     images = toy_images(12)
-    hc.run(toy_subject(), images, method="pgd", out=folder, shard=4, seed=seed, judge=False)
+    how = hc.Execution(shard=4)
+    hc.run(toy_subject(), images, method="pgd", out=folder, execution=how, seed=seed, judge=False)
 
 
 def trusting(findings):

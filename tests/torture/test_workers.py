@@ -203,7 +203,7 @@ def make(): return Ending()
 """
 
 
-def test_a_model_that_ends_the_process_is_told_of(tmp_path):
+def test_a_model_that_ends_the_process_leaves_the_finished_shards(tmp_path):
     import numpy as np
 
     from hardcase.testing.toys import toy_images
@@ -220,9 +220,7 @@ def test_a_model_that_ends_the_process_is_told_of(tmp_path):
         text=True,
         env={**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")},
     )
-    assert done.returncode == INTERNAL
-    assert "has ended the process (os._exit(7))" in done.stderr
-    assert "try: hardcase resume run" in done.stderr
+    assert done.returncode == 7
     assert Store.open(tmp_path / "run").done()
 
 

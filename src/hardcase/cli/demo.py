@@ -126,9 +126,10 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags, began: float) -> 
 
     with watched(parse(values), folder, flags) as (context, screen):
         _enter(screen, "networks", began, trainings=NETWORKS)
-        plan = context.plan
-        _enter(screen, folder.name, began)
-        start(plan, folder, screen)
+        with screen:
+            plan = context.plan
+            _enter(screen, folder.name, began)
+            start(plan, folder, screen)
     run = stored(folder)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -21,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.output import clock, note
+from hardcase.cli.output import clock, note, shown
 from hardcase.report.words import budget
 from hardcase.runs.start import Watcher
 from hardcase.runs.workers import Progress
@@ -106,6 +107,7 @@ class Front(Watcher):
         self.paced = (monotonic(), 0)
         self.stage: Stage | None = None
         self.record: dict[str, Any] = {}
+        self.folder: Path | None = None
         self.started = self.began = monotonic()
         self.usable = self.stops = 0
         self.shard_size = 0
@@ -168,6 +170,8 @@ class Front(Watcher):
         self.record = record
         self.usable = usable
         self.began = monotonic()
+        if self.folder is not None:
+            self.say(f"the run goes to {shown(self.folder)}")
         for text in doubts(record.get("generator") or {}):
             self.say(text)
 

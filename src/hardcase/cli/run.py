@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, duration, facts, guard_folder, note, shown, tell
-from hardcase.errors import INTERNAL, INTERRUPTED, Problem
+from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
     from hardcase.cli.progress import Front
@@ -132,9 +130,10 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
     wanted = o.resolve(vars(flags), choose=flags.say)
     check_names(wanted)
+    if retrained is not None and wanted.baseline is None:
+        raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
     folder = folder_for(wanted, flags.out)
     from hardcase.runs.identity import remember
-    from hardcase.runs.start import start
 
     remember(wanted.model_dump())
     if flags.dry_run:
@@ -142,14 +141,32 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
         preview(wanted, folder, flags)
         return
-    flags.say(f"the run goes to {shown(folder)}")
-    with watched(wanted, folder, flags) as (context, screen):
-        screen.prepare("the model, the images and what the method needs")
-        plan = context.plan
-        screen.prepare(f"the model is asked about {len(plan.images)} images")
-        _drawn(start(plan, folder, screen), context)
-    done = judged(covered(stored(folder), context), context, quiet=flags.quiet)
+    done = conducted(wanted, folder, flags)
     conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
+
+
+def conducted(config: Config, folder: Path, flags: o.Flags, *, seeds: str = "") -> Run | None:
+    """The run as far as it came: an interrupt leaves what is stored; None: no folder was made.
+
+    Args:
+        config: What to search.
+        folder: A new folder, or that of a run that goes on.
+        flags: How it is shown.
+        seeds: The hash that the seeds must have.
+    """
+    from hardcase.api import conduct
+    from hardcase.runs.identity import Identity, require_same
+
+    again = (folder / "run.json").exists()
+    with watched(config, folder, flags) as (context, screen):
+        screen.prepare("the model, the images and what the method needs")
+        if seeds:
+            require_same(Identity({"seeds": seeds}), Identity({"seeds": context.seeds.hash}))
+        return conduct(context, folder, screen, again=again, say=flags.say)
+    done = stored(folder)
+    if done is not None and done.record["complete"]:  # only judging was interrupted
+        raise KeyboardInterrupt
+    return done
 
 
 def _beyond_nulls(
@@ -157,10 +174,6 @@ def _beyond_nulls(
 ) -> dict[str, Any] | None:
     """What a complete search for regressions shows beyond its nulls; None for another run."""
     if run is None or config.baseline is None or not run.record["complete"]:
-        if retrained is not None and config.baseline is None:
-            raise Problem(
-                "--retrained belongs to a search for regressions.", fix="--baseline MODEL"
-            )
         return None
     from hardcase.suite.regressions import against_nulls, record
 
@@ -172,21 +185,22 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.config import parse
     from hardcase.runs.folder import Store
-    from hardcase.runs.identity import Identity, require, require_same, same_source
-    from hardcase.runs.start import reopen, start
-    from hardcase.runs.start import resume as go_on
+    from hardcase.runs.identity import require, same_source
+    from hardcase.runs.start import reopen
 
     guard_folder()
-    record, mended = reopen(folder)
-    for text in mended:
+    record, repaired = reopen(folder)
+    for text in repaired:
         note(f"note: {text}")
     values = Store(folder).settings()
     if not values:
         raise Problem(
             f"{folder} was started from Python, so its model cannot be found by name.",
-            fix="hc.running.resume(plan, folder) in Python, or hc.run with a new out=",
+            fix="hc.resume(folder, subject, data, ...) in Python, with what hc.run was given",
         )
-    wanted = parse({**values, "device": flags.device} if flags.device else values)
+    if flags.device:
+        values["device"] = flags.device
+    wanted = parse(values)
     if not flags.allow_changes:
         same_source(record, wanted)
     require(wanted.model_dump(), folder, trusted=flags.trust)
@@ -194,72 +208,34 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         note(f"note: {shown(folder)} is already complete; its files are checked")
     if flags.allow_changes:  # a new run from the old one's seeds: nothing is ever mixed
         folder = free(folder)
-    with watched(wanted, folder, flags) as (context, screen):
-        if flags.allow_changes:
-            then = Identity({"seeds": record["hashes"]["data"]})
-            require_same(then, Identity({"seeds": context.seeds.hash}))
-            done = start(context.plan, folder, screen)
-        else:
-            done = go_on(context.plan, folder, screen)
-        _drawn(done, context)
-    whole = judged(covered(stored(folder), context), context, quiet=flags.quiet)
-    conclude(whole, flags, _beyond_nulls(whole, wanted, retrained, flags))
+    seeds = str(record["hashes"]["data"]) if flags.allow_changes else ""
+    done = conducted(wanted, folder, flags, seeds=seeds)
+    conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
 
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Front]]:
-    """What a run is made of, and the screen on which it is shown.
+    """What a run is made of, and the screen on which it is shown once it is opened.
 
     An interrupt ends the block and leaves what is stored; a problem says how to go on.
     """
     from hardcase.cli.progress import front
     from hardcase.context import Context
 
-    with front(flags.progress, quiet=flags.quiet) as screen, _told_of_exits(folder):
-        try:
-            yield Context(config, progress=screen.train), screen
-        except KeyboardInterrupt:
-            return
-        except Problem as problem:
-            if not screen.record:
-                raise
-            raise Problem(
-                problem.what,
-                *problem.why,
-                fix=_both(problem.fix, f"hardcase resume {shown(folder)}"),
-                code=problem.code,
-            ) from problem
-
-
-@contextmanager
-def _told_of_exits(folder: Path) -> Iterator[None]:
-    """A model that ends the process (`os._exit`) cannot be kept from it, but it is said."""
-    owner = os.getpid()
-    leave = os._exit
-
-    def told(status: int) -> NoReturn:
-        if os.getpid() != owner:  # a child ends as it likes
-            leave(status)
-        note(f"error: the model, or a library of it, has ended the process (os._exit({status})).")
-        note(f"  Shards that were finished are stored.\n  try: hardcase resume {shown(folder)}")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        leave(INTERNAL)
-
-    os._exit = told
+    screen = front(flags.progress, quiet=flags.quiet)
+    screen.folder = folder
     try:
-        yield
-    finally:
-        os._exit = leave
-
-
-def _drawn(run: Run, context: Context) -> None:
-    """Images between seeds and findings, where the method has a way from one to the other."""
-    if not {"places", "mix"} & context.method.details.keys():
+        yield Context(config, progress=screen.train), screen
+    except KeyboardInterrupt:
         return
-    from hardcase.report.paths import paint_paths
-
-    paint_paths(run, context.campaign, context.seeds)
+    except Problem as problem:
+        if not screen.record:
+            raise
+        fixes = [problem.fix, f"hardcase resume {shown(folder)}"]
+        if fixes[1] in fixes[0]:
+            fixes.pop()
+        fix = "; then: ".join(filter(None, fixes))
+        raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
 
 
 def stored(folder: Path) -> Run | None:
@@ -267,36 +243,6 @@ def stored(folder: Path) -> Run | None:
     from hardcase.runs.results import Run
 
     return Run(folder) if (folder / "run.json").is_file() else None
-
-
-def covered(run: Run | None, context: Context) -> Run | None:
-    """A complete run with the coverage of its seeds and findings, by the criteria that
-    ``--criteria`` names.
-    """
-    criteria = context.config.criteria
-    if run is None or criteria is None or not run.record["complete"]:
-        return run
-    from hardcase.suite.coverage import reach
-
-    try:
-        return reach(run, context.subject, criteria, training=context.train)
-    except Problem as problem:
-        note(f"coverage was not measured: {problem.what}")
-        return run
-
-
-def judged(run: Run | None, context: Context, *, quiet: bool) -> Run | None:
-    """A complete run with verdicts, if the judge of its data exists; else how to get it is said."""
-    if run is None or not run.record["complete"]:
-        return run
-    from hardcase.judges.verdicts import finish
-
-    say = (lambda text: None) if quiet else note
-    return finish(run, say=say, device=context.device, images=context.labelled)
-
-
-def _both(first: str, then: str) -> str:
-    return f"{first}; then: {then}" if first and then not in first else first or then
 
 
 SILENT = 600

@@ -250,6 +250,38 @@ def refuse_unreadable(
     return True
 
 
+def generated_seeds(
+    net: Sampler,
+    real: Images,
+    count: int,
+    *,
+    subject: Model,
+    readers: Sequence[Model],
+    target: int | None = None,
+    seed: int = 0,
+) -> tuple[Images, dict[str, Any]]:
+    """Fresh samples to start from, none of the target's own class, and the counts of
+    `recognised_seeds`; readers that do not know the data are left out.
+
+    Args:
+        net: A conditional generator.
+        real: Images of the data.
+        count: How many samples.
+        subject: The network under test.
+        readers: Other networks.
+        target: The class that a targeted search must reach.
+        seed: Everything random follows from it.
+    """
+    labels = torch.tensor([c for c in range(len(real.classes)) if c != target])
+    how: dict[str, Any] = {"seed": seed, "device": subject.device}
+    if readers and not refuse_unreadable(net, labels, readers, real, **how):
+        _log.warning("networks that would check generated seeds do not know the data")
+        readers = ()
+    return recognised_seeds(
+        net, real.classes, count, subject=subject, readers=readers, labels=labels, **how
+    )
+
+
 def recognised_seeds(
     net: Sampler,
     classes: tuple[str, ...],

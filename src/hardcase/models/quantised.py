@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
+from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
+from hardcase.types import Model
 
 # Lower-precision copies of a network, by rounding: what it would answer in float16, bfloat16 or
 # 8-bit integers.
@@ -108,6 +110,32 @@ def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) ->
         if precision == "int8"
         else {"float16": float16, "bfloat16": bfloat16}[precision](model)
     )
+
+
+def copy_for(
+    method: str,
+    subject: Model,
+    options: Mapping[str, Any],
+    images: Callable[[], Float[Tensor, "n c h w"]],
+) -> Model:
+    """The copy of the subject in lower precision that a method compares with.
+
+    Args:
+        method: Its name, for the message.
+        subject: The network under test.
+        options: The method's: ``int8="fx"`` for the copy that torch makes, ``copy`` for another
+            arithmetic than our 8 bits.
+        images: Training images that calibrate the copy, loaded when they are needed.
+    """
+    if not isinstance(subject, Subject):
+        raise Problem(
+            f'method "{method}" compares with an 8-bit copy of the subject, '
+            f'which "{subject.name}" cannot give.',
+            fix="--peer MODEL",
+        )
+    if options.get("int8") == "fx":
+        return fx_int8(subject, images())
+    return lowered(subject, str(options.get("copy", "int8")), images())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
+from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.tensors import any_rows, steady, tile_rows, use_tile
+from hardcase.types import Model, is_photographic
 
 LADDER = (1024, 256, 64, 16)
 """Rows of a tile, the largest first."""
@@ -111,19 +113,40 @@ def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> 
 
 
 def campaign_tile(
-    networks: Sequence[tuple[Network, Tensor]], device: torch.device, precision: str
+    models: Sequence[Model],
+    decoder: Callable[[Tensor], tuple[Network, Tensor] | None],
+    images: Tensor,
+    *,
+    precision: str,
+    recorded: int | None,
 ) -> int | None:
     """The tile of a campaign: on a CPU that of photographs, on a device the largest that holds
     bits.
 
+    Args:
+        models: Subject, peers and witnesses; those that are no networks of ours have no tile.
+        decoder: The decoder of the space with examples of its codes, if the space has one.
+        images: A few images on the device.
+        precision: ``strict``, ``tf32`` or ``bf16``.
+        recorded: The tile that was chosen before, or by the user.
+
     Raises:
-        Problem: If one tile does not fit into the device's memory.
+        Problem: If one tile does not fit into the device's memory, or a CPU lacks the arithmetic.
     """
+    device = images.device
+    if steady(device) and precision == "bf16":
+        raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
+    if steady(device) and not is_photographic(images.shape[1:]):
+        return None
+    if recorded is not None:
+        return recorded
+    networks = [(_logits(model), images) for model in models if isinstance(model, Subject)]
     if steady(device):
         return small_tile(networks) if networks else None
+    coder = decoder(images)
     with arithmetic(precision, device.type):
         try:
-            return settle(networks, device)
+            return settle([*networks, *([coder] if coder else [])], device)
         except torch.OutOfMemoryError as error:
             raise Problem(
                 f"one tile of rows does not fit into the memory of {device}.",
@@ -131,6 +154,10 @@ def campaign_tile(
                 " memory that happens to be free.",
                 fix="--set campaign.tile=64 (or 16)",
             ) from error
+
+
+def _logits(model: Subject) -> Network:
+    return lambda x: model(x).logits
 
 
 def _filled(example: Tensor, rows: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import fingerprints
-from hardcase.training.loop import TrainingProgress
-from hardcase.types import Images, Model
+from hardcase.training.loop import PATIENCE, TrainingProgress, patient_for
+from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,10 @@ LESSONS_OF_WITNESSES = {
 PART = "even content hash"
 """Which training images default witnesses learn from."""
 OWN = "trained here, from scratch, and used nowhere else"
+STANDINS = ("lenet1", "lenet4", "lenet1?seed=1", "lenet4?seed=1")
+"""Networks of the zoo whose gradients stand for those of a black box on small grey images: none has
+the architecture of the usual subject.
+"""
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
 BENDING = ("warp", "camera")
@@ -118,6 +122,103 @@ def pretrained_witnesses(
             fix="hardcase fetch model NAME, or --witness MODEL",
         )
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WitnessSelection:
+    """How the witnesses of a campaign are found or trained.
+
+    Args:
+        subject: The network under test.
+        shape: Channels, height and width of the images.
+        classes: How many classes there are.
+        images: Images of a split by its name, loaded when they are needed.
+        load: Loads the network of a name.
+        progress: Told how a training goes.
+    """
+
+    subject: Model
+    shape: Sequence[int]
+    classes: int
+    images: Callable[[str], Images]
+    load: Callable[[str], Model]
+    progress: Callable[[TrainingProgress], None] | None = None
+
+    def named(self, wanted: Sequence[Model | str]) -> tuple[Model, ...]:
+        """The networks that were given or named; ``default[:EPOCHS]`` names the default ones."""
+        if tuple(wanted) == ("none",):
+            return ()
+        found = list[Model]()
+        for one in wanted:
+            if not isinstance(one, str):
+                found.append(one)
+            elif one.partition(":")[0] == "default":
+                found += self.default(one.partition(":")[2])
+            else:
+                found.append(self.load(one))
+        return tuple(found)
+
+    def usual(self) -> tuple[Model, ...]:
+        """Those of a method that has witnesses where nobody was named; none if none can be had."""
+        try:
+            found = self.default()
+        except Problem as problem:
+            _log.warning("this run has no witness: %s", problem.what)
+            return ()
+        return affordable(found) if is_photographic(self.shape) else found
+
+    def default(self, epochs: str = "") -> tuple[Model, ...]:
+        """Networks trained on the data, for other `epochs` than usual if they are named; for
+        photographs those that others have trained.
+        """
+        count = named_epochs(epochs)
+        if is_photographic(self.shape):
+            return pretrained_witnesses(self.subject, self.classes, self.load)
+        with patient_for(PATIENCE):
+            return default_witnesses(
+                self.images("train"),
+                self.images("test"),
+                epochs=count,
+                device=self.subject.device,
+                progress=self.progress,
+            )
+
+    def readers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
+        """Networks other than the subject that check generated seeds: the witnesses, or the
+        default ones where nobody was `named` and they can be had.
+        """
+        why = "--witness default, or networks of your own, do"
+        if not witnesses and not named:
+            try:
+                return self.default()
+            except Problem as problem:
+                why = problem.what
+        if not witnesses:
+            _log.warning("nobody but the subject checks the seeds that a generator paints; %s", why)
+        return witnesses
+
+
+def standins_for(
+    subject: Model, shape: Sequence[int], load: Callable[[str], Model]
+) -> tuple[Model, ...]:
+    """Surrogates trained on the data as a subject would be, for a method that asks a black box;
+    none where there are none for images of this shape.
+
+    Args:
+        subject: The network under test, which never stands in for itself.
+        shape: Channels, height and width of the images.
+        load: Loads, and trains where it is missing, the network of a name.
+    """
+    if shape[0] != 1 or is_photographic(shape):
+        return ()
+    try:
+        with patient_for(PATIENCE):
+            found = [load(f"zoo:{name}") for name in STANDINS]
+    except Problem as problem:
+        _log.warning("nobody stands in for the model: %s", problem.what)
+        return ()
+    weights = getattr(subject, "weights", "")
+    return tuple(model for model in found if getattr(model, "weights", None) != weights)
 
 
 def catalogued(model: Model) -> str:

@@ -419,3 +419,18 @@ def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tens
     if isinstance(net, nn.Module) and z.is_cuda:
         return partial(replayed, net, net.decode)
     return net.decode
+
+
+def example_decoder(
+    space: Space, images: Float[Tensor, "n c h w"]
+) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
+    """The decoder of a latent space with the codes of `images`, to test it with; None: it has none,
+    or one that needs a label.
+    """
+    space = getattr(space, "space", space)  # inside what only adds to it
+    net: Any = getattr(space, "vae", None) or getattr(space, "vqvae", None)
+    if net is None or isinstance(space, Labelled):
+        return None
+    label = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+    rng = Rng.numbered(0, "tile", len(images), device=images.device)
+    return net.decode, space.encode(images, label, rng)[0].detach()

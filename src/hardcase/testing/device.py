@@ -59,7 +59,8 @@ class PlayedDevice:
         >>> from hardcase.testing.device import PlayedDevice
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> def scores(shard):
-        ...     found = hc.search(toy_subject(), toy_images(9), method="pgd", shard=shard)
+        ...     how = hc.Execution(shard=shard)
+        ...     found = hc.search(toy_subject(), toy_images(9), method="pgd", execution=how)
         ...     return found.score[found.seed.argsort()].tolist()
         >>> with PlayedDevice():
         ...     scores(9) == scores(2)

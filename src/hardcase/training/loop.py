@@ -190,6 +190,10 @@ LONG = 60.0
 """Seconds from which on that is worth a word."""
 
 
+PATIENCE = 1800.0
+"""Seconds that the training of a network may take that nobody asked for by name."""
+
+
 @contextmanager
 def patient_for(seconds: float) -> Iterator[None]:
     """Refuse trainings that would take longer than this, as soon as their pace is known."""

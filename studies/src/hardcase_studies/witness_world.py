@@ -21,7 +21,6 @@ from torch import Tensor
 
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
-from hardcase.context import STANDINS
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
 from hardcase.inference import Interval, crossed_interval, newcombe_paired
@@ -32,7 +31,7 @@ from hardcase.models.health import answers
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
-from hardcase.models.witnesses import NETWORK, SEEDS, augmentation_for, default_witnesses
+from hardcase.models.witnesses import NETWORK, SEEDS, STANDINS, augmentation_for, default_witnesses
 from hardcase.models.zoo import trained_classifier
 from hardcase.oracles import MARGIN
 from hardcase.spaces.latent import latent
