@@ -23,6 +23,7 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
+from hardcase.objectives import with_witnesses
 from hardcase.spaces.latent import Latent, partners
 from hardcase.tensors import from_bytes
 from hardcase.types import Answer, Images, Method
@@ -89,10 +90,11 @@ def _share(
 ) -> Figure:
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
     shares = []
+    composed = with_witnesses(method) if witnesses else method
     for _ in range(3):
         bare = Bare(subject, space)
         beside = tuple(Bare(one, None) for one in witnesses)
-        campaign = Campaign(subject=bare, method=method, witnesses=beside, batch=512)
+        campaign = Campaign(subject=bare, method=composed, witnesses=beside, batch=512)
         whole = seconds(lambda c=campaign: run_shard(c, images, limits(method.budget, len(images))))
         asked = [(one, one.codes(images)) for one in (bare, *beside)]
         alone = seconds(lambda some=asked: [one.replay(z) for one, z in some])

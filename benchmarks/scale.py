@@ -28,7 +28,7 @@ from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs import start, workers
 from hardcase.runs.folder import Packed, Store
-from hardcase.runs.tables import findings_table, spent_table, summarise, to_parquet
+from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
 from hardcase.spaces.latent import Latent, partners
 from hardcase.types import Findings
 
@@ -194,7 +194,7 @@ def drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
         "status": ["done"] * seeds,
         **dict.fromkeys(("looked", "failing", "queries"), zeros),
     }
-    others = dict.fromkeys(("peer_queries", "witness_queries", "witness_gradients"), [0] * seeds)
+    others = dict.fromkeys(SPENDING[2:], [0] * seeds)
     spent = spent_table({**columns, "gradients": zeros, **others})
     ids = [names[i] for i in (whole // each).tolist()]
     return findings_table(found, x, ids, method="pgd", oracle="label"), spent

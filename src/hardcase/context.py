@@ -28,6 +28,7 @@ from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import campaign_tile
 from hardcase.models.witnesses import WitnessSelection, standins_for, witness_record
+from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.registry import Part, check_offer, resolve
 from hardcase.regression import regressing
@@ -606,6 +607,8 @@ class Context:
 
             margin = config.campaign.margin if self.witnesses else None
             method = mapping(method, self.map_cells, margin=margin)
+        if self.witnesses:
+            method = with_witnesses(method, config.campaign.margin)
         keep = parse_keep(config.keep or method.keep)
         if not config.keep:
             keep = replace(keep, place=self.map_cells)

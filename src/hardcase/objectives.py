@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardcase.oracles import MARGIN, LeavesLabel, Witnessed
 from hardcase.tensors import flat, length, margin, total
-from hardcase.types import Objective, Oracle, Probe
+from hardcase.types import Method, Objective, Oracle, Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,22 +215,40 @@ class KeptByWitnesses:
 
 
 def joint(objective: Objective, oracle: Oracle, least: float) -> Objective:
-    """`objective` of a method that fails by `oracle`, with witnesses that must keep the label.
+    """Return the objective of a method that fails by `oracle`, with witnesses beside it.
 
     Args:
         objective: What the method climbs without witnesses.
         oracle: What the method calls a failure.
         least: By how many logits every witness must keep the label.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.oracles import LeavesLabel
-        >>> type(hc.objectives.joint(hc.objectives.Margin(), LeavesLabel(), 2.0)).__name__
-        'KeptByWitnesses'
     """
     if isinstance(objective, NearestFailing):
         return replace(objective, oracle=Witnessed(objective.oracle, least))
     return KeptByWitnesses(objective, oracle, least)
+
+
+def with_witnesses(method: Method, margin: float = MARGIN) -> Method:
+    """Return the method as a search for failures on which every witness keeps the label.
+
+    A campaign asks its witnesses about every candidate; whether the search learns what they say is
+    part of the method.
+
+    Args:
+        method: A method that knows nothing of witnesses.
+        margin: Logits by which each of them must keep the label, unless the method asks for more.
+
+    Example:
+        >>> import hardcase as hc
+        >>> hc.objectives.with_witnesses(hc.methods.pgd(), margin=1.0)
+        Method('pgd', space=Pixels, search=GradientAscent, objective=KeptByWitnesses, \
+oracle=Witnessed)
+    """
+    least = max(margin, method.aim)
+    return replace(
+        method,
+        objective=joint(method.objective, method.oracle, least),
+        oracle=Witnessed(method.oracle, least),
+    )
 
 
 @dataclass(frozen=True, slots=True)

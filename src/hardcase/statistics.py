@@ -119,6 +119,11 @@ METRICS = (
         summary="images given to witnesses, never charged to a budget",
         needs="witnesses",
     ),
+    Metric(
+        name="surrogate_queries",
+        summary="images given to networks that stand for a black box, each with a gradient",
+        needs="surrogates",
+    ),
 )
 """What runs count and measure."""
 

@@ -482,6 +482,10 @@ class Look(Protocol):
         """
         ...
 
+    def surrogates(
+        self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
+    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]: ...
+
     def retire(self, rows: Int[Tensor, " r"]) -> None: ...
 
 
@@ -558,6 +562,7 @@ class Method:
             more than the campaign's margin.
         closed: The search gets no gradient of the subject, even where that gives one: only those of
             witnesses.
+        surrogates: Networks whose gradients stand for those of a closed subject.
         taps: Layers whose activations are read.
         details: What run.json says of it besides.
 
@@ -587,6 +592,7 @@ class Method:
     budget: Budget = Budget()
     aim: float = 0.0
     closed: bool = False
+    surrogates: tuple[Model, ...] = ()
     taps: Mapping[str, Tap] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
 

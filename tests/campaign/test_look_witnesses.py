@@ -14,7 +14,14 @@ from hardcase.campaign.record import Campaign, Keep, Limits, parse_keep
 from hardcase.errors import Problem
 from hardcase.methods import pgd
 from hardcase.models.subject import Subject
-from hardcase.objectives import KeptByWitnesses, Margin, NearestFailing, TargetMargin, joint
+from hardcase.objectives import (
+    KeptByWitnesses,
+    Margin,
+    NearestFailing,
+    TargetMargin,
+    joint,
+    with_witnesses,
+)
 from hardcase.oracles import LeavesLabel, Reaches, Witnessed, witness_margin
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SPENT, read, to_parquet
@@ -63,10 +70,12 @@ def door(witnesses=None, *, keep="best", **changes):
         oracle=LeavesLabel(),
         until="budget",
     )
+    witnesses = (corners(),) if witnesses is None else witnesses
+    method = replace(base, **changes)
     campaign = Campaign(
         subject=toy_subject(),
-        method=replace(base, **changes),
-        witnesses=(corners(),) if witnesses is None else witnesses,
+        method=with_witnesses(method) if witnesses else method,
+        witnesses=witnesses,
         keep=parse_keep(keep),
     )
     images = toy_images()
@@ -223,8 +232,6 @@ def test_a_black_box_witness_is_asked_without_gradients():
 
 def test_without_witnesses_nothing_changes():
     look = door(())
-    assert look.campaign.objective == Margin()
-    assert look.campaign.oracle == LeavesLabel()
     look(look.seeds.x.flip(3), torch.arange(5))
     assert look.counts.witness_queries.tolist() == [0] * 5
     assert not look.recorder.findings().witnessed.any()
@@ -275,6 +282,17 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     page = json.loads((done.report().parent / "report.json").read_text())
     steps = {row["step"]: row["count"] for row in page["runs"][0]["funnel"]}
     assert steps["witnessed"] == funnel["witnessed"]
+
+
+def test_the_identity_of_a_run_says_what_was_climbed(tmp_path):
+    parts = [
+        json.loads(
+            run(tmp_path / name, witnesses=witnesses).record["identity"]["parts"]["settings"]
+        )
+        for name, witnesses in (("with", [corners()]), ("without", ()))
+    ]
+    kinds = [{value for value in dict(one).values() if isinstance(value, str)} for one in parts]
+    assert {"KeptByWitnesses", "Witnessed"} <= kinds[0] - kinds[1]
 
 
 def test_a_run_without_witnesses_counts_none(tmp_path):

@@ -38,7 +38,7 @@ def made_run(folder, x, y, found, *, predicted=None, kind=None, record=None):
     ids = [f"test-{i}" for i in range(n)]
     columns = {
         "id": ids, "label": y.tolist(), "predicted": y.tolist(), "confidence": torch.linspace(0.8, 1, n).tolist(),
-        "status": ["done"] * n, **dict.fromkeys(("looked", "failing", "queries"), [5] * n), "gradients": [0] * n, "peer_queries": [0] * n, "witness_queries": [0] * n, "witness_gradients": [0] * n,
+        "status": ["done"] * n, **dict.fromkeys(("looked", "failing", "queries"), [5] * n), "gradients": [0] * n, "peer_queries": [0] * n, "witness_queries": [0] * n, "witness_gradients": [0] * n, "surrogate_queries": [0] * n, "surrogate_gradients": [0] * n,
     }  # fmt: skip
     table = seeds_table(columns, x)
     other = (y + 1) % 3 if predicted is None else predicted

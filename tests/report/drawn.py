@@ -92,6 +92,7 @@ def drawn_run(
         "confidence": (0.9 + 0.1 * torch.rand(seeds, generator=rng)).tolist(), "failing": (found * 3).tolist(),
         "queries": spent.tolist(), "gradients": [0] * seeds, "peer_queries": [0] * seeds,
         "witness_queries": [0] * seeds, "witness_gradients": [0] * seeds,
+        "surrogate_queries": [0] * seeds, "surrogate_gradients": [0] * seeds,
     }  # fmt: skip
     table = seeds_table(columns, x)
     findings = _found(x, y, rows, rng, len(classes), strength, channels, side)

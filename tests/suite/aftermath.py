@@ -52,7 +52,7 @@ def write_run(
     columns = {
         "id": ids, "label": label.tolist(), "predicted": said.tolist(), "confidence": [0.9] * n,
         "status": ["skipped: misclassified" if wrong else "done" for wrong in said.tolist()],
-        "looked": spent, "failing": [1] * n, "queries": spent, "gradients": [0] * n, "peer_queries": [0] * n, "witness_queries": [0] * n, "witness_gradients": [0] * n,
+        "looked": spent, "failing": [1] * n, "queries": spent, "gradients": [0] * n, "peer_queries": [0] * n, "witness_queries": [0] * n, "witness_gradients": [0] * n, "surrogate_queries": [0] * n, "surrogate_gradients": [0] * n,
     }  # fmt: skip
     table = seeds_table(columns, x)
     rows = torch.tensor([row for row, tests in found.items() for _ in tests], dtype=torch.int64)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
+from hardcase.objectives import with_witnesses
 from hardcase.tensors import chunks, steady
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
@@ -78,7 +79,7 @@ def search(
     """
     campaign = Campaign(
         subject=subject,
-        method=method,
+        method=with_witnesses(method) if witnesses else method,
         peers=peers,
         witnesses=witnesses,
         keep=parse_keep(keep or method.keep),

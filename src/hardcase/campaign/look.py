@@ -74,7 +74,7 @@ class Asking:
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
-        self.objective = campaign.objective
+        self.objective = campaign.method.objective
         self.lanes = self._lanes()
         self.asked = 0
         self.opened = not campaign.method.closed
@@ -323,8 +323,9 @@ class Recorder:
         self.campaign = campaign
         self.seeds = seeds
         self.space = campaign.method.space
-        self.keep = replace(campaign.keep, aim=campaign.aim)
-        self.own = KINDS.index(campaign.method.oracle.kind)
+        self.keep = replace(campaign.keep, aim=max(campaign.margin, campaign.method.aim))
+        self.failing = campaign.failing
+        self.own = KINDS.index(self.failing.kind)
         self.found = [
             _none(
                 seeds,
@@ -357,7 +358,9 @@ class Recorder:
             which of them fail is to wait for all that the device has to do.
         """
         finite = probe.logits.isfinite().all(1)
-        fails = self.campaign.method.oracle(probe) if self.campaign.witnesses else failed
+        fails = failed
+        if self.failing is not self.campaign.method.oracle:
+            fails = self.failing(probe)
         shown = _Candidates(
             probe.z,
             probe.x,
@@ -486,7 +489,7 @@ class Door:
     ) -> None:
         self.campaign = campaign
         self.method = campaign.method
-        self.oracle = campaign.oracle
+        self.oracle = campaign.method.oracle
         self.seeds = seeds
         self.limits = limits
         self.rng = rng
@@ -540,6 +543,30 @@ class Door:
             for f in fields(Feedback)
         )
         return Feedback(*both), torch.cat([graded[1], plain[1]])[back]
+
+    def surrogates(
+        self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
+    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
+        """What the method's surrogates say in place of a subject that gives no gradient.
+
+        Returns:
+            Each surrogate's logit margin, and its gradient by the (flattened) code.
+        """
+        networks = self.method.surrogates
+        origin = self.seeds.take(rows.repeat(len(networks)))
+        with torch.enable_grad():
+            code = z.detach().repeat(len(networks), *[1] * (z.ndim - 1)).requires_grad_()
+            images = to_grid(self.method.space.decode(code, origin)).chunk(len(networks))
+            margins = [
+                margin(network(x).logits, self.seeds.y[rows])
+                for network, x in zip(networks, images)
+            ]
+            (slope,) = torch.autograd.grad(torch.cat(margins).sum(), code)
+        spent = counted(rows, len(self.seeds)) * len(networks)
+        self.counts.surrogate_queries.add_(spent)
+        self.counts.surrogate_gradients.add_(spent)
+        slopes = flat(slope.nan_to_num(0, 0, 0)).reshape(len(networks), len(rows), -1)
+        return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
         """Spend a query on each seed to see whether its own code, decoded, keeps its label;

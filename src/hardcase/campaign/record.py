@@ -16,7 +16,6 @@ from torch import Tensor
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.graphs import CapturedCalls
-from hardcase.objectives import joint
 from hardcase.oracles import LEAD, MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
@@ -27,7 +26,6 @@ from hardcase.types import (
     Guide,
     Method,
     Model,
-    Objective,
     Oracle,
     Probe,
     State,
@@ -229,7 +227,8 @@ class Campaign:
         subject: The network under test.
         method: What a paper contributes: space, search, objective, oracle, guides.
         peers: Networks that the method compares with.
-        witnesses: Networks that must keep the label where the subject leaves it.
+        witnesses: Networks that are asked about every candidate; a method that searches for what
+            they keep is made by `hardcase.objectives.with_witnesses`.
         margin: By how many logits each witness must keep it.
         criteria: Coverage that is measured on the way.
         keep: Which findings per seed are kept.
@@ -280,33 +279,16 @@ class Campaign:
             yield
 
     @property
-    def objective(self) -> Objective:
-        """The method's objective; with witnesses, it also asks them to keep the label."""
-        if not self.witnesses:
-            return self.method.objective
-        return joint(self.method.objective, self.method.oracle, self.aim)
-
-    @property
-    def aim(self) -> float:
-        """The logits by which the search asks witnesses to keep the label: no less than `margin`,
-        which is what counts as witnessed.
-        """
-        return max(self.margin, self.method.aim)
+    def failing(self) -> Oracle:
+        """What becomes a finding: every failure, whether witnesses keep the label or not."""
+        oracle = self.method.oracle
+        return oracle.oracle if isinstance(oracle, Witnessed) else oracle
 
     @property
     def target(self) -> int | None:
         """The class that the method must reach, if it is one; its own images cannot be seeds."""
-        target: int | None = getattr(self.method.oracle, "target", None)
+        target: int | None = getattr(self.failing, "target", None)
         return target
-
-    @property
-    def oracle(self) -> Oracle:
-        """The method's oracle; with witnesses, what is searched for is a failure on which all keep
-        the label by `aim` logits.
-        """
-        if not self.witnesses:
-            return self.method.oracle
-        return Witnessed(self.method.oracle, self.aim)
 
     def __repr__(self) -> str:
         peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
@@ -352,6 +334,8 @@ class Counts:
     peer_queries: Int[Tensor, " n"]
     witness_queries: Int[Tensor, " n"]
     witness_gradients: Int[Tensor, " n"]
+    surrogate_queries: Int[Tensor, " n"]
+    surrogate_gradients: Int[Tensor, " n"]
     failing: Int[Tensor, " n"]
     lost: Bool[Tensor, " n"]
 

@@ -137,8 +137,7 @@ def natural_blackbox(
         )
     if standins and search != "evolution":
         source = StandIns(
-            networks=tuple(standins),
-            space=made,
+            count=len(standins),
             noise=noise or (0.05 if told else 0.03),
             learns=not told,
             scale=4.0 if told else 1.5,
@@ -153,6 +152,7 @@ def natural_blackbox(
             until="budget",
             needs="label",
             closed=True,
+            surrogates=tuple(standins),
             budget=Budget(queries=queries),
             details={
                 "space": _record(made),

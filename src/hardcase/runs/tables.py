@@ -60,9 +60,11 @@ SPENT: dict[str, pa.DataType] = {
     "peer_queries": pa.int64(),
     "witness_queries": pa.int64(),
     "witness_gradients": pa.int64(),
+    "surrogate_queries": pa.int64(),
+    "surrogate_gradients": pa.int64(),
 }
 """What a finished shard says of its seeds."""
-SPENDING = ("queries", "gradients", "peer_queries", "witness_queries", "witness_gradients")
+SPENDING = tuple(SPENT)[4:]
 """What is metered."""
 SEEDS: dict[str, pa.DataType] = {
     "id": pa.string(),
@@ -87,6 +89,8 @@ _LATER: dict[str, Any] = {
     "witness_margin": None,
     "witness_queries": 0,
     "witness_gradients": 0,
+    "surrogate_queries": 0,
+    "surrogate_gradients": 0,
 }
 """Columns that older runs do not have, and what stands for them."""
 BATCH = 1024

@@ -40,6 +40,11 @@ class _Beginning:
     def retire(self, rows: Int[Tensor, " r"]) -> None:
         self.over[rows] = True
 
+    def surrogates(
+        self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
+    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
+        return self.look.surrogates(z, rows)
+
     def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
         return {}
 

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.randomness import Rng
-from hardcase.tensors import flat, margin, per_row, to_grid, total
-from hardcase.types import Feedback, Look, Model, Seeds, Space, State
+from hardcase.tensors import flat, per_row, total
+from hardcase.types import Feedback, Look, Seeds, State
 
 WEIGHTS = 0.25
 SLOPES = 0.5
@@ -32,8 +32,7 @@ class StandIns:
     subject fails already, only the witnesses' gradient is left.
 
     Args:
-        networks: The networks that stand in.
-        space: The space that is searched.
+        count: How many networks the method has as surrogates.
         noise: How far beside the current point the subject is asked, per coordinate.
         learns: Whether answers are learned from; not where the subject tells only its label.
         scale: Times a stand-in's margin that the subject's is expected to change by, at first.
@@ -42,8 +41,7 @@ class StandIns:
         enough: Logits by which the subject must leave the label before its part ends.
     """
 
-    networks: tuple[Model, ...]
-    space: Space
+    count: int
     noise: float = 0.03
     learns: bool = True
     scale: float = 1.5
@@ -54,15 +52,12 @@ class StandIns:
     def start(self, seeds: Seeds) -> State:
         """What is remembered of each seed."""
         blank = torch.zeros_like(seeds.z)
-        count = len(self.networks)
-        weights = torch.full((count,), self.scale / count, device=blank.device)
+        weights = torch.full((self.count,), self.scale / self.count, device=blank.device)
         first = torch.cat([weights.expand(len(seeds), -1), flat(blank)], 1)
         return {
-            "x": seeds.x,
-            "y": seeds.y,
             "asked": blank + seeds.z,
             "lead": torch.full((len(seeds),), torch.nan, device=blank.device),
-            "leads": torch.zeros(len(seeds), count, device=blank.device),
+            "leads": torch.zeros(len(seeds), self.count, device=blank.device),
             "known": first,
             "unsure": torch.diag(self._doubt(first)).expand(len(seeds), -1, -1).clone(),
         }
@@ -74,7 +69,7 @@ class StandIns:
         z = state["z"][rows]
         asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
         feedback, kept = look.gradient(asked, rows)
-        leads, slopes = self._told(feedback.z, state, rows)
+        leads, slopes = look.surrogates(feedback.z, rows)
         new = {"asked": feedback.z, "lead": feedback.lead, "leads": leads}
         if self.learns:
             new |= self._learned(new, state, rows)
@@ -108,19 +103,4 @@ class StandIns:
     def _doubt(self, known: Float[Tensor, "r k"]) -> Float[Tensor, " k"]:
         """The variance of what is known before anything was asked: of weights, then of slopes."""
         place = torch.arange(known.shape[1], device=known.device)
-        return torch.where(place < len(self.networks), WEIGHTS, SLOPES)
-
-    def _told(
-        self, z: Float[Tensor, "r *code"], state: State, rows: Int[Tensor, " r"]
-    ) -> tuple[Float[Tensor, "r n"], Float[Tensor, "r n d"]]:
-        """The stand-ins' margins, and the gradient of each by the code."""
-        count = len(self.networks)
-        every = rows.repeat(count)
-        origin = Seeds(state["start"][every], state["x"][every], state["y"][every], every)
-        with torch.enable_grad():
-            code = z.detach().repeat(count, *[1] * (z.ndim - 1)).requires_grad_()
-            parts = to_grid(self.space.decode(code, origin)).chunk(count)
-            said = [margin(one(x).logits, state["y"][rows]) for one, x in zip(self.networks, parts)]
-            (slope,) = torch.autograd.grad(torch.cat(said).sum(), code)
-        slopes = flat(slope.nan_to_num(0, 0, 0)).reshape(count, len(rows), -1).transpose(0, 1)
-        return torch.stack([one.detach() for one in said], 1), slopes
+        return torch.where(place < self.count, WEIGHTS, SLOPES)

@@ -31,6 +31,7 @@ from hardcase.methods.pgd import pgd
 from hardcase.methods.sinvad import sinvad
 from hardcase.models.health import answers
 from hardcase.models.wrappers import LabelOnly
+from hardcase.objectives import with_witnesses
 from hardcase.randomness import Rng, stream
 from hardcase.searches.evolution import Evolution
 from hardcase.spaces.latent import WithResidual
@@ -42,8 +43,6 @@ from hardcase.types import (
     Look,
     Method,
     Model,
-    Objective,
-    Oracle,
     Search,
     Seeds,
     Space,
@@ -323,19 +322,6 @@ def _measured(
 # a. The same search without witnesses; its candidates are offered to them afterwards.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filtering(Campaign):
-    """Witnesses are asked about every candidate, and the search does not learn what they say."""
-
-    @property
-    def objective(self) -> Objective:
-        return self.method.objective
-
-    @property
-    def oracle(self) -> Oracle:
-        return self.method.oracle
-
-
 @dataclass(frozen=True, slots=True)
 class Jittered:
     """Another search that starts beside the seed."""
@@ -370,7 +356,7 @@ def filtered(
     found = list[Findings]()
     for number in range(ROUNDS):
         size = jitter if number else 0.0
-        campaign = Filtering(
+        campaign = Campaign(  # witnesses are asked, and the search does not learn what they say
             subject=subject,
             method=replace(method, search=Jittered(method.search, size)),
             witnesses=here.witnesses,
@@ -414,7 +400,7 @@ def wrong_label(
     right = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
     campaign = Campaign(
         subject=subject,
-        method=replace(method, space=_uncoded(method.space)),
+        method=with_witnesses(replace(method, space=_uncoded(method.space))),
         witnesses=here.witnesses,
         batch=rows_at_once(seeds, subject),
         precision=here.precision,

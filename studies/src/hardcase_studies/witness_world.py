@@ -33,6 +33,7 @@ from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import NETWORK, SEEDS, STANDINS, augmentation_for, default_witnesses
 from hardcase.models.zoo import trained_classifier
+from hardcase.objectives import with_witnesses
 from hardcase.oracles import MARGIN
 from hardcase.spaces.latent import latent
 from hardcase.statistics import interval
@@ -245,7 +246,7 @@ def searched(
     rows = (answers(one, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
     campaign = Campaign(
         subject=one,
-        method=method,
+        method=with_witnesses(method, margin) if witnesses else method,
         witnesses=tuple(witnesses),
         peers=tuple(peers),
         batch=rows_at_once(seeds, one),
