@@ -19,7 +19,7 @@ ELSEWHERE = {
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
-    "contracts/test_doctests.py": "their examples: lazy corruptions/draws",
+    "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
     "models/external",
     "torture/test_hostile_folders.py": "folders of others: runs/directory",
@@ -28,7 +28,6 @@ ELSEWHERE = {
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
-    "corruptions/test_effects.py": "corruptions/filters corruptions/table",
     "cli/test_main.py": "errors",
     "data/test_own_tables.py": "data/readers",
     "data/test_images.py": "data/streams",

@@ -5,14 +5,13 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
+from hardcase.imaging.noise import grain
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng, stream
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import PARTS, Appearance, appearance
-from hardcase.spaces.geometry import Camera, Warp
-from hardcase.spaces.optics import Light
-from hardcase.spaces.sensor import grain
+from hardcase.spaces.parts import Camera, Light, Warp
 from hardcase.tensors import to_bytes
 from hardcase.testing import check_method, check_space
 from hardcase.types import Budget, Method, Seeds, Space
@@ -220,7 +219,7 @@ def test_a_finding_is_told_in_words():
 def test_every_end_of_every_range_has_words():
     space = appearance("*".join(PARTS), shape=(3, 224, 224))
     for i, coordinate in enumerate(space.coordinates):
-        for code in {1.0, coordinate.low} - {0.0}:
+        for code in {1.0, coordinate.lowest_code} - {0.0}:
             z = torch.zeros(1, space.size)
             z[0, i] = code
             said = space.words(z)[0]

@@ -1,16 +1,15 @@
 import pytest
 
+from hardcase.errors import Problem
 from hardcase.spaces.coordinates import Coordinate, CoordinateGroup, alone
 
-TURN = Coordinate(name="turn", unit="°", reach=10.0, plus="turned {} right", minus="turned {} left")
-QUALITY = Coordinate(
-    name="quality", unit="", rest=100.0, reach=-80.0, signed=False, plus="quality {}"
-)
+TURN = Coordinate("turn", "°", 10.0, plus="turned {} right", minus="turned {} left")
+QUALITY = Coordinate("quality", "", -80.0, neutral=100.0, signed=False, plus="quality {}")
 
 
 def test_amounts_are_written_with_their_units():
     assert TURN.amount(-6.2) == "6°"
-    assert Coordinate(name="light", unit="stops", reach=1.0, digits=1).amount(0.72) == "0.7 stops"
+    assert Coordinate("light", "stops", 1.0, digits=1).amount(0.72) == "0.7 stops"
 
 
 def test_what_rounds_to_nothing_is_not_said():
@@ -22,12 +21,12 @@ def test_what_rounds_to_nothing_is_not_said():
 def test_a_coordinate_that_falls_from_its_rest_is_told_by_its_value():
     assert QUALITY.words(100.0, {}) == ""
     assert QUALITY.words(60.0, {}) == "quality 60"
-    assert QUALITY.low == 0.0
+    assert (QUALITY.lowest_code, QUALITY.low, QUALITY.high) == (0, 20, 100)
 
 
 def test_a_group_names_its_other_coordinates():
-    length = Coordinate(name="length", unit="px", reach=5.0, plus="{} at {angle}")
-    angle = Coordinate(name="angle", unit="°", reach=90.0, counts=False)
+    length = Coordinate("length", "px", 5.0, plus="{} at {angle}")
+    angle = Coordinate("angle", "°", 90.0, counts=False)
     motion = CoordinateGroup(name="motion", coordinates=(length, angle))
     assert motion.words([4.0, 30.0]) == ["4 px at 30°"]
     assert motion.words([0.0, 30.0]) == []
@@ -35,7 +34,7 @@ def test_a_group_names_its_other_coordinates():
 
 
 def test_a_field_is_told_by_its_greatest_length_within_the_range():
-    point = Coordinate(name="bend", unit="%", reach=5.0, plus="bent by {}")
+    point = Coordinate("bend", "%", 5.0, plus="bent by {}")
     field = CoordinateGroup(name="bend", coordinates=(point,) * 4, axes=2)
     assert field.summary([3.0, 0.0, 4.0, 1.0]) == {"bend": (5.0, "%")}
     assert field.summary([3.0, 1.0, 0.0, 1.0])["bend"][0] == pytest.approx(3.0)
@@ -45,3 +44,15 @@ def test_a_field_is_told_by_its_greatest_length_within_the_range():
 
 def test_a_lone_coordinate_is_a_group_under_its_name():
     assert alone(TURN) == CoordinateGroup(name="turn", coordinates=(TURN,))
+
+
+def test_codes_and_physical_values_are_converted_both_ways():
+    assert (TURN.low, TURN.high, TURN.value(0.5), TURN.code(-5.0)) == (-10, 10, 5, -0.5)
+    assert QUALITY.code(QUALITY.value(0.3)) == pytest.approx(0.3)
+    blur = Coordinate("defocus", "px", 4.0, signed=False, side=200)
+    assert blur.code(2.0) == blur.code(1.0, "% of the side") == 0.5
+    for wrong in (lambda: TURN.code(1.0, "% of the side"), lambda: blur.code(1.0, "°")):
+        with pytest.raises(Problem, match="unit of"):
+            wrong()
+    with pytest.raises(Problem, match="range of 0"):
+        Coordinate("shear", "%", 0.0).code(1.0)

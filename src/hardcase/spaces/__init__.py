@@ -1,4 +1,6 @@
-"""Where candidates live: pixels, latent codes, activations of a generator."""
+"""Where candidates live: appearances of an image, pixels, latent codes, activations of a
+generator.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,21 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.spaces.activations import Activations, early_places
-    from hardcase.spaces.latent import Conditional, Grid, Latent, Library, collect, latent, partners
+    from hardcase.spaces.appearance import Appearance, appearance
+    from hardcase.spaces.coordinates import Coordinate
+    from hardcase.spaces.latent import (
+        Conditional,
+        Grid,
+        Labelled,
+        Latent,
+        Library,
+        ReEncoded,
+        WithResidual,
+        collect,
+        latent,
+        partners,
+    )
+    from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Warp, Weather
     from hardcase.spaces.pixel import L2, Blackout, Brightness, Linf, Occlusion, Pixels, Unclipped
 
 __getattr__, __dir__, __all__ = lazy(__name__)

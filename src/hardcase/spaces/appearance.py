@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.imaging.resample import centred_places, resample
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.spaces.coordinates import (
@@ -30,16 +31,71 @@ from hardcase.spaces.coordinates import (
     Optics,
     Shape,
 )
-from hardcase.spaces.geometry import Camera, Warp, centred_places, resample
-from hardcase.spaces.optics import Focus, Light, Weather
-from hardcase.spaces.sensor import Sensor
+from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Warp, Weather
 from hardcase.tensors import constant, length, tiled
 from hardcase.types import Seeds
+
+__all__ = ["PARTS", "Appearance", "appearance"]
 
 PARTS: Mapping[str, type[ChangeFamily]] = {
     part.name: part for part in (Warp, Camera, Light, Weather, Focus, Sensor)
 }
 """The parts that `appearance` knows, in the order in which an image passes through them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What follows from the parts and the shape of images, worked out once: decoding asks for it at
+    every step of every search.
+    """
+
+    groups: tuple[CoordinateGroup, ...]
+    coordinates: tuple[Coordinate, ...]
+    widths: list[int]
+    """Columns of each group."""
+    columns: dict[str, dict[str, int | slice]]
+    """Where a part finds its values in a code, by part and name: a number, or a whole field."""
+    neutral: tuple[float, ...]
+    reach: tuple[float, ...]
+    lowest: tuple[float, ...]
+    weights: tuple[float, ...]
+    """What a code adds to its group's severity."""
+    moving: tuple[Geometry, ...]
+    """In the order in which places pass through them: from the sensor back to the scene."""
+    rendering: tuple[Optics, ...]
+
+
+@lru_cache(maxsize=64)
+def _layout(parts: tuple[ChangeFamily, ...], shape: Shape) -> _Layout:
+    groups = list[CoordinateGroup]()
+    columns = dict[str, dict[str, int | slice]]()
+    start = 0
+    for part in parts:
+        places = columns.setdefault(part.name, {})
+        for group in part.groups(shape):
+            if group.axes:
+                places[group.name] = slice(start, start + group.columns)
+            else:
+                places.update({c.name: start + i for i, c in enumerate(group.coordinates)})
+            groups.append(group)
+            start += group.columns
+    coordinates = tuple(c for group in groups for c in group.coordinates)
+    counted = [sum(c.counts for c in group.coordinates) ** 0.5 for group in groups]
+    inward = sorted(parts, key=lambda part: part.stage)
+    return _Layout(
+        groups=tuple(groups),
+        coordinates=coordinates,
+        widths=[group.columns for group in groups],
+        columns=columns,
+        neutral=tuple(c.neutral for c in coordinates),
+        reach=tuple(c.reach for c in coordinates),
+        lowest=tuple(c.lowest_code for c in coordinates),
+        weights=tuple(
+            c.counts / root for group, root in zip(groups, counted) for c in group.coordinates
+        ),
+        moving=tuple(part for part in reversed(inward) if isinstance(part, Geometry)),
+        rendering=tuple(part for part in inward if isinstance(part, Optics)),
+    )
 
 
 @space("appearance", needs="nothing", paper="ours")
@@ -55,6 +111,7 @@ class Appearance:
     Args:
         parts: the factors, each kind at most once.
         shape: channels, height and width of the images.
+        keeps_code: whether findings store their code.
 
     Example:
         >>> space = appearance("camera*light", shape=(3, 32, 32))
@@ -68,6 +125,7 @@ class Appearance:
     parts: tuple[ChangeFamily, ...]
     shape: Shape
     keeps_code: bool = True
+    _layout: _Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
@@ -87,6 +145,7 @@ class Appearance:
                 f"images have {self.shape[0]} channels.",
                 "spaces of appearance know grey images (1) and colour images (3).",
             )
+        object.__setattr__(self, "_layout", _layout(self.parts, self.shape))
 
     @property
     def name(self) -> str:
@@ -95,21 +154,43 @@ class Appearance:
     @property
     def groups(self) -> tuple[CoordinateGroup, ...]:
         """What is said, and can be taken away, at once; in the order of the code."""
-        return tuple(group for groups in _groups(self.parts, self.shape) for group in groups)
+        return self._layout.groups
 
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
         """The columns of a code."""
-        return tuple(coordinate for group in self.groups for coordinate in group.coordinates)
+        return self._layout.coordinates
 
     @property
     def names(self) -> list[str]:
-        return [coordinate.name for coordinate in self.coordinates]
+        return [coordinate.name for coordinate in self._layout.coordinates]
 
     @property
     def size(self) -> int:
         """The length of a code."""
-        return len(self.coordinates)
+        return len(self._layout.coordinates)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Part, coordinate, unit, neutral value and natural range, row by row.
+
+        A field of control points is one row; `columns` says how many numbers of a code it has.
+
+        Example:
+            >>> for row in appearance("focus*sensor", shape=(3, 100, 100)).table():
+            ...     print(row["part"], row["coordinate"], row["low"], row["high"], row["unit"])
+            focus defocus 0.0 1.2 px
+            focus motion 0.0 3.5 px
+            focus angle -90.0 90.0 °
+            sensor resolution 1.0 2.5 times
+            sensor noise 0.0 16.0 levels
+            sensor JPEG quality 20.0 100.0
+        """
+        return [
+            {"part": part.name, **row}
+            for part in self.parts
+            for group in part.groups(self.shape)
+            for row in group.table()
+        ]
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -125,15 +206,24 @@ class Appearance:
         """Images of whole tiles of rows: the last bits of a vectorised function depend on its
         place.
         """
-        values = self._by_part(self.values(z))
-        x = self._moved(seed, values)
-        for part in sorted(self.parts, key=lambda part: part.stage):
-            if isinstance(part, Optics):
-                x = part.render(x, values[part.name], seed)
+        layout = self._layout
+        physical = self.values(z)
+        values = {
+            part: {name: physical[:, place] for name, place in places.items()}
+            for part, places in layout.columns.items()
+        }
+        x = seed
+        if layout.moving:
+            places = centred_places(*self.shape[1:], seed).expand(len(seed), -1, -1, -1)
+            for part in layout.moving:
+                places = part.move(places, values[part.name], self.shape)
+            x = resample(seed, places)
+        for optics in layout.rendering:
+            x = optics.render(x, values[optics.name], seed)
         return x
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
-        low = self._column("low", z)
+        low = constant(self._layout.lowest, z.dtype, z.device)
         return torch.minimum(torch.maximum(z, low), torch.ones_like(low))
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
@@ -148,29 +238,21 @@ class Appearance:
 
         Coordinates that only say a direction (the angle of a motion) do not count.
         """
-        shares = [
-            c.counts / sum(other.counts for other in group.coordinates) ** 0.5
-            for group in self.groups
-            for c in group.coordinates
-        ]
-        weighed = z * constant(tuple(shares), z.dtype, z.device)
-        return torch.stack([length(piece) for piece in self._split(weighed)], 1)
+        weighed = z * constant(self._layout.weights, z.dtype, z.device)
+        pieces = torch.split(weighed, self._layout.widths, dim=1)
+        return torch.stack([length(piece) for piece in pieces], 1)
 
     def removed(self, z: Float[Tensor, "m d"], mask: Bool[Tensor, "m g"]) -> Float[Tensor, "m d"]:
         """Codes without the groups that `mask` names, row by row: what a search for the smallest
         sufficient change tries.
         """
-        counts = torch.tensor([group.columns for group in self.groups], device=z.device)
+        counts = torch.tensor(self._layout.widths, device=z.device)
         return z.masked_fill(mask.repeat_interleave(counts, dim=1, output_size=self.size), 0)
 
     def values(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
         """Physical values of every coordinate, in its unit."""
-        return self._column("rest", z) + z * self._column("reach", z)
-
-    def _column(self, name: str, z: Tensor) -> Float[Tensor, " d"]:
-        """One property of every coordinate, beside codes."""
-        values = tuple(getattr(coordinate, name) for coordinate in self.coordinates)
-        return constant(values, z.dtype, z.device)
+        neutral = constant(self._layout.neutral, z.dtype, z.device)
+        return neutral + z * constant(self._layout.reach, z.dtype, z.device)
 
     def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
         """Row by row, values with units by name; a field of control points gives its greatest
@@ -180,26 +262,29 @@ class Appearance:
             >>> appearance("camera", shape=(1, 28, 28)).describe(torch.ones(1, 7))[0]["rotation"]
             (11.0, '°')
         """
-        rows = self._split_rows(z)
         return [
             {
-                name: said
+                name: amount
                 for group, values in zip(self.groups, row)
-                for name, said in group.summary(values).items()
+                for name, amount in group.summary(values).items()
             }
-            for row in rows
+            for row in self._grouped_values(z)
         ]
 
     def words(self, z: Float[Tensor, "m d"]) -> list[str]:
         """Row by row, what was done to the image, such as ``tilted 6° clockwise, 0.7 stops
         darker``.
         """
-        groups = self.groups
-        said = [
-            [text for group, values in zip(groups, row) for text in group.words(values)]
-            for row in self._split_rows(z)
+        texts = [
+            [text for group, values in zip(self.groups, row) for text in group.words(values)]
+            for row in self._grouped_values(z)
         ]
-        return [", ".join(texts) or "unchanged" for texts in said]
+        return [", ".join(row) or "unchanged" for row in texts]
+
+    def _grouped_values(self, z: Float[Tensor, "m d"]) -> list[tuple[Sequence[float], ...]]:
+        """Physical values as plain numbers: rows, groups, coordinates."""
+        pieces = torch.split(self.values(z.detach()), self._layout.widths, dim=1)
+        return list(zip(*(piece.tolist() for piece in pieces)))
 
     def to_record(self) -> dict[str, Any]:
         """What run.json keeps of this space; `from_record` makes it again."""
@@ -216,54 +301,12 @@ class Appearance:
         """
         return appearance(str(record["text"]), shape=tuple(map(int, record["shape"])))
 
-    def _moved(self, seed: Tensor, values: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
-        moving = [
-            part
-            for part in sorted(self.parts, key=lambda p: -p.stage)
-            if isinstance(part, Geometry)
-        ]
-        if not moving:
-            return seed
-        places = centred_places(self.shape, seed).expand(len(seed), -1, -1, -1)
-        for part in moving:
-            places = part.move(places, values[part.name], self.shape)
-        return resample(seed, places)
-
-    def _by_part(self, values: Float[Tensor, "m d"]) -> dict[str, dict[str, Tensor]]:
-        pieces = iter(self._split(values))
-        found = dict[str, dict[str, Tensor]]()
-        for part, groups in zip(self.parts, _groups(self.parts, self.shape)):
-            own = found.setdefault(part.name, {})
-            for group in groups:
-                piece = next(pieces)
-                if group.axes:
-                    own[group.name] = piece
-                else:
-                    own.update({c.name: piece[:, i] for i, c in enumerate(group.coordinates)})
-        return found
-
-    def _split(self, z: Float[Tensor, "m d"]) -> tuple[Tensor, ...]:
-        return torch.split(z, [group.columns for group in self.groups], dim=1)
-
-    def _split_rows(self, z: Float[Tensor, "m d"]) -> list[list[list[float]]]:
-        """Physical values as plain numbers: rows, groups, coordinates."""
-        pieces = [piece.tolist() for piece in self._split(self.values(z.detach()))]
-        return [[piece[row] for piece in pieces] for row in range(len(z))]
-
     def _check(self, x: Tensor) -> None:
         if tuple(x.shape[1:]) != self.shape:
             raise Problem(
                 f"this space is for images of shape {self.shape}, not {tuple(x.shape[1:])}.",
                 fix=f"appearance({self.name!r}, shape={tuple(x.shape[1:])})",
             )
-
-
-@lru_cache(maxsize=64)
-def _groups(
-    parts: tuple[ChangeFamily, ...], shape: Shape
-) -> tuple[tuple[CoordinateGroup, ...], ...]:
-    """The groups of each part, made once: every decoded batch asks for them."""
-    return tuple(part.groups(shape) for part in parts)
 
 
 def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
@@ -295,13 +338,14 @@ def appearance(text: str, *, shape: tuple[int, ...]) -> Appearance:
 def _text(part: ChangeFamily) -> str:
     """A part as `appearance` reads it, with the options that differ from its defaults."""
     usual: Any = PARTS[part.name]()
-    own = [field.name for field in fields(usual)]
     options = [
-        f"{name}={getattr(part, name)!r}"
-        for name in own
-        if getattr(part, name) != getattr(usual, name)
+        f"{option.name}={getattr(part, option.name)!r}"
+        for option in fields(usual)
+        if getattr(part, option.name) != getattr(usual, option.name)
     ]
-    return f"{part.name}({', '.join(options)})" if options else part.name
+    if not options:
+        return part.name
+    return f"{part.name}({', '.join(options)})"
 
 
 def _part(text: str) -> ChangeFamily:
@@ -309,7 +353,7 @@ def _part(text: str) -> ChangeFamily:
     if name not in PARTS:
         raise choice("part of appearance", name, list(PARTS))
     made: Any = PARTS[name]
-    known = {field.name: "int" in str(field.type) for field in fields(made)}
+    known = {option.name: "int" in str(option.type) for option in fields(made)}
     options = dict[str, float]()
     for pair in filter(None, (piece.strip() for piece in rest.rstrip(" )").split(","))):
         key, _, value = (piece.strip() for piece in pair.partition("="))

@@ -2,74 +2,135 @@
 that can be said.
 
 A code is in units of the range: 0 is the image as it is, 1 (or -1) is as far as a coordinate goes.
-The physical value is ``rest + reach * z``: degrees, stops, pixels.
+The physical value is ``neutral + reach * code``: degrees, stops, pixels.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, choice
+
+__all__ = [
+    "ChangeFamily",
+    "Coordinate",
+    "CoordinateGroup",
+    "Geometry",
+    "Optics",
+    "Shape",
+    "Values",
+    "alone",
+    "check_options",
+    "control_points",
+]
 
 Shape = tuple[int, int, int]
 """Channels, height and width of the images."""
 
 Values = Mapping[str, Tensor]
-"""Physical values by name: one number a row for a coordinate, one row of numbers for a field of
+"""Physical values by name: one number per row for a coordinate, one row of numbers for a field of
 control points.
 """
 
 CLOSE = ("°", "")
 """Units that are written without a space after the number."""
 
+OF_THE_SIDE = "% of the side"
+"""The unit of lengths: of the shorter side."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """One thing that changes about an image.
 
     Args:
         name: how it is called in tables.
         unit: of the physical value, for example "°" or "stops".
-        reach: what a code of 1 adds to `rest`; the natural range.
-        rest: the physical value of the unchanged image.
+        reach: what a code of 1 adds to `neutral`, in the unit; below 0 where more change is less of
+            something (JPEG quality).
+        neutral: the physical value of the unchanged image.
         signed: codes lie in [-1, 1] rather than in [0, 1].
-        counts: part of the severity (a direction is not: it says where, not how much).
+        counts: part of the distance (a direction is not: it says where, not how much).
+        side: pixels of the shorter side, for a length in pixels that may be given in % of it too.
         plus: the words for a positive code. ``{}`` is the amount with its unit, other names in
             braces are coordinates of the same group. Empty: never said by itself.
         minus: the words for a negative code.
         digits: decimals of the amount. An amount that is 0 when rounded is not said.
+
+    Example:
+        >>> quality = Coordinate("JPEG quality", "", -80.0, neutral=100.0, signed=False)
+        >>> quality.low, quality.high, quality.value(0.5), quality.code(60.0)
+        (20.0, 100.0, 60.0, 0.5)
     """
 
     name: str
     unit: str
     reach: float
-    rest: float = 0.0
+    _: KW_ONLY
+    neutral: float = 0.0
     signed: bool = True
     counts: bool = True
+    side: int | None = None
     plus: str = ""
     minus: str = ""
     digits: int = 0
 
     @property
+    def lowest_code(self) -> float:
+        """-1 for a coordinate with an opposite, 0 for one without (blur)."""
+        return -float(self.signed)
+
+    @property
     def low(self) -> float:
-        """The smallest code."""
-        return -1.0 if self.signed else 0.0
+        """The smallest physical value of the natural range."""
+        return min(self.value(self.lowest_code), self.value(1.0))
+
+    @property
+    def high(self) -> float:
+        """The greatest physical value of the natural range."""
+        return max(self.value(self.lowest_code), self.value(1.0))
+
+    def value(self, code: float) -> float:
+        """The physical value of a code."""
+        return self.neutral + self.reach * code
+
+    def code(self, value: float, unit: str | None = None) -> float:
+        """The code of a physical value; beyond [-1, 1] where it is outside the natural range.
+
+        Args:
+            value: in `unit`.
+            unit: by default the coordinate's own; "% of the side" for any length.
+
+        Raises:
+            Problem: for a unit that the coordinate does not have, or a range of 0.
+        """
+        if unit not in (None, self.unit):
+            if unit != OF_THE_SIDE or self.side is None:
+                raise choice(f"unit of {self.name}", str(unit), [self.unit])
+            value = value * self.side / 100
+        if self.reach == 0:
+            raise Problem(f"{self.name} has a range of 0: only {self.neutral:g} {self.unit}.")
+        return (value - self.neutral) / self.reach
 
     def amount(self, value: float) -> str:
         """The size of a physical value with its unit, such as ``6°``."""
         number = f"{abs(value):.{self.digits}f}"
-        return number + self.unit if self.unit in CLOSE else f"{number} {self.unit}"
+        if self.unit in CLOSE:
+            return number + self.unit
+        return f"{number} {self.unit}"
 
     def words(self, value: float, others: Mapping[str, str]) -> str:
         """The value as words; empty where the change is too small to be said."""
-        change = value - self.rest
-        template = self.plus if change * self.reach > 0 else self.minus
+        change = value - self.neutral
+        template = self.minus
+        if change * self.reach > 0:
+            template = self.plus
         if round(abs(change), self.digits) == 0 or not template:
             return ""
         return template.format(self.amount(value), **others)
@@ -91,6 +152,24 @@ class CoordinateGroup:
     def columns(self) -> int:
         return len(self.coordinates)
 
+    def table(self) -> list[dict[str, Any]]:
+        """Name, unit, natural range and meaning of each coordinate; one row for a whole field."""
+        named = {coordinate.name: coordinate for coordinate in self.coordinates}
+        if self.axes:
+            named = {self.name: self.coordinates[0]}
+        return [
+            {
+                "coordinate": name,
+                "unit": coordinate.unit,
+                "neutral": coordinate.neutral,
+                "low": coordinate.low,
+                "high": coordinate.high,
+                "counts": coordinate.counts,
+                "columns": self.columns // len(named),
+            }
+            for name, coordinate in named.items()
+        ]
+
     def summary(self, values: Sequence[float]) -> dict[str, tuple[float, str]]:
         """Physical values with units, by name; a field gives the greatest length at any of its
         control points, which ends at the range.
@@ -104,18 +183,37 @@ class CoordinateGroup:
 
     def words(self, values: Sequence[float]) -> list[str]:
         """What the group did to an image, such as ``["tilted 6° clockwise"]``; [] if too little."""
-        summary = self.summary(values)
         if self.axes:
-            said = [self.coordinates[0].words(summary[self.name][0], {})]
+            longest, _ = self.summary(values)[self.name]
+            texts = [self.coordinates[0].words(longest, {})]
         else:
-            texts = {c.name: c.amount(value) for c, value in zip(self.coordinates, values)}
-            said = [c.words(value, texts) for c, value in zip(self.coordinates, values)]
-        return [text for text in said if text]
+            amounts = {c.name: c.amount(value) for c, value in zip(self.coordinates, values)}
+            texts = [c.words(value, amounts) for c, value in zip(self.coordinates, values)]
+        return [text for text in texts if text]
 
 
 def alone(coordinate: Coordinate) -> CoordinateGroup:
     """A group of one coordinate, under its name."""
     return CoordinateGroup(name=coordinate.name, coordinates=(coordinate,))
+
+
+def control_points(
+    name: str, unit: str, reach: float, *, points: int, axes: Sequence[str], plus: str
+) -> CoordinateGroup:
+    """A field: a coordinate at each of `points` x `points` places, for each of the named axes."""
+    field = tuple(
+        Coordinate(
+            " ".join(filter(None, (name, axis, f"{row},{column}"))),
+            unit,
+            reach,
+            plus=plus,
+            digits=1,
+        )
+        for axis in axes
+        for row in range(1, points + 1)
+        for column in range(1, points + 1)
+    )
+    return CoordinateGroup(name=name, coordinates=field, axes=len(axes))
 
 
 def check_options(part: Any) -> None:

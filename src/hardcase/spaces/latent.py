@@ -238,6 +238,11 @@ class Labelled:
     """Mean code of a conditional VAE, always decoded as the seed's own class.
 
     What fails here should still be of that class.
+
+    Args:
+        vae: A network whose ``encode`` and ``decode`` are told labels.
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
     """
 
     vae: Conditional
@@ -285,6 +290,9 @@ class ReEncoded:
 
     This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other
     space's.
+
+    Args:
+        space: The other space.
     """
 
     space: Space

@@ -5,10 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
+from hardcase.imaging.jpeg import compressed
 from hardcase.randomness import stream
-from hardcase.spaces.appearance import appearance
-from hardcase.spaces.sensor import compressed, grain
-from hardcase.types import Seeds
 
 
 def photograph(side=64, channels=3):
@@ -81,32 +79,3 @@ def test_compression_is_straight_through_for_the_image():
     x = (0.3 + 0.4 * photograph()).requires_grad_()
     (slope,) = torch.autograd.grad(compressed(x, torch.tensor([50.0])).sum(), x)
     assert torch.equal(slope, torch.ones_like(x))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_grain_has_unit_variance_and_is_the_seeds_own(channels):
-    x = torch.rand(2, channels, 96, 96, generator=stream(1))
-    pattern = grain(x)
-    assert pattern.shape == x.shape
-    assert pattern.mean().abs() < 0.03
-    assert pattern.std() == pytest.approx(1.0, abs=0.03)
-    assert torch.equal(grain(x[1:]), pattern[1:])
-    assert (pattern[0] * pattern[1]).mean().abs() < 0.04
-    shifted = (pattern[..., 1:] * pattern[..., :-1]).mean()
-    assert shifted.abs() < 0.03
-
-
-def test_noise_and_resolution_are_of_the_size_they_say():
-    x = torch.full((1, 3, 96, 96), 0.5)
-    space = appearance("sensor", shape=(3, 96, 96))
-    z = torch.zeros(1, space.size)
-    z[0, space.names.index("noise")] = 1.0
-    origin = Seeds(z, x, torch.zeros(1).long(), torch.arange(1))
-    noisy = space.decode(z, origin)
-    assert (noisy - x).std() * 255 == pytest.approx(16 * 0.7**0.5, rel=0.05)
-    stripes = torch.zeros(1, 3, 96, 96)
-    stripes[..., ::2] = 1.0
-    wide = torch.zeros(1, space.size)
-    wide[0, space.names.index("resolution")] = 1.0
-    soft = space.decode(wide, Seeds(z, stripes, torch.zeros(1).long(), torch.arange(1)))
-    assert soft.std() < 0.15

@@ -1,0 +1,236 @@
+"""Where pixels come from: warps, the pose of a camera, affine maps, enlargements.
+
+`resample` is written out as four gathers, so that the gradient by the places passes through the
+weights alone: the same bytes on every run and device, where `grid_sample` would add in any order.
+`affine`, whose parameters nobody differentiates, is torch's own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from hardcase.tensors import constant
+
+__all__ = [
+    "affine",
+    "along",
+    "bend",
+    "cell_matrix",
+    "centred_places",
+    "combine",
+    "pose",
+    "resample",
+    "spread",
+    "zoom_matrix",
+]
+
+
+def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 h w"]:
+    """The place of every pixel (rows, columns), in pixels from the centre: exact in floating
+    point.
+    """
+    down = torch.arange(height, device=like.device, dtype=like.dtype) - (height - 1) / 2
+    right = torch.arange(width, device=like.device, dtype=like.dtype) - (width - 1) / 2
+    return torch.stack(torch.meshgrid(down, right, indexing="ij"))[None]
+
+
+def bend(
+    places: Float[Tensor, "m 2 h w"], coarse: Float[Tensor, "m 2 p p"], limit: float
+) -> Float[Tensor, "m 2 h w"]:
+    """Places moved as a rubber sheet is: by displacements at control points.
+
+    Args:
+        places: Where pixels are read, in pixels from the centre.
+        coarse: Displacements down and right at the control points, in pixels.
+        limit: No place moves farther than so many pixels.
+    """
+    field = spread(coarse, places.shape[2], places.shape[3])
+    excess = (field.square().sum(1, keepdim=True) / limit**2).clamp_min(1)
+    return places - field * excess.rsqrt()
+
+
+def pose(
+    places: Float[Tensor, "m 2 h w"],
+    *,
+    right: Float[Tensor, " m"],
+    down: Float[Tensor, " m"],
+    left_view: Float[Tensor, " m"],
+    top_view: Float[Tensor, " m"],
+    zoom: Float[Tensor, " m"],
+    rotation: Float[Tensor, " m"],
+    shear: Float[Tensor, " m"],
+    distance: float,
+) -> Float[Tensor, "m 2 h w"]:
+    """Places as a camera in another pose sees them.
+
+    Args:
+        places: Where pixels are read, in pixels from the centre.
+        right: How far the scene moves to the right, in pixels.
+        down: How far it moves down.
+        left_view: How far the camera stands to the left, in degrees.
+        top_view: How far it stands above.
+        zoom: By how much the scene is enlarged; 1 is not at all.
+        rotation: Clockwise, in degrees.
+        shear: Pixels sideways for each pixel down.
+        distance: From the camera to the scene, a plane, in pixels.
+    """
+    y = places[:, 0] - _wide(down)
+    x = places[:, 1] - _wide(right)
+    x, y = _seen_aside(x, y, _wide(left_view).deg2rad(), distance)
+    y, x = _seen_aside(y, x, _wide(top_view).deg2rad(), distance)
+    x = x / _wide(zoom)
+    y = y / _wide(zoom)
+    cosine = _wide(rotation).deg2rad().cos()
+    sine = _wide(rotation).deg2rad().sin()
+    turned_x = x * cosine + y * sine
+    turned_y = y * cosine - x * sine
+    return torch.stack([turned_y, turned_x + turned_y * _wide(shear)], 1)
+
+
+def _wide(values: Float[Tensor, " m"]) -> Float[Tensor, "m 1 1"]:
+    return values[:, None, None]
+
+
+def _seen_aside(
+    along: Tensor, across: Tensor, angle: Tensor, distance: float
+) -> tuple[Tensor, Tensor]:
+    """Where the rays through a pixel meet a plane that is turned by `angle`, its positive end away
+    from the camera.
+    """
+    met = along / (angle.cos() - along * (angle.sin() / distance))
+    return met, across * (1 + met * (angle.sin() / distance))
+
+
+def resample(
+    x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
+) -> Float[Tensor, "m c h w"]:
+    """Images read at `places` (pixels from the centre), bilinear between pixels and mirrored beyond
+    the edges.
+
+    The gradient reaches `places` only; `x` is taken as constant. Places on pixels give these pixels
+    exactly.
+    """
+    count, channels, height, width = x.shape
+    flat = x.detach().flatten(2)
+    top, below, down = _neighbours(places[:, 0], height)
+    left, beside, right = _neighbours(places[:, 1], width)
+
+    def read(row: Tensor, column: Tensor) -> Tensor:
+        index = (row * width + column).reshape(count, 1, -1).expand(-1, channels, -1)
+        return flat.gather(2, index).reshape(x.shape)
+
+    upper_left = read(top, left)
+    lower_left = read(below, left)
+    upper = upper_left + (read(top, beside) - upper_left) * right[:, None]
+    lower = lower_left + (read(below, beside) - lower_left) * right[:, None]
+    return upper + (lower - upper) * down[:, None]
+
+
+def _neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The pixels before and after a place along one axis, and how far it lies between them."""
+    last = size - 1
+    inside = (last - (last - (place + last / 2).abs()).abs()).clamp(0, last)
+    before = inside.detach().floor()
+    index = before.long()
+    return index, (index + 1).clamp_max(last), inside - before
+
+
+def affine(
+    x: Float[Tensor, "m c h w"],
+    matrix: Float[Tensor, "m 2 3"],
+    *,
+    outside: str,
+    mode: str = "bilinear",
+    waves: Float[Tensor, "m 2 p p"] | None = None,
+) -> Float[Tensor, "m c h w"]:
+    """Every image seen through a 2x3 matrix of its own, in coordinates from -1 to 1.
+
+    Args:
+        x: Images.
+        matrix: From where (right, down) the pixel at a place is taken.
+        outside: What lies beyond the edges: ``zeros``, ``border`` or ``reflection``.
+        mode: ``bilinear`` or ``bicubic`` between pixels.
+        waves: Further displacements at control points, interpolated bicubically.
+    """
+    grid = functional.affine_grid(matrix, list(x.shape), align_corners=False)
+    if waves is not None:
+        fine = functional.interpolate(waves, size=x.shape[2:], mode="bicubic", align_corners=False)
+        grid = grid + fine.permute(0, 2, 3, 1)
+    return functional.grid_sample(x, grid, mode=mode, padding_mode=outside, align_corners=False)
+
+
+def spread(
+    coarse: Float[Tensor, "m k p q"], height: int, width: int
+) -> Float[Tensor, "m k height width"]:
+    """A coarse field over the whole image: bicubic (Catmull-Rom) between control points, the outer
+    ones on the edges.
+    """
+    across = constant(_cubic(coarse.shape[3], width), coarse.dtype, coarse.device)
+    down = constant(_cubic(coarse.shape[2], height), coarse.dtype, coarse.device)
+    return combine(combine(coarse, across, 3), down, 2)
+
+
+def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
+    """``weights @ x`` along one axis, added in a fixed order so that a row's bits do not depend on
+    the others.
+    """
+    shape = [1] * x.ndim
+    shape[dim] = len(weights)
+    total = x.narrow(dim, 0, 1) * weights[:, 0].reshape(shape)
+    for i in range(1, x.shape[dim]):
+        total = total + x.narrow(dim, i, 1) * weights[:, i].reshape(shape)
+    return total
+
+
+@lru_cache(maxsize=64)
+def _cubic(points: int, size: int) -> tuple[tuple[float, ...], ...]:
+    """Weights of `points` control points at each of `size` pixels; the field goes on evenly beyond
+    the outer ones.
+    """
+    place = np.linspace(0, points - 1, size)
+    before = np.minimum(np.floor(place), points - 2).astype(int)
+    t = place - before
+    near = (
+        (-t + 2 * t**2 - t**3) / 2,
+        (2 - 5 * t**2 + 3 * t**3) / 2,
+        (t + 4 * t**2 - 3 * t**3) / 2,
+        (-(t**2) + t**3) / 2,
+    )
+    weights = np.zeros((size, points))
+    for offset, weight in enumerate(near, -1):
+        np.add.at(weights, (np.arange(size), np.clip(before + offset, 0, points - 1)), weight)
+    return tuple(map(tuple, weights.tolist()))
+
+
+def along(
+    x: Float[Tensor, "m c h w"], down: Float[Tensor, "m h2 h"], across: Float[Tensor, "m w2 w"]
+) -> Float[Tensor, "m c h2 w2"]:
+    """``down @ image @ across.T`` for every channel: what is separable, with exact borders."""
+    m, c, h, w = x.shape
+    wide = (x.reshape(m, c * h, w) @ across.mT).reshape(m, c, h, -1)
+    tall = wide.mT.reshape(m, -1, h) @ down.mT
+    return tall.reshape(m, c, across.shape[1], down.shape[1]).mT
+
+
+def zoom_matrix(size: int, factor: Float[Tensor, " m"]) -> Float[Tensor, "m size size"]:
+    """The matrix that enlarges an axis about its middle by `factor` (1 or more), linearly between
+    pixels.
+    """
+    middle = (size - 1) / 2
+    number = torch.arange(size, device=factor.device, dtype=factor.dtype)
+    source = middle + (number - middle)[None] / factor[:, None]  # m size
+    return (1 - (source[:, :, None] - number).abs()).clamp_min(0)
+
+
+def cell_matrix(size: int, cells: Float[Tensor, " m"]) -> Float[Tensor, "m size size"]:
+    """The matrix that replaces every pixel of an axis by the mean of its cell, of `cells` cells."""
+    number = torch.arange(size, device=cells.device, dtype=cells.dtype) + 0.5
+    cell = (number[None] * cells[:, None] / size).floor()
+    same = (cell[:, :, None] == cell[:, None, :]).to(cells.dtype)
+    return same / same.sum(2, keepdim=True)

@@ -1,0 +1,410 @@
+"""The parts of a space of appearance: their coordinates, and what of `hardcase.imaging` they do.
+
+Images pass through them as light does: a warp of the scene and the pose of the camera (together one
+resampling), light, weather, the lens, the sensor. Natural ranges of lengths differ between small
+images (up to 64 pixels) and photographs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from hardcase.errors import Problem
+from hardcase.imaging import blur, colour, jpeg, noise, resample, weather
+from hardcase.spaces.coordinates import (
+    OF_THE_SIDE,
+    Coordinate,
+    CoordinateGroup,
+    Shape,
+    Values,
+    alone,
+    check_options,
+    control_points,
+)
+from hardcase.tensors import per_row
+
+__all__ = ["Camera", "Focus", "Light", "Sensor", "Warp", "Weather"]
+
+SMALL = 64
+"""Images with a shorter side of up to this many pixels have other natural ranges than photographs.
+"""
+
+
+def _shorter(shape: Shape) -> int:
+    """The side that shares of the side refer to: the shorter one."""
+    return min(shape[1:])
+
+
+def _natural(option: float | None, shape: Shape, *, small: float, large: float) -> float:
+    """An option, or else what is natural for images of this shape."""
+    if option is not None:
+        return option
+    if _shorter(shape) <= SMALL:
+        return small
+    return large
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warp:
+    """The scene bends like rubber: displacements at control points, interpolated bicubically.
+
+    Args:
+        points: control points along each axis; by default 7 for images of up to 64 pixels, 6 above.
+        reach: how far any pixel may move, as a share of the shorter side; by default 0.06 for
+            images of up to 64 pixels (12 % of half the side), 0.05 above.
+    """
+
+    points: int | None = None
+    reach: float | None = None
+    name: ClassVar[str] = "warp"
+    stage: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.reach == 0:
+            raise Problem("warp has reach=0: nothing can move.", fix="reach=0.05")
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        points, reach = self._range(shape)
+        bend = control_points(
+            "bend",
+            OF_THE_SIDE,
+            100 * reach,
+            points=points,
+            axes=("down", "right"),
+            plus="bent by up to {}",
+        )
+        return (bend,)
+
+    def _range(self, shape: Shape) -> tuple[int, float]:
+        """Control points along each axis, and how far they move as a share of the side."""
+        points = _natural(self.points, shape, small=7, large=6)
+        return int(points), _natural(self.reach, shape, small=0.06, large=0.05)
+
+    def move(
+        self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
+    ) -> Float[Tensor, "m 2 h w"]:
+        points, reach = self._range(shape)
+        side = _shorter(shape)
+        coarse = values["bend"].reshape(-1, 2, points, points) * (side / 100)
+        return resample.bend(places, coarse, limit=reach * side)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Camera:
+    """The image taken from elsewhere.
+
+    Args:
+        rotation: about the line of sight, in degrees.
+        scale: closer or farther, as a share.
+        shift: along each axis, as a share of the shorter side.
+        shear: sideways for each pixel down, as a share.
+        view: perspective tilt: how far the camera stands to the side or above, in degrees; the
+            scene is a plane one side away.
+    """
+
+    rotation: float = 11.0
+    scale: float = 0.15
+    shift: float = 0.06
+    shear: float = 0.1
+    view: float = 15.0
+    name: ClassVar[str] = "camera"
+    stage: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        turn = Coordinate(
+            "rotation",
+            "°",
+            self.rotation,
+            plus="tilted {} clockwise",
+            minus="tilted {} anticlockwise",
+        )
+        scale = Coordinate("scale", "%", 100 * self.scale, plus="{} larger", minus="{} smaller")
+        shear = Coordinate(
+            "shear",
+            "%",
+            100 * self.shear,
+            plus="slanted {} to the right",
+            minus="slanted {} to the left",
+        )
+        shift = tuple(
+            Coordinate(
+                f"shift {plus}",
+                OF_THE_SIDE,
+                100 * self.shift,
+                plus=f"moved {plus} by {{}}",
+                minus=f"moved {minus} by {{}}",
+                digits=1,
+            )
+            for plus, minus in (("right", "left"), ("down", "up"))
+        )
+        view = tuple(
+            Coordinate(
+                f"view from {plus}",
+                "°",
+                self.view,
+                plus=f"seen {{}} from {plus}",
+                minus=f"seen {{}} from {minus}",
+            )
+            for plus, minus in (("the left", "the right"), ("above", "below"))
+        )
+        return (
+            alone(turn),
+            alone(scale),
+            CoordinateGroup(name="shift", coordinates=shift),
+            alone(shear),
+            CoordinateGroup(name="view", coordinates=view),
+        )
+
+    def move(
+        self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
+    ) -> Float[Tensor, "m 2 h w"]:
+        side = _shorter(shape)
+        return resample.pose(
+            places,
+            right=values["shift right"] * (side / 100),
+            down=values["shift down"] * (side / 100),
+            left_view=values["view from the left"],
+            top_view=values["view from above"],
+            zoom=1 + values["scale"] / 100,
+            rotation=values["rotation"],
+            shear=values["shear"] / 100,
+            distance=side,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Light:
+    """Another exposure, another hour of the day, a soft shadow; luminance only, except for white
+    balance.
+
+    Args:
+        stops: the range of exposure and of shade, and the limit of both together at any pixel, in
+            stops.
+        gamma: how far the exponent of mid-tones leaves 1.
+        contrast: more or less, as a share, about mid-grey.
+        temperature: of white balance, in stops of red against blue (images with colour).
+        tint: of white balance, in stops of green against red and blue (images with colour).
+        points: control points of the shade along each axis.
+    """
+
+    stops: float = 1.0
+    gamma: float = 0.25
+    contrast: float = 0.25
+    temperature: float = 0.6
+    tint: float = 0.2
+    points: int = 4
+    name: ClassVar[str] = "light"
+    stage: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        exposure = Coordinate(
+            "exposure", "stops", self.stops, plus="{} brighter", minus="{} darker", digits=1
+        )
+        gamma = Coordinate(
+            "gamma",
+            "",
+            self.gamma,
+            neutral=1.0,
+            plus="darker mid-tones (gamma {})",
+            minus="lighter mid-tones (gamma {})",
+            digits=2,
+        )
+        contrast = Coordinate(
+            "contrast",
+            "%",
+            100 * self.contrast,
+            plus="{} more contrast",
+            minus="{} less contrast",
+        )
+        temperature = Coordinate(
+            "temperature", "stops", self.temperature, plus="{} warmer", minus="{} cooler", digits=1
+        )
+        tint = Coordinate(
+            "tint", "stops", self.tint, plus="{} greener", minus="{} more magenta", digits=1
+        )
+        shade = control_points(
+            "shade",
+            "stops",
+            self.stops,
+            points=self.points,
+            axes=("",),
+            plus="lit unevenly by up to {}",
+        )
+        groups = [alone(exposure), alone(gamma), alone(contrast)]
+        if shape[0] == 3:
+            groups.append(CoordinateGroup(name="white balance", coordinates=(temperature, tint)))
+        return (*groups, shade)
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        coarse = values["shade"].reshape(-1, 1, self.points, self.points)
+        shade = resample.spread(coarse, x.shape[2], x.shape[3])
+        stops = (per_row(values["exposure"], x) + shade).clamp(-self.stops, self.stops)
+        if x.shape[1] == 3:
+            stops = stops + colour.white_balance(values["temperature"], values["tint"])
+        return colour.relit(x, stops, values["gamma"], values["contrast"] / 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """Fog, rain and snow, without a model of depth. Where drops and flakes fall follows from the
+    seed's own pixels.
+
+    Args:
+        fog: the greatest share of light that comes from the fog.
+        rain: the greatest opacity of the streaks.
+        snow: the greatest opacity of the flakes.
+    """
+
+    fog: float = 0.6
+    rain: float = 0.6
+    snow: float = 0.9
+    name: ClassVar[str] = "weather"
+    stage: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        reaches = {"fog": self.fog, "rain": self.rain, "snow": self.snow}
+        return tuple(
+            alone(Coordinate(name, "%", 100 * reach, signed=False, plus=f"{{}} {name}"))
+            for name, reach in reaches.items()
+        )
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        shares = {name: values[name] / 100 for name in ("fog", "rain", "snow")}
+        return weather.weathered(x, noise.content_key(seed), **shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Focus:
+    """A lens out of focus and a hand that moved while the shutter was open: one kernel, an even
+    disc drawn along a line.
+
+    Args:
+        defocus: the greatest radius of the disc, as a share of the shorter side; by default 0.03
+            for images of up to 64 pixels, 0.012 above.
+        motion: the greatest length of the line, likewise; by default 0.08 and 0.035.
+    """
+
+    defocus: float | None = None
+    motion: float | None = None
+    name: ClassVar[str] = "focus"
+    stage: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        defocus, motion = self._range(shape)
+        side = _shorter(shape)
+        disc = Coordinate(
+            "defocus",
+            "px",
+            defocus,
+            signed=False,
+            side=side,
+            plus="out of focus by {}",
+            digits=1,
+        )
+        line = Coordinate(
+            "motion",
+            "px",
+            motion,
+            signed=False,
+            side=side,
+            plus="blurred by a motion of {} at {angle}",
+            digits=1,
+        )
+        angle = Coordinate("angle", "°", 90.0, counts=False)
+        return alone(disc), CoordinateGroup(name="motion", coordinates=(line, angle))
+
+    def _range(self, shape: Shape) -> tuple[float, float]:
+        """The greatest radius and the greatest length, in pixels."""
+        side = _shorter(shape)
+        defocus = _natural(self.defocus, shape, small=0.03, large=0.012) * side
+        motion = _natural(self.motion, shape, small=0.08, large=0.035) * side
+        return defocus, motion
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        channels, height, width = x.shape[1:]
+        defocus, motion = self._range((channels, height, width))
+        reach = math.ceil(defocus + motion / 2)
+        kernel = blur.disc(values["defocus"], values["motion"], values["angle"], reach=reach)
+        return blur.convolve(x, kernel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensor:
+    """A cheaper camera.
+
+    Args:
+        resolution: how much wider a pixel may get: the image averaged over such pixels and drawn
+            linearly between them; by default 0.5 for images of up to 64 pixels (half as wide
+            again), 1.5 above.
+        noise: the greatest standard deviation in bright parts, in grey levels of 255. Its pattern
+            is fixed: it follows from the seed's own pixels.
+        quality: the lowest JPEG quality (full resolution of colour, steps not rounded).
+    """
+
+    resolution: float | None = None
+    noise: float = 16.0
+    quality: float = 20.0
+    name: ClassVar[str] = "sensor"
+    stage: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not 1 <= self.quality <= 100:
+            raise Problem(
+                f"sensor has quality={self.quality}; JPEG has 1 to 100.", fix="quality=20"
+            )
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        resolution = Coordinate(
+            "resolution",
+            "times",
+            _natural(self.resolution, shape, small=0.5, large=1.5),
+            neutral=1.0,
+            signed=False,
+            plus="pixels {} as wide",
+            digits=1,
+        )
+        grain = Coordinate("noise", "levels", self.noise, signed=False, plus="noise of {}")
+        quality = Coordinate(
+            "JPEG quality",
+            "",
+            self.quality - 100.0,
+            neutral=100.0,
+            signed=False,
+            plus="JPEG quality {}",
+        )
+        return alone(resolution), alone(grain), alone(quality)
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        channels, height, width = x.shape[1:]
+        widest = 1 + _natural(self.resolution, (channels, height, width), small=0.5, large=1.5)
+        x = blur.convolve(x, blur.tent(values["resolution"], math.ceil(widest) - 1))
+        strength = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
+        x = x + per_row(values["noise"] / 255, x) * noise.grain(seed) * strength
+        return jpeg.compressed(x.clamp(0, 1), values["JPEG quality"])
