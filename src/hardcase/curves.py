@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.corruptions import corrupt
-from hardcase.corruptions.table import Lengths
+from hardcase.corruptions import Lengths, corrupt
 from hardcase.errors import Problem
 from hardcase.oracles import LEAD
 from hardcase.statistics import interval

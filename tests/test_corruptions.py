@@ -1,16 +1,15 @@
 """Corruptions: the image itself at 0, the published constants at 1 to 5, rows that know nothing of
 each other."""
 
-import colorsys
 import io
 
 import numpy
 import pytest
 import torch
 
-from hardcase.corruptions import CORRUPTIONS, corrupt, corruption, effects, filters
-from hardcase.corruptions.draws import Draws
+from hardcase.corruptions import CORRUPTIONS, corrupt, corruption
 from hardcase.errors import Problem
+from hardcase.imaging import blur
 from tiny import global_state
 
 NAMES = list(CORRUPTIONS)
@@ -123,7 +122,7 @@ def test_lengths_scale_with_the_image_unless_pixels_are_asked_for():
     x = pictures(2, side=56)
     assert torch.allclose(
         at(x, "gaussian_blur", 1, lengths="pixels"),
-        filters.blur(x, torch.ones(2), reach=6.0),
+        blur.gaussian(x, torch.ones(2), reach=6.0),
         atol=1e-6,
     )
     assert torch.allclose(
@@ -142,65 +141,6 @@ def test_what_cannot_be_corrupted_is_told():
     with pytest.raises(Problem, match="shape"):
         at(x[:, :2], "fog", 1)
     assert len(at(x[:0], "fog", 1)) == 0
-
-
-def test_draws_are_uniform_and_normal_and_differ_by_key_and_name():
-    draws = Draws(torch.arange(64))
-    u, z = draws.uniform("a", 1000), draws.normal("a", 1000)
-    assert abs(float(u.mean()) - 0.5) < 0.005
-    assert abs(float(u.var()) - 1 / 12) < 0.001
-    assert torch.histc(u, 10, 0, 1) == pytest.approx([6400] * 10, rel=0.05)
-    assert abs(float(z.mean())) < 0.015
-    assert abs(float(z.std()) - 1) < 0.01
-    assert abs(float(torch.corrcoef(u)[0, 1:].mean())) < 0.02
-    assert abs(float((u[:, 1:] - 0.5).mul(u[:, :-1] - 0.5).mean())) < 0.002
-    assert not torch.equal(u, draws.uniform("b", 1000))
-    assert torch.equal(Draws(torch.tensor([5])).uniform("a", 1000)[0], u[5])
-    assert not torch.equal(
-        Draws(torch.tensor([1 << 33])).uniform("a", 9),
-        Draws(torch.tensor([1 << 34])).uniform("a", 9),
-    )
-
-
-def test_counts_of_light_are_poisson():
-    scipy = pytest.importorskip("scipy.stats")
-    u = (torch.arange(20000) + 0.5) / 20000
-    for mean in (0.0, 0.3, 2.0, 5.9, 6.1, 20.0, 60.0):
-        counts = effects._poisson(
-            torch.full_like(u, mean).reshape(1, 1, 100, 200), u.reshape(1, 1, 100, 200)
-        ).flatten()
-        true = scipy.poisson.ppf(u.double().numpy(), mean)
-        assert float((counts.double().numpy() != true).mean()) < 0.02, mean
-        assert float(counts.mean()) == pytest.approx(mean, abs=0.02 + 0.002 * mean)
-
-
-def test_blurs_are_those_of_scipy():
-    ndimage = pytest.importorskip("scipy.ndimage")
-    x = pictures(1, channels=1, side=40)
-    ours = filters.blur(x, torch.tensor([2.0]), reach=6.0)[0, 0]
-    theirs = ndimage.gaussian_filter(x[0, 0].double().numpy(), 2.0, mode="nearest", truncate=4.0)
-    assert numpy.allclose(ours.numpy(), theirs, atol=1e-5)
-    symmetric = filters.blur(x, torch.tensor([2.0]), reach=2.0, border="symmetric", truncate=3.0)[
-        0, 0
-    ]
-    theirs = ndimage.gaussian_filter(x[0, 0].double().numpy(), 2.0, mode="reflect", truncate=3.0)
-    assert numpy.allclose(symmetric.numpy(), theirs, atol=1e-5)
-    kernel = filters.disk(torch.tensor([3.0]), torch.tensor([0.5]), reach=10.0)
-    for border, mode in (("reflect", "mirror"), ("replicate", "nearest"), ("symmetric", "reflect")):
-        ours = filters.convolve(x, kernel, border)[0, 0]
-        theirs = ndimage.convolve(x[0, 0].double().numpy(), kernel[0].double().numpy(), mode=mode)
-        assert numpy.allclose(ours.numpy(), theirs, atol=1e-5), border
-
-
-def test_a_streak_is_half_a_normal_curve_in_its_direction():
-    kernel = filters.streak(
-        torch.tensor([5.0, 5.0]), torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0]), reach=6.0
-    )
-    weight = torch.exp(-0.5 * (torch.arange(5.0) / 2) ** 2)
-    assert torch.allclose(kernel[0, 6, 2:7].flip(0), weight / weight.sum(), atol=1e-6)
-    assert kernel[1, 6, 6] == 1
-    up = filters.streak(torch.tensor([5.0]), torch.tensor([2.0]), torch.tensor([90.0]), reach=6.0)
-    assert torch.allclose(up[0], kernel[0].T, atol=1e-6)
 
 
 def test_cells_are_those_of_pillow():
@@ -231,28 +171,3 @@ def test_jpeg_is_nearly_that_of_pillow(channels):
         )
         ours = at(x, "jpeg_compression", severity)[0]
         assert float((ours - theirs).abs().mean()) < 0.25 * float((theirs - x[0]).abs().mean())
-
-
-def test_colours_move_as_in_hue_saturation_value():
-    x = pictures(1, side=12)
-    x[0, :, 0, 0] = 0.4  # grey
-    x[0, :, 0, 1] = 0.0  # black
-    for name, change in (
-        ("brightness", lambda h, s, v: (h, s, min(1, v + 0.3))),
-        ("saturate", lambda h, s, v: (h, min(1, 2 * s), v)),
-    ):
-        theirs = [
-            colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel)))
-            for pixel in x[0].flatten(1).T.tolist()
-        ]
-        assert torch.allclose(at(x, name, 3)[0].flatten(1).T, torch.tensor(theirs), atol=1e-5)
-
-
-def test_clouds_fill_the_range_and_are_coarse():
-    cloud = effects._plasma(Draws(torch.arange(4)), torch.full((4,), 2.0), 60)
-    assert cloud.shape == (4, 64, 64)
-    assert torch.allclose(cloud.amin((1, 2)), torch.zeros(4))
-    assert torch.allclose(cloud.amax((1, 2)), torch.ones(4))
-    near = (cloud - cloud.roll(1, 2)).abs().mean()
-    far = (cloud - cloud.roll(32, 2)).abs().mean()
-    assert float(far) > 3 * float(near)
