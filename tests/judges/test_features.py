@@ -14,7 +14,7 @@ from hardcase.judges.features import ALL, FeaturePanel, PanelPlan, build, fit, r
 from hardcase.judges.photo_exam import photo_examination
 from hardcase.judges.probes import logistic, mahalanobis, nearest, tempered
 from hardcase.judges.rules import auroc, learned
-from hardcase.judges.textures import COUNT, Textures, compressed, handled, statistics
+from hardcase.judges.textures import COUNT, Textures, handled, statistics
 from hardcase.models.subject import Subject
 from hardcase.tensors import fingerprints, from_bytes
 from tiny import bars, global_state
@@ -158,32 +158,6 @@ def test_handling_alone_does_not_make_a_picture_unlike():
     assert real.median() > -2
     assert handled_ones.median() > -3
     assert float(auroc(torch.cat([handled_ones, ruined]), torch.arange(80) < 40)) > 0.95
-
-
-def test_compression_keeps_much_at_high_quality_and_little_at_low():
-    x = scenes(4)
-    gaps = [
-        (compressed(x, torch.full((4, 1, 1, 1), q)) - x).abs().mean() for q in (95.0, 50.0, 5.0)
-    ]
-    assert gaps[0] < 0.01
-    assert gaps[0] < gaps[1] < gaps[2]
-    assert compressed(x[:, :, :50, :45], torch.full((4, 1, 1, 1), 50.0)).shape == (4, 3, 50, 45)
-
-
-def test_compression_is_near_to_a_real_file():
-    import io
-
-    import numpy as np
-    from PIL import Image
-
-    grey = scenes(1).mean(1)[0]
-    file = io.BytesIO()
-    Image.fromarray((grey * 255).round().to(torch.uint8).numpy()).save(file, "JPEG", quality=50)
-    real = torch.from_numpy(np.array(Image.open(file))) / 255
-    ours = compressed(((grey * 255).round() / 255)[None, None], torch.full((1, 1, 1, 1), 50.0))[
-        0, 0
-    ]
-    assert (ours - real).abs().mean() < 0.004
 
 
 def test_features_are_computed_once_and_go_on_where_they_stopped(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.synthetic import blur
+from hardcase.imaging.blur import binomial
 from hardcase.tensors import chunks, digest_tensors
 from hardcase.training.loop import UNSTATED
 
@@ -45,7 +45,7 @@ def plain(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
 
 def soft(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
     """Evened and blurred: fine changes are gone."""
-    return blur(even(x))
+    return binomial(even(x))
 
 
 View = Callable[[Tensor], Tensor]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.imaging.blur import binomial, stroke_width
 from hardcase.tensors import from_bytes
 from hardcase.training.augmentation import Bend, Dice, bend
 from hardcase.types import Images
@@ -26,22 +26,6 @@ def cloud(like: Float[Tensor, "m c h w"], cells: int, dice: Dice) -> Float[Tenso
     return functional.interpolate(
         coarse, size=like.shape[2:], mode="bicubic", align_corners=False
     ).clamp(0, 1)
-
-
-def blur(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-    """A 5x5 binomial blur."""
-    kernel = _binomial(x.device).expand(x.shape[1], 1, 5, 5)
-    return functional.conv2d(
-        functional.pad(x, (2, 2, 2, 2), mode="replicate"), kernel, groups=x.shape[1]
-    )
-
-
-@cache
-def _binomial(device: torch.device) -> Float[Tensor, "5 5"]:
-    """Made once on each device: nothing is copied there inside a step of training."""
-    with torch.inference_mode(False):
-        row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=device) / 16
-        return row[:, None] * row
 
 
 def background(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c 1 1"]:
@@ -91,7 +75,7 @@ def blend(
     between = share.flatten()[:, None] * codes.encode(x) + (
         1 - share.flatten()[:, None]
     ) * codes.encode(other)
-    mixed = share * blur(x) + (1 - share) * blur(other)
+    mixed = share * binomial(x) + (1 - share) * binomial(other)
     crisp = with_shades_of(mixed, torch.where(share > 0.5, x, other))
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
     way = dice()
@@ -122,8 +106,10 @@ def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
     each for some of the images.
     """
     dice = Dice(len(x), rng)
-    x = x + (blur(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
-    x = _thickness(x, dice)
+    x = x + (binomial(x) - x) * dice.chance(0.3) * dice(-0.5, 1.3)
+    way = dice()
+    much = dice()
+    x = stroke_width(x, thicker=(way < 0.15) * much, thinner=(way > 0.85) * much)
     contrast = 1 - dice.chance(0.5) * dice(0.0, 0.85)
     x = x * contrast + (1 - contrast) * dice.chance(0.5) * dice()
     x = x + contrast * dice.chance(0.2) * dice(-0.3, 0.3) * cloud(x, 4 + dice.one_of(8), dice)
@@ -136,16 +122,6 @@ def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m
     the images.
     """
     return _patch(x, Dice(len(x), rng), share=0.8, largest=0.45)
-
-
-def _thickness(x: Tensor, dice: Dice) -> Tensor:
-    """Bright parts grow in some images, dark parts in others."""
-    grown = functional.max_pool2d(x, 3, 1, 1)
-    shrunk = -functional.max_pool2d(-x, 3, 1, 1)
-    way = dice()
-    much = dice()
-    x = torch.where(way < 0.15, x + (grown - x) * much, x)
-    return torch.where(way > 0.85, x + 0.7 * (shrunk - x) * much, x)
 
 
 def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> Tensor:

@@ -10,8 +10,6 @@ compression alone does not make a picture unlike a photograph.
 
 from __future__ import annotations
 
-import math
-from functools import cache
 from itertools import pairwise
 
 import torch
@@ -19,25 +17,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.judges.synthetic import blur
-from hardcase.tensors import chunks, steady
+from hardcase.imaging.blur import binomial
+from hardcase.imaging.jpeg import compressed
+from hardcase.tensors import chunks, constant, steady
 from hardcase.training.augmentation import Dice
+
+__all__ = ["COUNT", "Textures", "handled", "statistics"]
 
 SCALES = 4
 PER_SCALE = 7
 COLOUR = 4
 COUNT = SCALES * PER_SCALE + COLOUR + SCALES - 1
-_JPEG = (
-    (16, 11, 10, 16, 24, 40, 51, 61),
-    (12, 12, 14, 19, 26, 58, 60, 55),
-    (14, 13, 16, 24, 40, 57, 69, 56),
-    (14, 17, 22, 29, 51, 87, 80, 62),
-    (18, 22, 37, 56, 68, 109, 103, 77),
-    (24, 35, 55, 64, 81, 104, 113, 92),
-    (49, 64, 78, 87, 103, 121, 120, 101),
-    (72, 92, 95, 98, 112, 100, 103, 99),
-)
-"""The luminance table of ITU-T T.81, annex K."""
 
 
 def statistics(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m s"]:
@@ -48,13 +38,13 @@ def statistics(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m s"]:
     rows = []
     energies = []
     for _ in range(SCALES):
-        mean = blur(blur(grey))
+        mean = binomial(binomial(grey))
         rough = (grey - mean).square()
-        deviation = blur(blur(rough)).clamp_min(0).sqrt()
+        deviation = binomial(binomial(rough)).clamp_min(0).sqrt()
         normed = (grey - mean) / (deviation + 1 / 255)
         energies.append((rough.flatten(1).mean(1) + 1e-6).log())
         rows += [_shape(normed), *_neighbours(normed), *_contrast(deviation)]
-        grey = _halved(blur(grey))
+        grey = _halved(binomial(grey))
     falls = [fine - rough for fine, rough in pairwise(energies)]
     return torch.stack([*rows, *falls, *_colour(x)], 1)
 
@@ -82,19 +72,14 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
     """
     flat = (deviation.flatten(1) + 0.5 / 255).log()
     some = flat[:, :: max(1, flat.shape[1] // 4096)]
-    low, middle, high = some.quantile(_ends(flat.device, flat.dtype), dim=1)
+    low, middle, high = some.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
     return [middle, high - middle, middle - low]
 
 
-@cache
-def _ends(device: torch.device, dtype: torch.dtype) -> Float[Tensor, " e"]:
-    """Made once on each device, which would be waited for."""
-    with torch.inference_mode(False):
-        return torch.tensor([0.1, 0.5, 0.9], device=device, dtype=dtype)
-
-
 def _halved(grey: Tensor) -> Tensor:
-    return functional.avg_pool2d(grey, 2) if min(grey.shape[2:]) >= 16 else grey
+    if min(grey.shape[2:]) < 16:
+        return grey
+    return functional.avg_pool2d(grey, 2)
 
 
 def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
@@ -111,38 +96,15 @@ def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
     return [middle, wide, (warm + 1 / 255).log() - wide, (cold + 1 / 255).log() - wide]
 
 
-def compressed(
-    x: Float[Tensor, "m c h w"], quality: Float[Tensor, "m 1 1 1"]
-) -> Float[Tensor, "m c h w"]:
-    """What a JPEG file of this quality (1 to 100) keeps of each channel: rounded cosines of 8 x 8
-    blocks.
-
-    Differences from a real file: no change of colour space and no coarser colour.
-    """
-    count, channels, height, width = x.shape
-    padded = functional.pad(x, (0, -width % 8, 0, -height % 8), mode="replicate")
-    across = padded.shape[3] // 8
-    blocks = padded.reshape(count, channels, -1, 8, across, 8).transpose(3, 4)
-    step = torch.arange(8, device=x.device)
-    cosines = torch.cos(math.pi / 8 * (step[None] + 0.5) * step[:, None]) * 0.5
-    cosines[0] = math.sqrt(1 / 8)
-    table = torch.tensor(_JPEG, device=x.device, dtype=x.dtype)
-    share = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp_min(0.02)
-    steps = (table * share).clamp(1, 255)[:, :, None, None]
-    kept = (cosines @ (255 * blocks - 128) @ cosines.T / steps).round() * steps
-    back = (cosines.T @ kept @ cosines + 128).clamp(0, 255) / 255
-    return back.transpose(3, 4).reshape(padded.shape)[:, :, :height, :width]
-
-
 def handled(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Pictures as cameras and files make them: each darker or brighter, some blurred,
     noisy or compressed.
     """
     dice = Dice(len(x), rng)
     x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
-    x = x + (blur(x) - x) * dice.chance(0.4) * dice()
+    x = x + (binomial(x) - x) * dice.chance(0.4) * dice()
     x = (x + dice.chance(0.4) * dice(0.0, 0.06) * dice.normal(*x.shape)).clamp(0, 1)
-    quality = dice(25.0, 95.0)
+    quality = dice(25.0, 95.0).flatten()
     return torch.where(dice.chance(0.5) > 0, compressed(x, quality), x)
 
 

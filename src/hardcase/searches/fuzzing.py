@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional
 
+from hardcase.imaging import blur as blurs
+from hardcase.imaging.resample import affine
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.tensors import flat, per_row, to_grid, total
+from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Look, Seeds, State
 
 # Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
@@ -58,29 +60,17 @@ def mutate(
 def translate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Down and to the right by the same number of pixels."""
     height, width = x.shape[2:]
-    return _warp(
-        x,
-        [
-            1 + 0 * level,
-            0 * level,
-            -2 * level / width,
-            0 * level,
-            1 + 0 * level,
-            -2 * level / height,
-        ],
-    )
+    return _warp(x, 1, 0, -2 * level / width, 0, 1, -2 * level / height)
 
 
 def scale(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Larger or smaller about the centre."""
-    return _warp(
-        x, [1 / level, 0 * level, 0 * level, 0 * level, 1 / level, 0 * level], mode="bicubic"
-    )
+    return _warp(x, 1 / level, 0, 0, 0, 1 / level, 0, mode="bicubic")
 
 
 def shear(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Rows shifted in proportion to their height in the picture."""
-    return _warp(x, [1 + 0 * level, level, 0 * level, 0 * level, 1 + 0 * level, 0 * level])
+    return _warp(x, 1, level, 0, 0, 1, 0)
 
 
 def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
@@ -89,7 +79,18 @@ def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
     stretch = x.shape[2] / x.shape[3]
     cos = angle.cos()
     sin = angle.sin()
-    return _warp(x, [cos, -sin * stretch, 0 * level, sin / stretch, cos, 0 * level])
+    return _warp(x, cos, -sin * stretch, 0, sin / stretch, cos, 0)
+
+
+def _warp(x: Picture, *entries: Tensor | float, mode: str = "bilinear") -> Picture:
+    """The picture seen through a 2x3 matrix per row, given entry by entry.
+
+    Outside a grey picture is black, outside one in colour its mirror image.
+    """
+    columns = [torch.as_tensor(entry, device=x.device).expand(len(x)) for entry in entries]
+    matrix = torch.stack([column.to(x.dtype) for column in columns], 1).reshape(-1, 2, 3)
+    outside = {3: "reflection"}.get(x.shape[1], "zeros")
+    return affine(x, matrix, outside=outside, mode=mode)
 
 
 def contrast(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
@@ -101,24 +102,21 @@ def brightness(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> P
     return x + per_row(level / 255, x)
 
 
+BLURS: tuple[Callable[[Picture], Picture], ...] = (
+    *(partial(blurs.box, size=size) for size in (3, 4, 5)),
+    *(partial(blurs.gaussian_window, size=size) for size in (3, 5, 7)),
+    *(partial(blurs.median, size=size) for size in (3, 5)),
+    blurs.bilateral,
+)
+
+
 def blur(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
     """Nine kinds: box 3, 4, 5; Gaussian 3, 5, 7; median 3, 5; bilateral."""
-    kinds = (
-        _box(3),
-        _box(4),
-        _box(5),
-        _gauss(3),
-        _gauss(5),
-        _gauss(7),
-        _median(3),
-        _median(5),
-        _bilateral,
-    )
     changed = x.clone()
-    for number, kind in enumerate(kinds):
-        rows = (level == number).nonzero().squeeze(1)
-        if len(rows):
-            changed[rows] = kind(x[rows])
+    for number, kind in enumerate(BLURS):
+        chosen = (level == number).nonzero().squeeze(1)
+        if len(chosen):
+            changed[chosen] = kind(x[chosen])
     return changed
 
 
@@ -163,62 +161,6 @@ LIGHT = (
 )
 PIXELS = Operator("pixels", tuple(map(float, range(1, 10))), pixels)
 NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
-
-
-def _warp(x: Picture, theta: Sequence[Tensor], mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix for each row, in coordinates from -1 to 1; outside a
-    grey picture is black, outside one in colour its mirror image.
-    """
-    matrix = torch.stack(list(theta), 1).reshape(-1, 2, 3).to(x.dtype)
-    grid = functional.affine_grid(matrix, list(x.shape), align_corners=False)
-    outside = "reflection" if x.shape[1] == 3 else "zeros"
-    return functional.grid_sample(x, grid, mode=mode, padding_mode=outside, align_corners=False)
-
-
-def _filtered(x: Picture, kernel: Float[Tensor, "k k"]) -> Picture:
-    size = len(kernel)
-    before = (size - 1) // 2
-    after = size // 2
-    padded = functional.pad(x, (before, after, before, after), mode="replicate")
-    weight = kernel.to(x)[None, None].expand(x.shape[1], 1, size, size)
-    return functional.conv2d(padded, weight, groups=x.shape[1])
-
-
-def _box(size: int) -> Callable[[Picture], Picture]:
-    return lambda x: _filtered(x, torch.full((size, size), 1 / size**2))
-
-
-def _gauss(size: int) -> Callable[[Picture], Picture]:
-    """With the width that image libraries take for a kernel of this size."""
-    sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
-    line = torch.exp(-((torch.arange(size) - (size - 1) / 2) ** 2) / (2 * sigma**2))
-    return lambda x: _filtered(x, (line / line.sum()).outer(line / line.sum()))
-
-
-def _windows(x: Picture, size: int) -> Float[Tensor, "m c s h w"]:
-    """The neighbourhood of every pixel, the border repeated."""
-    half = size // 2
-    padded = functional.pad(x, (half, half, half, half), mode="replicate")
-    return padded.unfold(2, size, 1).unfold(3, size, 1).flatten(4).movedim(4, 2)
-
-
-def _median(size: int) -> Callable[[Picture], Picture]:
-    return lambda x: _windows(x, size).median(dim=2).values
-
-
-def _bilateral(x: Picture) -> Picture:
-    """A mean over 7x7 pixels in which near and alike ones (within 50 pixels and 50 grey levels)
-    weigh more.
-    """
-    around = _windows(x, 7)
-    axis = torch.arange(-3, 4, device=x.device)
-    far = (axis[:, None] ** 2 + axis[None] ** 2).flatten()
-    alike = total((around - x[:, :, None]).square())[:, None]
-    weight = torch.exp(-far / (2 * 50**2))[:, None, None] * torch.exp(
-        -alike / (2 * (50 / 255) ** 2)
-    )
-    weight = weight * (far <= 9)[:, None, None]
-    return total(around * weight, 2) / total(weight, 2)
 
 
 # Fuzzing: every seed's corpus gives parents, which are mutated and looked at; what guides find new

@@ -14,6 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.imaging.blur import stroke_width
+from hardcase.imaging.resample import affine
+
+__all__ = ["AUGMENTS", "GENTLE", "Augment", "Bend", "Dice", "bend", "crop", "flip"]
+
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -94,12 +99,8 @@ def bend(
     )
     moved = 2 * how.move * (2 * dice.uniform(count, 2, 1) - 1)
     maps = torch.cat([turned.reshape(count, 2, 2) * scale, moved], 2)
-    grid = functional.affine_grid(maps, list(x.shape), align_corners=False)
     waves = 2 * how.wave * dice.normal(count, 2, how.cells, how.cells)
-    waves = functional.interpolate(waves, size=x.shape[2:], mode="bicubic", align_corners=False)
-    return functional.grid_sample(
-        x, grid + waves.permute(0, 2, 3, 1), padding_mode="border", align_corners=False
-    )
+    return affine(x, maps, outside="border", waves=waves)
 
 
 def _both(dice: Dice) -> Float[Tensor, " m"]:
@@ -128,11 +129,8 @@ def _handwriting(x: Tensor, rng: torch.Generator) -> Tensor:
     """Bent as another hand would write it, with thicker or thinner, fainter or stronger strokes."""
     x = bend(x, rng)
     dice = Dice(len(x), rng)
-    grown = functional.max_pool2d(x, 3, 1, 1)
-    shrunk = -functional.max_pool2d(-x, 3, 1, 1)
     way = dice()
-    x = torch.where(way < 0.2, x + (grown - x) * dice(), x)
-    x = torch.where(way > 0.8, x + 0.7 * (shrunk - x) * dice(), x)
+    x = stroke_width(x, thicker=(way < 0.2) * dice(), thinner=(way > 0.8) * dice())
     return x * dice(0.5, 1.0)
 
 
