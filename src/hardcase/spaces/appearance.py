@@ -177,13 +177,13 @@ class Appearance:
 
         Example:
             >>> for row in appearance("focus*sensor", shape=(3, 100, 100)).table():
-            ...     print(row["part"], row["coordinate"], row["low"], row["high"], row["unit"])
-            focus defocus 0.0 1.2 px
-            focus motion 0.0 3.5 px
-            focus angle -90.0 90.0 °
-            sensor resolution 1.0 2.5 times
-            sensor noise 0.0 16.0 levels
-            sensor JPEG quality 20.0 100.0
+            ...     print("{part} {coordinate}: {low:g} to {high:g} {unit}".format(**row))
+            focus defocus: 0 to 1.2 px
+            focus motion: 0 to 3.5 px
+            focus angle: -90 to 90 °
+            sensor resolution: 1 to 2.5 times
+            sensor noise: 0 to 16 levels
+            sensor JPEG quality: 20 to 100
         """
         return [
             {"part": part.name, **row}
