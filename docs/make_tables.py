@@ -4,9 +4,16 @@ results/bench-cpu.json, so that they never disagree."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from hardcase.cli.listing import KINDS, rows
+from hardcase.cli.options import CAMPAIGN, Flags
+from hardcase.config import Config, MethodConfig
 
 HEAD = """# What there is
 
@@ -57,9 +64,45 @@ def calculated(known: dict[str, float]) -> list[str]:
     return lines
 
 
+CONFIGURATION = """# Configuration
+
+Written by `make docs` from the model that checks `hardcase.toml`. Every key can be given in the file, as `--set KEY=VALUE`, or by
+its flag; flags override the file, `--set` overrides both. In Python the keys are keywords of `hc.run` and `hc.search`. Options of a
+method are keys of `[method]` beside its `name`: `hardcase list methods NAME` shows them.
+"""
+
+
+def configuration() -> str:
+    """The reference of all keys: type, default, flag and meaning."""
+    sections = {"": Config, **{name: field.annotation for name, field in Config.model_fields.items()}}
+    text = [CONFIGURATION]
+    for name, model in sections.items():
+        if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is MethodConfig:
+            continue
+        title, about = ("Top level", "One campaign.") if not name else (f"[{name}]", model.__doc__.splitlines()[0])
+        text += [f"## {title}", "", about, "", "| key | values | default | flag | meaning |", "|---|---|---|---|---|"]
+        text += [row(key, field) for key, field in model.model_fields.items() if not hasattr(field.annotation, "model_fields")]
+        text.append("")
+    return "\n".join(text)
+
+
+def row(key: str, field: FieldInfo) -> str:
+    flags = {"peers": "peer", "witnesses": "witness"}
+    flag = flags.get(key, key)
+    option = get_type_hints(Flags, include_extras=True)[flag].__metadata__[0] if flag in CAMPAIGN else None
+    kind = str(field.annotation).replace("typing.", "").replace("<class '", "").replace("'>", "")
+    kind = re.sub(r"Annotated\[(\w+), .*?\)\]\)\]", r"\1", kind)
+    kind = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace(", ", " or "), kind)
+    kind = re.sub(r"(?:Optional|Union)\[(.*)\]$", r"\1", kind).removesuffix(" | None")
+    default = "required" if field.is_required() else f"`{field.default!r}`".replace("`None`", "")
+    cells = (f"`{key}`", f"`{kind}`", default, f"`--{flag.replace('_', '-')}`" if option else "", field.description or option.help)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
 def main() -> None:
     here = Path(__file__).parent
     (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
+    (here / "configuration.md").write_text(configuration(), encoding="utf-8")
     scale = here / "scale.md"
     results = here.parent / "results" / "bench-cpu.json"
     scale.write_text(measured(scale.read_text(encoding="utf-8"), results), encoding="utf-8")

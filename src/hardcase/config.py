@@ -26,22 +26,36 @@ DEEPEST = 20
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class SubjectConfig(_Section):
+    """How the model wants its images and how it is asked."""
+
     mean: tuple[float, ...] = (0.0,)
+    """Mean per channel that is subtracted, in units of [0, 1]."""
     std: tuple[float, ...] = (1.0,)
+    """Standard deviation per channel that is divided by."""
     outputs: Literal["auto", "logits", "probabilities", "sigmoid"] = "auto"
+    """What the model returns."""
     channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
+    """What it wants of the channels."""
     classes: tuple[str, ...] = ()
+    """Names of its outputs, where it does not say them itself."""
     batch: int = Field(32, ge=1)
+    """Images per request to a server."""
     concurrency: int = Field(4, ge=1)
+    """Requests at a time."""
     rate: float | None = Field(None, gt=0)
+    """Requests per second, at most, of all workers together."""
     timeout: float | None = Field(None, gt=0)
+    """Seconds for one answer; 30 for servers, no limit for others."""
     retries: int = Field(5, ge=0)
+    """Further attempts of a request that fails."""
     cache: int = Field(100_000, ge=0)
+    """Answers that are kept, so that equal images are asked once."""
     label_only: bool = False
+    """Use nothing but the predicted label."""
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -55,6 +69,8 @@ class SubjectConfig(_Section):
 
 
 class BudgetConfig(_Section):
+    """What a search may spend; without them the method's own."""
+
     queries: int | None = Field(None, ge=1)
     gradients: int | None = Field(None, ge=1)
     total_queries: int | None = Field(None, ge=1)
@@ -64,24 +80,39 @@ class BudgetConfig(_Section):
 
 
 class CampaignConfig(_Section):
+    """Sizes that are chosen by the device and the method, and the witnesses' margin."""
+
     shard: int | None = Field(None, ge=1)
+    """Seeds that are searched at once."""
     round: int | None = Field(None, ge=1)
+    """Shards that start from the same state of the guides."""
     tile: int | None = Field(None, ge=1)
+    """Rows of every network call on a device."""
     margin: float = Field(2.0, ge=0)
+    """Logits by which each witness must keep the label."""
 
 
 class LimitsConfig(_Section):
     """What the model may at most show: read by ``gate`` and shown by the report."""
 
     confirmed_rate: float | None = Field(None, ge=0, le=1)
+    """Attempted seeds with a confirmed failure, at most."""
     class_rate: float | None = Field(None, ge=0, le=1)
+    """The same for every class alone."""
     classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    """The same by the name of a class."""
     slices: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    """The same by the name of a slice."""
     silent_rate: float | None = Field(None, ge=0, le=1)
+    """The same for failures made with high confidence."""
     distinct: int | None = Field(None, ge=0)
+    """Distinct groups of confirmed findings, at most."""
     witnessed_rate: float | None = Field(None, ge=0, le=1)
+    """Attempted seeds with a witnessed failure, at most."""
     usable: int = Field(20, ge=1)
+    """Usable seeds, at least."""
     upper: bool = False
+    """The upper end of the 95 % interval must hold too."""
 
 
 class MethodConfig(BaseModel):
@@ -126,15 +157,22 @@ class Config(_Section):
     workers: int = Field(1, ge=1)
     cluster: str | None = None
     metrics: str | None = None
+    """A file in Prometheus' text format that is rewritten while the run goes on."""
     offline: bool = False
     allow_low_accuracy: bool = False
     judge: bool = True
+    """Judge the findings when the search is over."""
     trust_pickle: bool = False
 
     @field_validator("peers", "witnesses", "judge_features", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("method", mode="before")
     @classmethod

@@ -1,6 +1,7 @@
 """The frame of the command line: quick, torch-free, and every failure with its code and its form."""
 
 import os
+import re
 import subprocess
 import sys
 from typing import Annotated
@@ -39,6 +40,42 @@ def test_help_names_every_verb(capsys):
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(verb.name.split()[0] in said for verb in VERBS)
+
+
+def test_the_first_screen_is_one_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 45
+    assert sum(not verb.group for verb in VERBS) <= 14
+
+
+def test_run_shows_few_flags_and_all_of_them_on_request(capsys):
+    shown = []
+    for words in (["run", "--help"], ["run", "--help-all"]):
+        assert main(words) == 0
+        shown.append(set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)))
+    assert len(shown[0]) <= 18
+    assert {"--cluster", "--target", "--trust-pickle", "--format"} <= shown[1] - shown[0]
+
+
+def test_a_terminal_without_our_signs_gets_others():
+    done = subprocess.run(
+        [sys.executable, "-m", "hardcase", "list", "methods"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 0
+    assert b"natural" in done.stdout
+
+
+@pytest.mark.parametrize("error", [ImportError("cannot allocate memory"), MemoryError()])
+def test_what_cannot_be_loaded_is_one_line_and_what_to_do(monkeypatch, capsys, error):
+    fail_with(monkeypatch, error)
+    assert main(["demo"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "memory" in lines[0]
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS])

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
@@ -23,7 +24,7 @@ from typer.core import TyperGroup
 from hardcase.cli.output import begin
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import keep_freed, legible, redact
-from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, Problem
+from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem
 from hardcase.usercode import count_interrupt
 
 
@@ -98,61 +99,50 @@ def spread(words: Iterable[str]) -> list[str]:
 
 
 class Verb(NamedTuple):
-    """`name` may be two words (``train vae``); `where` is ``module:function`` in this folder;
-    `panel` groups the help.
+    """`name` may be two words (``fetch model``); `where` is ``module:function`` in this folder;
+    `line` says on the first screen what it does, `group` where that names a verb without a line.
     """
 
     name: str
     where: str
-    panel: str
+    line: str = ""
+    group: str = ""
 
 
-_START = "Start here"
-_SEARCH = "Find failures"
-_DECIDE = "Decide which count, and whether it ships"
-_RESULTS = "Look at them, repair, pass them on"
-_PREPARE = "Prepare by hand, and look after what is kept"
-_COMPANIONS = "Beside it: hardcase[study] and hardcase[studies]"
+_LOOK = "look closer"
+_PASS = "repair, pass on"
+_PREPARE = "prepare, look after"
 VERBS = (
-    Verb("demo", "demo:demo", _START),
-    Verb("init", "start:init", _START),
-    Verb("doctor", "inspect:doctor", _START),
-    Verb("run", "run:run", _START),
-    Verb("open", "start:open_run", _START),
-    Verb("list", "listing:listing", _START),
-    Verb("resume", "run:resume", _SEARCH),
-    Verb("status", "run:status", _SEARCH),
-    Verb("curve", "insight:curve", _SEARCH),
-    Verb("coverage", "inspect:coverage", _SEARCH),
-    Verb("judge", "train:judge", _DECIDE),
-    Verb("gate", "results:gate", _DECIDE),
-    Verb("compare", "results:compare", _DECIDE),
-    Verb("replay", "results:replay", _DECIDE),
-    Verb("report", "results:report", _RESULTS),
-    Verb("shrink", "results:shrink", _RESULTS),
-    Verb("retrain", "science:retrain", _RESULTS),
-    Verb("export", "results:export", _RESULTS),
-    Verb("cite", "results:cite", _RESULTS),
-    Verb("data", "inspect:data", _PREPARE),
-    Verb("fetch model", "fetch:model", _PREPARE),
-    Verb("train classifier", "train:classifier", _PREPARE),
-    Verb("train vae", "train:vae", _PREPARE),
-    Verb("train vqvae", "train:vqvae", _PREPARE),
-    Verb("train gan", "train:gan", _PREPARE),
-    Verb("train diffusion", "train:diffusion", _PREPARE),
-    Verb("train judge", "train:judging", _PREPARE),
-    Verb("train witness", "train:witness", _PREPARE),
-    Verb("layers", "inspect:layers", _PREPARE),
-    Verb("cache", "start:cache", _PREPARE),
-    Verb("licences", "licences:licences", _PREPARE),
+    Verb("demo", "demo:demo", "Search a digit classifier with three methods, judge, report."),
+    Verb("init", "start:init", "Look at a folder and write a hardcase.toml for it."),
+    Verb("doctor", "inspect:doctor", "Check environment, model, data, normalisation."),
+    Verb("list", "listing:listing", "Show methods, criteria, data sets, models and more."),
+    Verb("train", "train:train", "Train a network that methods or judges need."),
+    Verb("run", "run:run", "Search for inputs on which a model fails."),
+    Verb("resume", "run:resume", "Go on with a run that was stopped."),
+    Verb("status", "run:status", "Show where runs stand."),
+    Verb("judge", "train:judge", "Judge findings: valid, label kept, distinct."),
+    Verb("report", "results:report", "Write the HTML report of runs."),
+    Verb("open", "start:open_run", "Write the report of a run and open it."),
+    Verb("compare", "results:compare", "Compare runs with statistics."),
+    Verb("gate", "results:gate", "Pass or fail a run by limits, for CI."),
+    Verb("export", "results:export", "Write the findings in another program's form."),
+    Verb("coverage", "inspect:coverage", group=_LOOK),
+    Verb("curve", "insight:curve", group=_LOOK),
+    Verb("layers", "inspect:layers", group=_LOOK),
+    Verb("replay", "results:replay", group=_LOOK),
+    Verb("shrink", "results:shrink", group=_LOOK),
+    Verb("retrain", "science:retrain", group=_PASS),
+    Verb("cite", "results:cite", group=_PASS),
+    Verb("data", "inspect:data", group=_PREPARE),
+    Verb("fetch model", "fetch:model", group=_PREPARE),
+    Verb("cache", "start:cache", group=_PREPARE),
+    Verb("licences", "licences:licences", group=_PREPARE),
 )
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
 )
-_GROUPS = {
-    "fetch": "Fetch networks that others have trained, by name.",
-    "train": "Train the networks that methods need; they are kept and reused.",
-}
+_GROUPS = {"fetch": "Fetch networks that others have trained, by name."}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,6 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
     begin(words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without our signs gets others
+            stream.reconfigure(errors="replace")
     if "_HARDCASE_COMPLETE" in os.environ:  # a shell asks what could come next
         build()(args=words, prog_name="hardcase")
     try:
@@ -172,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         return INTERRUPTED
+    except (ImportError, MemoryError) as error:
+        return _not_loaded(error)
     except (SystemExit, Exception) as error:
         # a command ends by returning: whoever calls sys.exit has left its work undone
         if isinstance(error.__context__ or error, BrokenPipeError):
@@ -182,6 +177,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
     finally:
         begin(())
+
+
+def _not_loaded(error: ImportError | MemoryError) -> int:
+    """One line about a library that cannot be loaded, or memory that is not there."""
+    summary = (legible(redact(str(error))).strip().splitlines() or ["no memory is left"])[0]
+    typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
+    typer.echo("  try: more memory (ulimit -v), or hardcase doctor", err=True)
+    return USAGE
 
 
 def _nobody_reads() -> int:
@@ -224,9 +227,9 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         add_completion=not words or words[0].startswith("-"),
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="\n\n".join(f"{group}: {', '.join(names)}" for group, names in _more().items()),
     )
     app.callback(help=_HELP)(_top)
-    groups: dict[str, typer.Typer] = {}
     named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
     if not named:
         companions = companion_verbs()
@@ -234,17 +237,26 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
             _add_companion(app, words[0])
             return app
         for name, line in companions.items():  # for help alone: none of them is imported
-            app.command(name, help=line, rich_help_panel=_COMPANIONS)(lambda: None)
+            app.command(name, help=line, hidden=True)(lambda: None)
     for verb in named or VERBS:
         group, _, name = verb.name.rpartition(" ")
-        if group and group not in groups:
-            groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
-            app.add_typer(groups[group], name=group, rich_help_panel=verb.panel)
         if group:
-            groups[group].command(name)(_function(verb))
+            inner = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
+            inner.command(name)(_function(verb))
+            app.add_typer(inner, name=group, hidden=bool(verb.group))
         else:
-            app.command(name, rich_help_panel=verb.panel)(_function(verb))
+            short = verb.line or None
+            app.command(name, short_help=short, hidden=bool(verb.group))(_function(verb))
     return app
+
+
+def _more() -> dict[str, list[str]]:
+    """The verbs that the first screen names without a line of their own."""
+    groups: dict[str, list[str]] = {}
+    for verb in VERBS:
+        if verb.group:
+            groups.setdefault(verb.group, []).append(verb.name)
+    return {**groups, "with hardcase-study or hardcase-studies": [*companion_verbs()]}
 
 
 def _add_companion(app: typer.Typer, name: str) -> None:

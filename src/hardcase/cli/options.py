@@ -5,13 +5,14 @@ configuration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -57,11 +58,8 @@ OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags:
-    """The flags that several verbs share, each written once; a verb names its own in `takes`.
-
-    A flag that the verb does not have keeps its default.
-    """
+class CampaignFlags:
+    """The flags of a campaign; each sets the key of the configuration that is called as it is."""
 
     config: Annotated[
         Path | None,
@@ -205,31 +203,6 @@ class Flags:
         ),
     ] = False
 
-    trust: Annotated[
-        bool,
-        _option(
-            "Allow what the run folder names: code, pickles, paths, addresses.",
-            "--trust",
-            panel=_CAMPAIGN,
-        ),
-    ] = False
-    dry_run: Annotated[
-        bool,
-        _option(
-            "Check everything, estimate time and memory, search nothing.",
-            "--dry-run",
-            panel=_CAMPAIGN,
-        ),
-    ] = False
-    allow_changes: Annotated[
-        bool,
-        _option(
-            "Go on although ingredients have changed: into a new folder, with the same seeds.",
-            "--allow-changes",
-            panel=_CAMPAIGN,
-        ),
-    ] = False
-
     queries: Annotated[
         int | None, _option("Query budget per seed.", metavar="N", panel=_BUDGET)
     ] = None
@@ -284,6 +257,39 @@ class Flags:
     ] = None
     offline: Annotated[bool, _option("Use no network.", "--offline", panel=_MACHINE)] = False
 
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CampaignFlags):
+    """The flags that several verbs share, each written once; a verb names its own in `takes`.
+
+    A flag that the verb does not have keeps its default.
+    """
+
+    trust: Annotated[
+        bool,
+        _option(
+            "Allow what the run folder names: code, pickles, paths, addresses.",
+            "--trust",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        _option(
+            "Check everything, estimate time and memory, search nothing.",
+            "--dry-run",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+    allow_changes: Annotated[
+        bool,
+        _option(
+            "Go on although ingredients have changed: into a new folder, with the same seeds.",
+            "--allow-changes",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
+
     out: Annotated[
         Path | None, _option("Where to write.", "--out", metavar="DIR", panel=_OUTPUT)
     ] = None
@@ -322,60 +328,41 @@ class Flags:
 SAYS = ("format", "quiet", "verbose")
 FOREIGN = ("trust", "allow_changes")
 WATCHED = ("progress", *SAYS)
-BUDGET = ("queries", "gradients", "total_queries", "total_gradients", "findings", "time")
-CAMPAIGN = (
-    *(
-        "config",
-        "model",
-        "data",
-        "method",
-        "seeds",
-        "split",
-        "seed",
-        "peer",
-        "witness",
-        "baseline",
-        "map",
-        "generator",
-    ),
-    *("judge_features", "target", "criterion", "criteria", "oracle", "keep", "settings"),
-    "allow_low_accuracy",
-    *(
-        "trust_pickle",
-        *BUDGET,
-        "device",
-        "precision",
-        "batch_size",
-        "workers",
-        "cluster",
-        "offline",
-    ),
-)
+CAMPAIGN = tuple(field.name for field in fields(CampaignFlags))
 """Groups of flags for `takes`."""
 
 Verb = Callable[..., None]
 
 
-def takes(*names: str) -> Callable[[Verb], Verb]:
+def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
     """Give a verb the shared flags called `names`; they reach it as one value, its parameter
     `flags`.
 
     What the library logs is shown as ``-v`` and ``-q`` say, where the verb has them.
+
+    Args:
+        names: Fields of `Flags`.
+        first: Those that ``--help`` shows; the others are shown by ``--help-all``. Empty: all.
     """
 
     def decorate(verb: Verb) -> Verb:
         own = [p for p in signature(verb, eval_str=True).parameters.values() if p.name != "flags"]
         hints = get_type_hints(Flags, include_extras=True)
-        shared = [
-            Parameter(
-                name, Parameter.KEYWORD_ONLY, default=getattr(Flags, name), annotation=hints[name]
+        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
+        for name in names:
+            hint = hints[name]
+            if first and name not in first:
+                hint = _hidden(hint)
+            default = getattr(Flags, name)
+            parameters.append(
+                Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
             )
-            for name in names
-        ]
-        parameters = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *shared]
+        if first:
+            parameters.append(_HELP_ALL)
 
         @wraps(verb)
         def called(**given: Any) -> None:
+            given.pop(_HELP_ALL.name, None)
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)
@@ -388,6 +375,40 @@ def takes(*names: str) -> Callable[[Verb], Verb]:
         return called
 
     return decorate
+
+
+def _hidden(hint: Any) -> Any:
+    """The flag's type with its option left out of ``--help``."""
+    kind, option = get_args(hint)
+    option = copy(option)
+    option.hidden = True
+    return Annotated[kind, option]
+
+
+def _show_all(context: Any, asked: bool) -> bool:
+    """Print the help with all flags, those that ``--help`` leaves out too."""
+    if asked:
+        for parameter in context.command.params:
+            parameter.hidden = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+    return asked
+
+
+_HELP_ALL = Parameter(
+    "help_all",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            is_eager=True,
+            callback=_show_all,
+            help="Show all flags; every key for --set is in docs/configuration.md.",
+        ),
+    ],
+)
 
 
 def _nowhere(text: str) -> None:
@@ -408,12 +429,8 @@ def logging_to(*, verbose: bool, quiet: bool) -> None:
 
 
 PROJECT = Path("hardcase.toml")
-_PLAIN = (
-    *("model", "data", "baseline", "map", "generator", "criterion", "criteria", "oracle", "keep"),
-    *("seeds", "split", "seed", "device", "precision", "workers", "cluster"),
-)
-_EITHER = ("target", "batch_size")
-_SWITCHES = ("offline", "allow_low_accuracy", "trust_pickle")
+_KEYS = {"peer": "peers", "witness": "witnesses"}
+"""Flags that may be repeated are called in the singular; all others as the key they set."""
 
 
 def resolve(
@@ -424,27 +441,23 @@ def resolve(
 ) -> Config:
     """The configuration that these flags (a command's parameters by name) ask for.
 
-    They stand above `defaults` and the named file. Where nobody names a method and `choose` is
+    They override `defaults` and the named file. Where nobody names a method and `choose` is
     given, one is chosen by what the model offers, and `choose` is told which and why.
     """
-    from hardcase.config import assign, chosen_method, parse
+    from hardcase.config import BudgetConfig, Config, assign, chosen_method, parse
 
     values = {**(defaults or {}), **_file(flags.get("config"))}
-    values |= {key: flags[key] for key in _PLAIN if flags.get(key) is not None}
-    values |= {key: True for key in _SWITCHES if flags.get(key)}
-    if flags.get("peer"):
-        values["peers"] = list(flags["peer"])
-    if flags.get("judge_features"):
-        values["judge_features"] = list(flags["judge_features"])
-    if flags.get("witness"):
-        values["witnesses"] = list(flags["witness"])
-    if flags.get("method") is not None and _method(values) != flags["method"]:
-        values["method"] = {"name": flags["method"]}
-    limits = {key: flags[key] for key in BUDGET if flags.get(key) is not None}
-    if limits:
-        values["budget"] = {**values.get("budget", {}), **limits}
-    pairs = [f"{key}={flags[key]}" for key in _EITHER if flags.get(key) is not None]
-    values = assign(values, [*pairs, *(flags.get("settings") or [])])
+    for flag, value in flags.items():
+        key = _KEYS.get(flag, flag)
+        if value in (None, False, []):  # was not given
+            continue
+        if key in BudgetConfig.model_fields:
+            values["budget"] = {**values.get("budget", {}), key: value}
+        elif key == "method" and _method(values) != value:
+            values["method"] = {"name": value}
+        elif key in Config.model_fields and key != "method":
+            values[key] = value
+    values = assign(values, flags.get("settings") or [])
     if choose is not None and _method(values) is None and isinstance(values.get("model"), str):
         name, why = chosen_method(values)
         values["method"] = {**(values.get("method") or {}), "name": name}

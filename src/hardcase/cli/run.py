@@ -117,13 +117,21 @@ def _next(run: Run) -> str:
 Retrained = Annotated[
     str | None,
     typer.Option(
+        hidden=True,
         metavar="MODEL",
         help="With --baseline: a retraining of it, as a null (of a zoo network: made).",
     ),
 ]
 
 
-@o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED)
+SHOWN = (
+    *("config", "model", "data", "method", "witness", "baseline", "seeds", "seed", "settings"),
+    *("queries", "gradients", "time", "device", "workers", "out", "dry_run", "quiet"),
+)
+"""Flags that ``hardcase run --help`` shows."""
+
+
+@o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED, first=SHOWN)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
     from hardcase.config import check_names, folder_for

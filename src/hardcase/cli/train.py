@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,264 +14,181 @@ from hardcase.cli.output import as_json, console, facts, grid, note, opened, rat
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
+    from hardcase.cli.progress import Front
     from hardcase.runs.results import Run
-    from hardcase.training.loop import TrainingProgress
-    from hardcase.types import Images
+    from hardcase.types import Images, Judge
 
-    Card = dict[str, Any]
-    Train = Callable[[Images, Images, str, Callable[[TrainingProgress], None]], Card]
-    from hardcase.types import Judge
+    Card = Mapping[str, Any]
 
 TRAINING = ("seed", "device", "offline", *o.WATCHED)
 
-Epochs = Annotated[
-    int | None, typer.Option(metavar="N", help="Training epochs; by default the recipe's.")
-]
-TrainingData = Annotated[str, typer.Option("--data", help="Training data.")]
-Checker = Annotated[
-    str,
-    typer.Option(
-        "--model", help="Classifier used to check that images keep their label; zoo:NAME."
-    ),
-]
+
+class Kind(StrEnum):
+    """What can be trained."""
+
+    classifier = "classifier"
+    vae = "vae"
+    vqvae = "vqvae"
+    gan = "gan"
+    diffusion = "diffusion"
+    judge = "judge"
+    witness = "witness"
+
+
+OPTIONS = {
+    Kind.classifier: ("model", "epochs", "adversarial"),
+    Kind.vae: ("model", "epochs", "kind", "latent", "beta"),
+    Kind.vqvae: ("model", "epochs", "kind", "latent", "mix", "latent_weight", "image_weight"),
+    Kind.gan: ("model", "epochs", "kind", "latent", "flips"),
+    Kind.diffusion: ("model", "epochs", "latent", "minutes", "piece"),
+    Kind.judge: (),
+    Kind.witness: (),
+}
+"""The flags that each of them takes, besides those that all take."""
+DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.vae: {"kind": "linear"},
+    Kind.vqvae: {"kind": "ema"},
+    Kind.gan: {"kind": "small"},
+    Kind.diffusion: {"model": "zoo:resnet18", "data": "cifar10"},
+}
 
 
 @o.takes(*TRAINING)
-def classifier(
+def train(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME; see hardcase list models.")] = "zoo:lenet5",
-    data: TrainingData = "mnist5k",
-    adversarial: Annotated[
-        str | None, typer.Option(metavar="NORM:RADIUS", help="linf:0.1 or l2:1.5.")
+    what: Annotated[Kind, typer.Argument(metavar="KIND", help=", ".join(Kind))],
+    data: Annotated[
+        str | None, typer.Option(help="Training data; mnist5k by default, cifar10 for diffusion.")
     ] = None,
-    epochs: Epochs = None,
-) -> None:
-    """Train a network of the zoo, plainly or adversarially."""
-    from hardcase.models.zoo import trained_classifier
-
-    def train(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> Card:
-        return trained_classifier(
-            model.removeprefix("zoo:"),
-            first,
-            second,
-            seed=flags.seed or 0,
-            epochs=epochs,
-            adversarial=adversarial,
-            progress=tell,
-            device=place,
-        )[1]
-
-    present(learn(train, data, flags), flags)
-
-
-@o.takes(*TRAINING)
-def vae(
-    flags: o.Flags,
-    data: TrainingData = "mnist5k",
+    model: Annotated[
+        str | None,
+        typer.Option(help="The network of a classifier, or who checks what a generator makes."),
+    ] = None,
     kind: Annotated[
-        str, typer.Option(help="linear, conv or conditional; see hardcase list generators.")
-    ] = "linear",
-    latent: Annotated[int | None, typer.Option(metavar="N", help="Latent dimensions.")] = None,
-    beta: Annotated[float, typer.Option(help="Weight of the KL divergence.")] = 1.0,
-    checker: Checker = "zoo:lenet5",
-    epochs: Epochs = None,
-) -> None:
-    """Train a variational autoencoder and measure its reconstructions."""
-    options = {"kind": kind, "latent": latent, "beta": beta, "epochs": epochs}
-    present(learn(_generator("vae", checker, options, flags), data, flags), flags)
-
-
-@o.takes(*TRAINING)
-def vqvae(
-    flags: o.Flags,
-    data: TrainingData = "mnist5k",
-    kind: Annotated[
-        str,
-        typer.Option(
-            help="ema (codebook updated by exponential moving averages) or gradient (as in ARGUS)."
-        ),
-    ] = "ema",
+        str | None,
+        typer.Option(help="Of a vae, vqvae or gan; see: hardcase list generators."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", help="Training epochs; by default the recipe's.")
+    ] = None,
     latent: Annotated[
-        int | None, typer.Option(metavar="N", help="Dimensions of a codebook entry.")
+        int | None,
+        typer.Option(
+            "--latent", "--width", metavar="N", help="Latent dimensions; of diffusion: channels."
+        ),
+    ] = None,
+    adversarial: Annotated[
+        str | None,
+        typer.Option(metavar="NORM:RADIUS", help="Of a classifier: linf:0.1 or l2:1.5."),
+    ] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="Of a vae: weight of the KL divergence, 1.")
     ] = None,
     mix: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="SHARE",
-            help=(
-                "Train with discriminators on codes mixed with this share of a partner; 0: without."
-            ),
+            help="Of a vqvae: discriminators on codes mixed with this share of a partner.",
         ),
-    ] = 0.0,
+    ] = None,
     latent_weight: Annotated[
-        float, typer.Option(help="Weight of the latent discriminator's loss.")
-    ] = 0.01,
+        float | None, typer.Option(help="Of a vqvae: weight of the latent discriminator, 0.01.")
+    ] = None,
     image_weight: Annotated[
-        float, typer.Option(help="Weight of the image discriminator's loss.")
-    ] = 0.01,
-    checker: Checker = "zoo:lenet5",
-    epochs: Epochs = None,
-) -> None:
-    """Train a VQ-VAE, alone or with ARGUS's discriminators, and draw its reconstructions
-    (reconstructions.png).
-
-    A finished network is cached and found again. Of a training that was stopped, the part with
-    discriminators is resumed.
-    """
-    from hardcase.generators.quality import draw_reconstructions
-
-    options = {
-        "kind": kind,
-        "latent": latent,
-        "epochs": epochs,
-        "mix": mix,
-        "latent_weight": latent_weight,
-        "image_weight": image_weight,
-    }
-    draw = lambda card, net, test: draw_reconstructions(home(card), net, test)  # noqa: E731
-    present(learn(_generator("vqvae", checker, options, flags, draw), data, flags), flags)
-
-
-@o.takes(*TRAINING)
-def gan(
-    flags: o.Flags,
-    data: TrainingData = "mnist5k",
-    kind: Annotated[
-        str, typer.Option(help="small (minutes on a CPU) or conditional (GPU).")
-    ] = "small",
-    latent: Annotated[int | None, typer.Option(metavar="N", help="Latent dimensions.")] = None,
-    flips: Annotated[bool, typer.Option(help="Augment with mirrored images.")] = False,
-    checker: Checker = "zoo:lenet5",
-    epochs: Epochs = None,
-) -> None:
-    """Train a class-conditional GAN and draw samples of every class (samples.png).
-
-    A finished network is cached and found again. Training that was stopped is resumed by the same
-    command; until it is finished, it and its samples so far are in a folder beside,
-    NAME.unfinished.
-    """
-    from hardcase.generators.quality import draw_samples
-
-    options = {"kind": kind, "latent": latent, "epochs": epochs, "flips": flips}
-    draw = lambda card, net, test: draw_samples(home(card), net, len(test.classes))  # noqa: E731
-    present(learn(_generator("gan", checker, options, flags, draw), data, flags), flags)
-
-
-@o.takes(*TRAINING)
-def diffusion(
-    flags: o.Flags,
-    data: TrainingData = "cifar10",
+        float | None, typer.Option(help="Of a vqvae: weight of the image discriminator, 0.01.")
+    ] = None,
+    flips: Annotated[
+        bool, typer.Option("--flips", help="Of a gan: augment with mirrored images.")
+    ] = False,
     minutes: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="Minutes of training in all; by default the epochs'."),
+        float | None, typer.Option(metavar="N", help="Of diffusion: minutes of training in all.")
     ] = None,
     piece: Annotated[
         float | None,
         typer.Option(
             metavar="N",
-            help="Keep the training and stop after so many minutes (exit code 4); the same command"
-            " goes on.",
+            help="Of diffusion: stop after so many minutes (exit code 4); the same goes on.",
         ),
     ] = None,
-    width: Annotated[
-        int | None, typer.Option(metavar="N", help="Channels of the largest features.")
-    ] = None,
-    checker: Checker = "zoo:resnet18",
-    epochs: Epochs = None,
 ) -> None:
-    """Train a class-conditional diffusion model, on a GPU, and draw samples of every class
-    (samples.png).
+    """Train a network that methods or judges need, and measure it; the same command finds it again.
 
-    A finished network is cached and found again. Training that was stopped is resumed by the same
-    command; until it is finished, it and its samples so far are in a folder beside,
-    NAME.unfinished.
+    Training that was stopped goes on where it was kept: of a gan, a diffusion model and a vqvae
+    with discriminators in a folder NAME.unfinished beside.
     """
-    from hardcase.generators.quality import draw_samples
-
-    options: dict[str, Any] = {"latent": width, "epochs": epochs, "minutes": minutes}
-    if piece is not None:
-        options["piece"] = piece
-    draw = lambda card, net, test: draw_samples(home(card), net, len(test.classes))  # noqa: E731
-    present(learn(_generator("diffusion", checker, options, flags, draw), data, flags), flags)
-
-
-@o.takes(*TRAINING)
-def judging(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
-    """Train the judge of a data set: networks that take no part in any search."""
-    from hardcase.judges.teach import trained
-
-    def train(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> Card:
-        judge = trained(first, second, seed=flags.seed or 0, device=place, progress=tell)
-        return dict(judge.card)
-
-    present(learn(train, data, flags), flags)
-
-
-@o.takes("device", "offline", *o.WATCHED)
-def witness(flags: o.Flags, data: TrainingData = "mnist5k") -> None:
-    """Train the default witnesses: three LeNet-5 on the training images of even content hash."""
     from hardcase.cli.progress import front
     from hardcase.data.sources import load
-    from hardcase.models.witnesses import trained_witnesses
 
-    train, test = (load(data, split=split, offline=flags.offline) for split in ("train", "test"))
+    asked = {
+        **{"model": model, "kind": kind, "epochs": epochs, "latent": latent},
+        **{"adversarial": adversarial, "beta": beta, "mix": mix, "flips": flips or None},
+        **{"latent_weight": latent_weight, "image_weight": image_weight},
+        **{"minutes": minutes, "piece": piece},
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    for name in given:
+        if name not in OPTIONS[what]:
+            known = ", ".join(f"--{one.replace('_', '-')}" for one in OPTIONS[what])
+            raise Problem(
+                f"train {what} takes no --{name.replace('_', '-')}.",
+                f"It takes {known or 'none of these flags'}.",
+            )
+    options = {**DEFAULTS.get(what, {}), **given}
+    source = data or options.pop("data", "mnist5k")
+    options.pop("data", None)
+    place = flags.place
+    first, second = (
+        load(source, split=split, offline=flags.offline) for split in ("train", "test")
+    )
     with front(flags.progress, quiet=flags.quiet) as screen:
-        trained = trained_witnesses(train, test, device=flags.place, progress=screen.train)
-    if flags.json:
-        as_json([{"folder": str(home(card)), **card} for _, card in trained])
+        cards = _trained(what, first, second, options, place, screen, flags.seed or 0)
+    if flags.json and what is Kind.witness:
+        as_json([{"folder": str(home(card)), **card} for card in cards])
         return
-    for _, card in trained:
+    for card in cards:
         present(card, flags)
 
 
-def _generator(
-    family: str,
-    checker: str,
-    options: Mapping[str, Any],
-    flags: o.Flags,
-    draw: Callable[[Card, Any, Images], object] | None = None,
-) -> Train:
-    """How a generator is trained and measured: `checker` classifies its images,
-    `draw` paints some beside it.
-    """
+def _trained(
+    what: Kind,
+    train: Images,
+    test: Images,
+    options: dict[str, Any],
+    device: str,
+    screen: Front,
+    seed: int,
+) -> list[Card]:
+    """Train or find it; the cards of its networks."""
+    if what is Kind.witness:
+        from hardcase.models.witnesses import trained_witnesses
+
+        found = trained_witnesses(train, test, device=device, progress=screen.train)
+        return [card for _, card in found]
+    how: dict[str, Any] = {"seed": seed, "device": device, "progress": screen.train}
+    if what is Kind.judge:
+        from hardcase.judges.teach import trained
+
+        return [trained(train, test, **how).card]
+    model = options.pop("model", "zoo:lenet5")
+    if what is Kind.classifier:
+        from hardcase.models.zoo import trained_classifier
+
+        name = model.removeprefix("zoo:")
+        return [trained_classifier(name, train, test, **options, **how)[1]]
     from hardcase.generators.build import trained_generator
-    from hardcase.models import load
+    from hardcase.generators.quality import draw_reconstructions, draw_samples
+    from hardcase.models.load import Loading, load_model
 
-    def train(
-        first: Images, second: Images, place: str, tell: Callable[[TrainingProgress], None]
-    ) -> Card:
-        how = load.Loading(train=first, test=second, device=place, progress=tell)
-        judge = load.load_model(checker, how)
-        net, card = trained_generator(
-            family,
-            first,
-            second,
-            seed=flags.seed or 0,
-            judge=lambda x: judge(x).logits,
-            progress=tell,
-            device=place,
-            **options,
-        )
-        if draw is not None:
-            draw(card, net, second)
-        return card
-
-    return train
-
-
-def learn(train: Train, data: str, flags: o.Flags) -> Card:
-    """Load the data, train with progress on the screen, return the card."""
-    from hardcase.cli.progress import front
-    from hardcase.data.sources import load
-
-    place = flags.place
-    first, second = (load(data, split=split, offline=flags.offline) for split in ("train", "test"))
-    with front(flags.progress, quiet=flags.quiet) as screen:
-        return train(first, second, place, screen.train)
+    loading = Loading(train=train, test=test, device=device, progress=screen.train)
+    checker = load_model(model, loading)
+    net, card = trained_generator(
+        what, train, test, judge=lambda x: checker(x).logits, **options, **how
+    )
+    if what is Kind.vqvae:
+        draw_reconstructions(home(card), net, test)
+    elif what is not Kind.vae:
+        draw_samples(home(card), net, len(test.classes))
+    return [card]
 
 
 def home(card: Mapping[str, Any]) -> Path:
