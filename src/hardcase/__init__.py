@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         testing,
     )
     from hardcase.api import Execution, Witnesses, check, resume, run, search
+    from hardcase.conditions import Conditions
     from hardcase.errors import Problem
     from hardcase.judges.verdicts import judge
     from hardcase.models import zoo

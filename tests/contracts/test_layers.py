@@ -10,7 +10,7 @@ ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode companions registry catalogue objectives "
     "oracles statistics inference graphs campaign",
-    "parts": "imaging spaces searches guides criteria methods models data training generators "
+    "parts": "imaging spaces conditions searches guides criteria methods models data training generators "
     "semantics corruptions tags slices regression curves maps",
     "run": "config context runs judges",
     "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",

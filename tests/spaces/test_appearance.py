@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.imaging.noise import grain
+from hardcase.imaging.noise import content_key, grain
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng, stream
@@ -186,7 +186,7 @@ def test_the_pattern_of_noise_stays_where_it_is_when_the_image_moves():
     clean = space.decode(z, origin)
     z[0, space.names.index("noise")] = 0.5
     noise = (space.decode(z, origin) - clean) / (0.4 + 0.6 * clean).sqrt()
-    assert torch.allclose(noise, 8 / 255 * grain(origin.x), atol=1e-5)
+    assert torch.allclose(noise, 8 / 255 * grain(origin.x, content_key(origin.x)), atol=1e-5)
 
 
 def test_a_finding_is_told_in_words():

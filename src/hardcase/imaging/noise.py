@@ -79,17 +79,19 @@ def _mixed(numbers: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
     return (numbers >> 16) ^ numbers
 
 
-def grain(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-    """Noise of unit variance that follows from each image's bytes, mostly of luminance as in a
-    processed photograph.
+def grain(x: Float[Tensor, "m c h w"], key: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
+    """Noise of unit variance for images like `x`, mostly of luminance as in a processed photograph.
 
     Sums of uniform integers rather than logarithms: the same numbers on every device.
+
+    Args:
+        x: Images, for their shape.
+        key: What the pattern of each row follows from.
     """
     count, channels, height, width = x.shape
     layers = 1
     if channels > 1:
         layers += channels
-    key = content_key(x)
     one = lattice(key, layers * height * width, salt=1)
     two = lattice(key, layers * height * width, salt=2)
     total = (one & 0xFFFF) + (one >> 16) + (two & 0xFFFF) + (two >> 16)

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.imaging.noise import WORD, content_key
 from hardcase.imaging.resample import centred_places, resample
 from hardcase.randomness import Rng
 from hardcase.registry import space
@@ -31,14 +32,14 @@ from hardcase.spaces.coordinates import (
     Optics,
     Shape,
 )
-from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Warp, Weather
+from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Stroke, Warp, Weather
 from hardcase.tensors import constant, length, tiled
 from hardcase.types import Seeds
 
 __all__ = ["PARTS", "Appearance", "appearance"]
 
 PARTS: Mapping[str, type[ChangeFamily]] = {
-    part.name: part for part in (Warp, Camera, Light, Weather, Focus, Sensor)
+    part.name: part for part in (Warp, Camera, Stroke, Light, Weather, Focus, Sensor)
 }
 """The parts that `appearance` knows, in the order in which an image passes through them."""
 
@@ -63,6 +64,8 @@ class _Layout:
     moving: tuple[Geometry, ...]
     """In the order in which places pass through them: from the sensor back to the scene."""
     rendering: tuple[Optics, ...]
+    patterned: bool
+    """Whether a part has random patterns: grain, drops, flakes."""
 
 
 @lru_cache(maxsize=64)
@@ -95,13 +98,15 @@ def _layout(parts: tuple[ChangeFamily, ...], shape: Shape) -> _Layout:
         ),
         moving=tuple(part for part in reversed(inward) if isinstance(part, Geometry)),
         rendering=tuple(part for part in inward if isinstance(part, Optics)),
+        patterned=any(isinstance(part, Weather | Sensor) for part in parts),
     )
 
 
 @space("appearance", needs="nothing", paper="ours")
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """Warp, camera, light, weather, focus and sensor changes of the seed's own image, or products.
+    """Warp, camera, stroke, light, weather, focus and sensor changes of the seed's image, or
+    products of them.
 
     A product's code is the concatenation of its parts' codes, as they are written. Images pass
     through parts as light does, whatever order they are written in: scene, camera, light, weather,
@@ -200,9 +205,10 @@ class Appearance:
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         self._check(origin.x)
-        return tiled(self._rendered, z, origin.x.detach())
+        none = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+        return tiled(self._rendered, z, origin.x.detach(), origin.context.get("pattern", none))
 
-    def _rendered(self, z: Tensor, seed: Tensor) -> Tensor:
+    def _rendered(self, z: Tensor, seed: Tensor, pattern: Int[Tensor, " m"]) -> Tensor:
         """Images of whole tiles of rows: the last bits of a vectorised function depend on its
         place.
         """
@@ -218,8 +224,11 @@ class Appearance:
             for part in layout.moving:
                 places = part.move(places, values[part.name], self.shape)
             x = resample(seed, places)
+        key = pattern
+        if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
+            key = (content_key(seed) + pattern) & WORD
         for optics in layout.rendering:
-            x = optics.render(x, values[optics.name], seed)
+            x = optics.render(x, values[optics.name], key)
         return x
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
@@ -265,9 +265,7 @@ class Optics(ChangeFamily, Protocol):
     """A part that changes what pixels show."""
 
     def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
-        """The changed images. `seed` are the untouched ones, from which fixed random patterns
-        follow.
-        """
+        """The changed images. `key` is what random patterns (grain, drops) of a row follow from."""
         ...

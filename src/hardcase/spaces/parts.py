@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.imaging import blur, colour, jpeg, noise, resample, weather
+from hardcase.imaging import blur, colour, jpeg, noise, resample, strokes, weather
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
     Coordinate,
@@ -28,7 +28,7 @@ from hardcase.spaces.coordinates import (
 )
 from hardcase.tensors import per_row
 
-__all__ = ["Camera", "Focus", "Light", "Sensor", "Warp", "Weather"]
+__all__ = ["Camera", "Focus", "Light", "Sensor", "Stroke", "Warp", "Weather"]
 
 SMALL = 64
 """Images with a shorter side of up to this many pixels have other natural ranges than photographs.
@@ -182,6 +182,45 @@ class Camera:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stroke:
+    """Another pen: figures on a plain ground drawn thicker, thinner or fainter.
+
+    Args:
+        width: how much wider or narrower a stroke may get, as a share of the shorter side.
+        fading: the greatest share of its difference from the ground that a figure loses.
+    """
+
+    width: float = 0.04
+    fading: float = 0.5
+    name: ClassVar[str] = "stroke"
+    stage: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        width = Coordinate(
+            "stroke",
+            OF_THE_SIDE,
+            100 * self.width,
+            plus="strokes thicker by {}",
+            minus="strokes thinner by {}",
+            digits=1,
+        )
+        fading = Coordinate("fading", "%", 100 * self.fading, signed=False, plus="faded by {}")
+        return alone(width), alone(fading)
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
+    ) -> Float[Tensor, "m c h w"]:
+        side = min(x.shape[2:])
+        most = math.ceil(self.width * side / 2)
+        ground = strokes.plain_ground(x)
+        x = strokes.widened(x, ground, values["stroke"] * (side / 200), most=most)
+        return strokes.faded(x, ground, values["fading"] / 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Light:
     """Another exposure, another hour of the day, a soft shadow; luminance only, except for white
     balance.
@@ -248,7 +287,7 @@ class Light:
         return (*groups, shade)
 
     def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
         coarse = values["shade"].reshape(-1, 1, self.points, self.points)
         shade = resample.spread(coarse, x.shape[2], x.shape[3])
@@ -260,8 +299,8 @@ class Light:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """Fog, rain and snow, without a model of depth. Where drops and flakes fall follows from the
-    seed's own pixels.
+    """Fog, rain and snow, without a model of depth. In a search, where drops and flakes fall
+    follows from the seed's own pixels.
 
     Args:
         fog: the greatest share of light that comes from the fog.
@@ -286,10 +325,10 @@ class Weather:
         )
 
     def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
         shares = {name: values[name] / 100 for name in ("fog", "rain", "snow")}
-        return weather.weathered(x, noise.content_key(seed), **shares)
+        return weather.weathered(x, key, **shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +382,7 @@ class Focus:
         return defocus, motion
 
     def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
         channels, height, width = x.shape[1:]
         defocus, motion = self._range((channels, height, width))
@@ -360,8 +399,8 @@ class Sensor:
         resolution: how much wider a pixel may get: the image averaged over such pixels and drawn
             linearly between them; by default 0.5 for images of up to 64 pixels (half as wide
             again), 1.5 above.
-        noise: the greatest standard deviation in bright parts, in grey levels of 255. Its pattern
-            is fixed: it follows from the seed's own pixels.
+        noise: the greatest standard deviation in bright parts, in grey levels of 255. In a search
+            its pattern is fixed: it follows from the seed's own pixels.
         quality: the lowest JPEG quality (full resolution of colour, steps not rounded).
     """
 
@@ -400,11 +439,16 @@ class Sensor:
         return alone(resolution), alone(grain), alone(quality)
 
     def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, seed: Float[Tensor, "m c h w"]
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
         channels, height, width = x.shape[1:]
         widest = 1 + _natural(self.resolution, (channels, height, width), small=0.5, large=1.5)
-        x = blur.convolve(x, blur.tent(values["resolution"], math.ceil(widest) - 1))
-        strength = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
-        x = x + per_row(values["noise"] / 255, x) * noise.grain(seed) * strength
-        return jpeg.compressed(x.clamp(0, 1), values["JPEG quality"])
+        if widest > 1:
+            x = blur.convolve(x, blur.tent(values["resolution"], math.ceil(widest) - 1))
+        if self.noise > 0:
+            strength = (0.4 + 0.6 * x.clamp(0, 1)).sqrt()
+            x = x + per_row(values["noise"] / 255, x) * noise.grain(x, key) * strength
+        x = x.clamp(0, 1)
+        if self.quality < 100:
+            x = jpeg.compressed(x, values["JPEG quality"])
+        return x

@@ -1,0 +1,364 @@
+"""The box of declared conditions around an image: a space to search in and to draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
+from hardcase.conditions.draws import sobol
+from hardcase.errors import Problem
+from hardcase.randomness import Rng
+from hardcase.spaces.appearance import PARTS, Appearance
+from hardcase.spaces.coordinates import OF_THE_SIDE
+from hardcase.tensors import constant
+from hardcase.types import Seeds
+from hardcase.usercode import file_member
+
+__all__ = ["ConditionBox", "ConditionDraws", "condition_box"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Control points of a smooth field among the columns of a box: `axes` numbers at each."""
+
+    start: int
+    stop: int
+    axes: int
+
+    def lengths(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
+        """The length of the field at every control point."""
+        points = z[:, self.start : self.stop].reshape(len(z), self.axes, -1)
+        return points.square().sum(1).sqrt()
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionDraws:
+    """Random conditions for each of a batch of seeds.
+
+    Args:
+        z: Codes, as many per seed as were asked for.
+        pattern: What grain, drops and flakes of a draw follow from.
+    """
+
+    z: Float[Tensor, "n k d"]
+    pattern: Int[Tensor, "n k"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionBox:
+    """Declared conditions for images of one shape, as a space of appearance with bounds.
+
+    A code has the columns of the declared coordinates alone; everything else stays as it is. The
+    box of scale `s` is the hull of the unchanged image and `s` times each range, so boxes are
+    nested. Columns that only say a direction (the angle of a motion) do not scale.
+
+    Args:
+        conditions: What was declared.
+        space: The space that does it, whose ranges reach the declared ones.
+        columns: Columns of the space's code that were declared.
+        low: The least code of each column at scale 1.
+        high: The greatest code of each column at scale 1.
+        counts: Which columns scale.
+        owner: Which declared coordinate each column belongs to.
+        fields: Columns that are control points of fields.
+        scale: Scale of the box to which `project` brings codes back.
+
+    Example:
+        >>> import hardcase as hc
+        >>> box = condition_box(hc.Conditions({"rotation": "±8 deg"}), (1, 28, 28))
+        >>> box.gauge(torch.tensor([[0.5]])).item()
+        0.5
+    """
+
+    conditions: Conditions
+    space: Appearance
+    columns: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    counts: tuple[bool, ...]
+    owner: tuple[str, ...]
+    fields: tuple[_Field, ...] = ()
+    scale: float = 1.0
+    keeps_code: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.conditions.name
+
+    @property
+    def size(self) -> int:
+        """The length of a code."""
+        return len(self.columns)
+
+    def scaled(self, scale: float) -> ConditionBox:
+        """Return the same space with `project` bound to the box of another scale."""
+        return replace(self, scale=scale)
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return torch.zeros(len(x), self.size, device=x.device, dtype=x.dtype), {}
+
+    def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        return self.space.decode(self.whole(z), origin)
+
+    def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
+        """Return the codes brought back into the box."""
+        counts = constant(self.counts, torch.bool, z.device)
+        factor = torch.where(counts, self.scale, 1.0).to(z.dtype)
+        low = constant(self.low, z.dtype, z.device) * factor
+        high = constant(self.high, z.dtype, z.device) * factor
+        z = torch.minimum(torch.maximum(z, low), high)
+        for own in self.fields:
+            limit = self.high[own.start] * self.scale
+            excess = (own.lengths(z) / limit).clamp_min(1).repeat(1, own.axes)
+            inside = z[:, own.start : own.stop] / excess
+            z = torch.cat([z[:, : own.start], inside, z[:, own.stop :]], 1)
+        return z
+
+    def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
+        """Return the distance of the space of appearance, in natural ranges."""
+        return self.space.distance(self.whole(z), origin)
+
+    def gauge(self, z: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
+        """Return the scale of the smallest box that contains each code (`least_scale`)."""
+        low = constant(self.low, z.dtype, z.device)
+        high = constant(self.high, z.dtype, z.device)
+        shares = torch.where(z > 0, z / high, z / low.clamp_max(-0.0))
+        shares = torch.where(z == 0, 0.0, shares).abs()
+        free = ~constant(self.counts, torch.bool, z.device)
+        for own in self.fields:
+            free[own.start : own.stop] = True
+        largest = shares.masked_fill(free, 0).amax(1)
+        for own in self.fields:
+            largest = torch.maximum(largest, own.lengths(z).amax(1) / self.high[own.start])
+        return largest
+
+    def whole(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m e"]:
+        """Return codes of the space of appearance, undeclared columns at neutral."""
+        empty = torch.zeros(len(z), self.space.size, device=z.device, dtype=z.dtype)
+        return empty.index_copy(1, constant(self.columns, torch.int64, z.device), z)
+
+    def words(self, z: Float[Tensor, "m d"]) -> list[str]:
+        """Return what was done to each image, such as ``tilted 6° clockwise``."""
+        return self.space.words(self.whole(z))
+
+    def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
+        """Return values with units by name, row by row."""
+        return self.space.describe(self.whole(z))
+
+    def held(self, z: Float[Tensor, "*m d"], name: str) -> Float[Tensor, "*m d"]:
+        """Return the codes with one declared coordinate at neutral."""
+        mask = constant(tuple(owner == name for owner in self.owner), torch.bool, z.device)
+        return z.masked_fill(mask, 0)
+
+    def draw(self, rng: Rng, rows: Int[Tensor, " n"], count: int) -> ConditionDraws:
+        """Return `count` random conditions for each seed, by the declared distributions.
+
+        Args:
+            rng: Named random numbers, a sequence per seed.
+            rows: The seeds, as positions among the keys of `rng`.
+            count: ConditionDraws per seed.
+        """
+        names = list(self.conditions.ranges)
+        free = [i for i, scales in enumerate(self.counts) if not scales]
+        logged = bool(self.conditions.rows)
+        inside = {i for own in self.fields for i in range(own.start, own.stop)}
+        plain = [i for i in range(self.size) if i not in inside and i not in free]
+        points = sobol(rng, rows, count, len(plain) + len(self.fields) + len(free) + logged)
+        z = points.new_zeros(len(rows), count, self.size)
+        columns = iter(points.unbind(2))
+        row = next(columns) if logged else None
+        values = self._sampled(points, names)
+        for i in plain:
+            declared = self.conditions.ranges[self.owner[i]]
+            z[:, :, i] = self._code(i, declared, next(columns), row, values)
+        for own in self.fields:
+            declared = self.conditions.ranges[self.owner[own.start]]
+            size = self._code(own.start, declared, next(columns), row, values)
+            z[:, :, own.start : own.stop] = size[:, :, None] * _direction(rng, rows, count, own)
+        for i in free:
+            z[:, :, i] = 2 * next(columns) - 1
+        many = rows.repeat_interleave(count)
+        pattern = rng.integers(many, 2**31 - 1).reshape(len(rows), count)
+        return ConditionDraws(z, pattern)
+
+    def _sampled(self, points: Tensor, names: list[str]) -> Mapping[str, Any]:
+        """What the user's own sampler makes of uniform numbers; nothing where there is none."""
+        if not self.conditions.sampler:
+            return {}
+        path, _, member = self.conditions.sampler.rpartition(":")
+        flat = points.reshape(-1, points.shape[2]).double().cpu().numpy()
+        values: Mapping[str, Any] = file_member(Path(path), member)(flat)
+        unknown = sorted(set(values) - set(names))
+        if unknown:
+            raise Problem(f"{self.conditions.sampler} gives {unknown[0]!r}, which is not declared.")
+        return values
+
+    def _code(
+        self,
+        column: int,
+        declared: DeclaredRange,
+        point: Float[Tensor, "n k"],
+        row: Float[Tensor, "n k"] | None,
+        values: Mapping[str, Any],
+    ) -> Float[Tensor, "n k"]:
+        """The codes of uniform numbers by the distribution of one coordinate."""
+        low = self.low[column]
+        high = self.high[column]
+        name = self.owner[column]
+        if name in values:
+            given = torch.as_tensor(np.asarray(values[name], dtype=np.float64))
+            return self._bounded(column, given.reshape(point.shape).to(point.device))
+        if row is not None and name in self.conditions.rows[0]:
+            table = torch.tensor([line[name] for line in self.conditions.rows])
+            index = (row.double() * len(table)).long().clamp_max(len(table) - 1)
+            return self._bounded(column, table.to(point.device)[index])
+        if declared.mean is not None:
+            value = torch.special.ndtri(point.double()) * declared.deviation + declared.mean
+            return self._bounded(column, value.clamp(declared.low, declared.high))
+        return low + point * (high - low)
+
+    def _bounded(self, column: int, value: Tensor) -> Tensor:
+        """The codes of physical values, none outside the box."""
+        row = DECLARABLE[self.owner[column]]
+        declared = self.conditions.ranges[row.name]
+        ends = (declared.low, declared.high)
+        codes = (self.low[column], self.high[column])
+        if row.neutral == 100:
+            codes = codes[::-1]
+        share = (value - ends[0]) / (ends[1] - ends[0])
+        code = codes[0] + share * (codes[1] - codes[0])
+        inside: Tensor = code.clamp(min(codes), max(codes)).float()
+        return inside
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what run.json keeps of this space."""
+        return {
+            "conditions": self.conditions.to_record(),
+            "shape": list(self.space.shape),
+            "scale": self.scale,
+        }
+
+
+def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBox:
+    """Return the box of declared conditions for images of a shape.
+
+    Args:
+        conditions: The declaration.
+        shape: Channels, height and width.
+
+    Raises:
+        Problem: If images of that shape lack a declared coordinate.
+    """
+    grey = shape[0] == 1
+    if grey and conditions.name in PROFILES:
+        for name in [name for name in conditions.ranges if DECLARABLE[name].colour]:
+            conditions = conditions.without(name)
+    options = dict[str, dict[str, float]]()
+    for name, declared in conditions.ranges.items():
+        row = DECLARABLE[name]
+        if grey and row.colour:
+            raise Problem(
+                f"conditions declare {name}, which grey images do not have.",
+                fix=f"a declaration without {name}",
+            )
+        own = options.setdefault(row.part, _nothing(row.part))
+        reach = row.reach(declared.low, declared.high)
+        own[row.option] = reach if row.option == "quality" else max(own[row.option], reach)
+    parts = tuple(PARTS[part](**options[part]) for part in PARTS if part in options)
+    space = Appearance(parts, (shape[0], shape[1], shape[2]))
+    return _bounded_box(conditions, space)
+
+
+def _nothing(part: str) -> dict[str, float]:
+    """Options with which a part changes nothing: what is not declared costs no time."""
+    names = [option.name for option in fields(cast(Any, PARTS[part])) if option.name != "points"]
+    return {name: 100.0 if name == "quality" else 0.0 for name in names}
+
+
+def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
+    columns = list[int]()
+    low = list[float]()
+    high = list[float]()
+    counts = list[bool]()
+    owner = list[str]()
+    smooth = list[_Field]()
+    place = 0
+    for part in space.parts:
+        for group in part.groups(space.shape):
+            names = _declared(conditions, part.name, group.name)
+            for offset, coordinate in enumerate(group.coordinates):
+                name = _owner(names, coordinate.name)
+                if name is None:
+                    continue
+                ends = _ends(conditions.ranges[name], coordinate)
+                if group.axes:
+                    ends = (-ends[1], ends[1])
+                columns.append(place + offset)
+                low.append(ends[0])
+                high.append(ends[1])
+                counts.append(coordinate.counts)
+                owner.append(name)
+            if group.axes and names:
+                start = len(columns) - group.columns
+                smooth.append(_Field(start, len(columns), group.axes))
+            place += group.columns
+    return ConditionBox(
+        conditions,
+        space,
+        tuple(columns),
+        tuple(low),
+        tuple(high),
+        tuple(counts),
+        tuple(owner),
+        tuple(smooth),
+    )
+
+
+def _declared(conditions: Conditions, part: str, group: str) -> list[str]:
+    """The declared coordinates that a group of a part belongs to."""
+    rows = [DECLARABLE[name] for name in conditions.ranges]
+    return [row.name for row in rows if (row.part, row.group) == (part, group)]
+
+
+def _owner(names: list[str], coordinate: str) -> str | None:
+    """Which of the names a coordinate of their group belongs to."""
+    if coordinate in names:
+        return coordinate
+    if len(names) == 1 and names[0] not in ("temperature", "tint"):
+        return names[0]
+    return None
+
+
+def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
+    """The codes of a range; a direction takes its whole circle."""
+    if not coordinate.counts:
+        return -1.0, 1.0
+    unit = DECLARABLE[declared.name].unit
+    length = None
+    if unit == "%" and coordinate.side is not None:
+        length = OF_THE_SIDE
+    codes = [coordinate.code(value, length) for value in (declared.low, declared.high)]
+    return min(codes), max(codes)
+
+
+def _direction(
+    rng: Rng, rows: Int[Tensor, " n"], count: int, own: _Field
+) -> Float[Tensor, "n k c"]:
+    """Random fields whose greatest length at any control point is 1.
+
+    Uniform draws at every control point would all be equally severe: the largest of many.
+    """
+    many = rows.repeat_interleave(count)
+    drawn = rng.normal(many, (own.stop - own.start,))
+    whole = _Field(0, own.stop - own.start, own.axes)
+    return (drawn / whole.lengths(drawn).amax(1, keepdim=True)).reshape(len(rows), count, -1)

@@ -1,0 +1,385 @@
+"""Declared conditions: which changes of appearance a model must stand, in physical units.
+
+A declaration is a table of ranges, such as ``rotation = "±8 deg"`` or ``jpeg = "60..100"``. Every
+range contains the value of the unchanged image, so that scaled boxes are nested.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from hardcase.errors import Problem, choice
+
+__all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
+
+PROFILES = ("scanner", "handheld", "fixed-camera", "outdoors", "microscope")
+"""The declarations that come with the package, a file each."""
+UNITS: Mapping[str, tuple[str, ...]] = {
+    "deg": ("deg", "degree", "degrees", "°"),
+    "stops": ("stop", "stops", "ev"),
+    "%": ("%", "percent"),
+    "levels": ("level", "levels"),
+    "times": ("times", "x", "×"),
+    "severity": ("severity",),
+    "": ("",),
+}
+"""How each unit may be written."""
+SIGMAS = 3.0
+"""Where a normal distribution is cut off, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declarable:
+    """Something that a declaration can give a range to.
+
+    Args:
+        name: What users write.
+        about: What it is, in a few words.
+        part: The part of a space of appearance that does it.
+        option: The option of that part that sets how far it goes.
+        group: The group of coordinates of that part.
+        unit: A key of `UNITS`.
+        neutral: The value of the unchanged image.
+        least: The smallest value that the part can do.
+        most: The greatest value that the part can do.
+        share: Whether the option is a share where the range is in per cent.
+        colour: Whether grey images do not have it.
+        also: Plain words for the same.
+    """
+
+    name: str
+    about: str
+    part: str
+    option: str
+    group: str
+    unit: str
+    neutral: float = 0.0
+    least: float = 0.0
+    most: float = 100.0
+    share: bool = False
+    colour: bool = False
+    also: tuple[str, ...] = ()
+
+    def reach(self, low: float, high: float) -> float:
+        """Return the option's value with which a part reaches both ends of a range."""
+        if self.option == "quality":
+            return low
+        farthest = max(abs(low - self.neutral), abs(high - self.neutral))
+        return farthest / 100 if self.share else farthest
+
+
+def _read(name: str) -> dict[str, Any]:
+    """One of the TOML files beside this module."""
+    return tomllib.loads(files("hardcase.conditions").joinpath(name).read_text("utf-8"))
+
+
+DECLARABLE: Mapping[str, Declarable] = {
+    name: Declarable(name, **{**row, "also": tuple(row.get("also", ()))})
+    for name, row in _read("coordinates.toml").items()
+}
+"""Everything that can be declared, by name."""
+_ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
+_SETTINGS = ("profile", "name", "table", "sampler")
+"""Keys of a declaration that are no ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredRange:
+    """The declared values of one coordinate, in its unit.
+
+    Args:
+        name: One of `DECLARABLE`.
+        low: The smallest value.
+        high: The greatest value.
+        mean: Centre of a normal distribution; None for a uniform one.
+        deviation: Its standard deviation.
+        why: Where the range comes from.
+        people: What is known of people's reading there.
+    """
+
+    name: str
+    low: float
+    high: float
+    mean: float | None = None
+    deviation: float = 0.0
+    why: str = ""
+    people: str = ""
+
+    def __str__(self) -> str:
+        row = DECLARABLE[self.name]
+        unit = f" {row.unit}".rstrip()
+        if self.mean is not None:
+            return f"normal({self.mean:g}, {self.deviation:g}){unit}"
+        if row.neutral == 0 and self.low == -self.high:
+            return f"±{self.high:g}{unit}"
+        return f"{self.low:g}..{self.high:g}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Changes of appearance that a model must stand: a range for each, in physical units.
+
+    Args:
+        ranges: By coordinate, as text (``"±8 deg"``) or as `DeclaredRange`.
+        name: What reports call the declaration.
+        about: What it stands for.
+        table: A CSV file of logged conditions, one column per coordinate: rows are drawn whole, so
+            that columns stay correlated.
+        sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
+            into values by coordinate.
+
+    Raises:
+        Problem: For a coordinate, a unit or a range that is not possible.
+
+    Example:
+        >>> import hardcase as hc
+        >>> print(hc.Conditions({"rotation": "±8 deg", "jpeg": "60..100"}))
+        rotation ±8 deg, jpeg 60..100
+    """
+
+    ranges: Mapping[str, Any]
+    name: str = "declared"
+    about: str = ""
+    table: str = ""
+    sampler: str = ""
+    rows: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        known = dict[str, DeclaredRange]()
+        for key, value in self.ranges.items():
+            found = value if isinstance(value, DeclaredRange) else parse_range(key, value)
+            if found.name in known:
+                raise Problem(f"conditions declare {found.name!r} twice.")
+            known[found.name] = found
+        if self.table and not self.rows:
+            rows = _logged(Path(self.table))
+            known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
+            object.__setattr__(self, "rows", rows)
+        if not known:
+            raise Problem("conditions declare nothing.", fix='rotation = "±8 deg"')
+        ordered = {name: known[name] for name in DECLARABLE if name in known}
+        object.__setattr__(self, "ranges", ordered)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {declared}" for name, declared in self.ranges.items())
+
+    @classmethod
+    def load(cls, spec: str | Mapping[str, Any]) -> Conditions:
+        """Return the conditions that a name, a file or a table of a configuration declares.
+
+        Args:
+            spec: A name of `PROFILES`, a path that ends in ``.toml`` (its ``[conditions]`` table,
+                or the whole file), or the table itself.
+        """
+        if not isinstance(spec, str):
+            return cls._from_table(spec)
+        if spec in PROFILES:
+            return profile(spec)
+        path = Path(spec)
+        if path.suffix != ".toml":
+            raise choice("profile of conditions", spec, [*PROFILES, "FILE.toml"])
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise Problem(f"{spec} cannot be read: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise Problem(f"{spec} is no TOML: {error}.") from error
+        found = cls._from_table(values.get("conditions", values), folder=path.parent)
+        return found
+
+    @classmethod
+    def _from_table(cls, values: Mapping[str, Any], folder: Path = Path()) -> Conditions:
+        settings = {key: values[key] for key in _SETTINGS if key in values}
+        ranges: dict[str, Any] = {k: v for k, v in values.items() if k not in _SETTINGS}
+        base: Mapping[str, Any] = {}
+        if "profile" in settings:
+            base = profile(str(settings["profile"])).ranges
+        own = [parse_range(key, value) for key, value in ranges.items()]
+        table = settings.get("table", "")
+        return cls(
+            {**base, **{one.name: one for one in own}},
+            name=str(settings.get("name") or settings.get("profile") or "declared"),
+            table=str(folder / table) if table else "",
+            sampler=str(settings.get("sampler", "")),
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what run.json keeps; `load` reads it."""
+        record: dict[str, Any] = {name: str(declared) for name, declared in self.ranges.items()}
+        record |= {"name": self.name}
+        for key in ("table", "sampler"):
+            if getattr(self, key):
+                record[key] = getattr(self, key)
+        return record
+
+    def without(self, name: str) -> Conditions:
+        """Return the same declaration with one coordinate held at neutral."""
+        left = {key: value for key, value in self.ranges.items() if key != name}
+        return Conditions(left, self.name, self.about, self.table, self.sampler, self.rows)
+
+
+def usual_profile(shape: tuple[int, ...]) -> str:
+    """Return the profile that suits images of a shape: small grey ones are figures on paper."""
+    if shape[0] == 1 and max(shape[1:]) <= 64:
+        return "scanner"
+    return "handheld"
+
+
+def profile(name: str) -> Conditions:
+    """Return one of the declarations that come with the package."""
+    if name not in PROFILES:
+        raise choice("profile of conditions", name, list(PROFILES))
+    card = _read(f"profiles/{name}.toml")
+    ranges = {key: parse_range(key, value) for key, value in card["ranges"].items()}
+    return Conditions(ranges, name=name, about=card["about"])
+
+
+def canonical(name: str) -> str:
+    """Return the coordinate that a plain word means.
+
+    Raises:
+        Problem: If there is none; it names the nearest.
+    """
+    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
+    plain = _ALIASES.get(plain, plain)
+    if plain not in DECLARABLE:
+        raise choice("condition", name, [*DECLARABLE, *_ALIASES])
+    return plain
+
+
+def parse_range(key: str, value: Any) -> DeclaredRange:
+    """Return the range that one line of a declaration means.
+
+    Args:
+        key: A coordinate, or a plain word for it.
+        value: ``"±8 deg"``, ``"-5..8 deg"``, ``"normal(0, 3) deg"``, or a table with the key
+            ``range`` and, if known, ``why`` and ``people``.
+
+    Example:
+        >>> from hardcase.conditions.declared import parse_range
+        >>> found = parse_range("blur", "0..2 %")
+        >>> found.name, found.low, found.high
+        ('defocus', 0.0, 2.0)
+    """
+    row = DECLARABLE[canonical(key)]
+    notes: dict[str, str] = {}
+    if isinstance(value, Mapping):
+        unknown = set(value) - {"range", "why", "people"}
+        if unknown or "range" not in value:
+            raise Problem(
+                f"conditions.{key} has {', '.join(sorted(map(str, value)))}.",
+                "a table of a condition has the keys range, why and people.",
+            )
+        notes = {name: str(value[name]) for name in ("why", "people") if name in value}
+        value = value["range"]
+    line = f"conditions.{key} = {value!r}"
+    example = f'{key} = "{_example(row)}"'
+    if not isinstance(value, str):
+        raise Problem(f"{line} has no unit: a range is text.", fix=example)
+    text = value.strip()
+    normal = re.fullmatch(r"normal\(\s*(\S+?)\s*,\s*(\S+?)\s*\)\s*(\S*)", text)
+    plus = re.fullmatch(r"(?:±|\+-|\+/-)\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
+    between = re.fullmatch(r"(\S+?)\s*\.\.\s*([^\s%°a-zA-Z]+)\s*(\S*)", text)
+    found = normal or plus or between
+    if found is None:
+        raise Problem(f"{line} is no range.", "±a, a..b or normal(mean, deviation).", fix=example)
+    *numbers, unit = found.groups()
+    given = [_number(number, line, example) for number in numbers]
+    if unit.lower() not in UNITS[row.unit]:
+        missing = "has no unit" if not unit else f"has the unit {unit!r}"
+        raise Problem(
+            f"{line} {missing}; {row.name} is in {row.unit or 'plain numbers'}.", fix=example
+        )
+    mean = None
+    deviation = 0.0
+    if normal:
+        mean, deviation = given
+        if deviation <= 0:
+            raise Problem(f"{line} has a standard deviation that is not above 0.", fix=example)
+        low = max(row.least, mean - SIGMAS * deviation)
+        high = min(row.most, mean + SIGMAS * deviation)
+        low = min(low, row.neutral)
+        high = max(high, row.neutral)
+    elif plus:
+        low = row.neutral - given[0]
+        high = row.neutral + given[0]
+    else:
+        low, high = given
+    if low > high:
+        raise Problem(f"{line} is turned round: {low:g} is more than {high:g}.", fix=example)
+    if not low <= row.neutral <= high:
+        raise Problem(
+            f"{line} leaves out {row.neutral:g}, the value of the unchanged image.",
+            "boxes of conditions are nested around the image as it is.",
+            fix=example,
+        )
+    if low == high:
+        raise Problem(f"{line} allows no change.", fix=example)
+    if low < row.least or high > row.most:
+        raise Problem(
+            f"{line} goes past what is possible: {row.name} goes from {row.least:g} to "
+            f"{row.most:g} {row.unit}".rstrip()
+            + ".",
+            fix=example,
+        )
+    return DeclaredRange(row.name, low, high, mean, deviation, **notes)
+
+
+def _number(text: str, line: str, example: str) -> float:
+    try:
+        value = float(text.replace("−", "-"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Problem(f"{line}: {text!r} is not a number.", fix=example)
+    return value
+
+
+def _example(row: Declarable) -> str:
+    if row.neutral == 100:
+        return "60..100"
+    if row.neutral == 1:
+        return f"{row.least if row.least >= 1 else 0.8:g}..1.5 {row.unit}".rstrip()
+    size = {"deg": 8, "stops": 1, "%": 5, "levels": 8}[row.unit]
+    start = f"±{size}" if row.least < 0 else f"0..{size}"
+    return f"{start} {row.unit}"
+
+
+def _logged(path: Path) -> tuple[Mapping[str, float], ...]:
+    """The rows of a table of logged conditions."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            lines = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
+    if len(lines) < 2:
+        raise Problem(f"the table of conditions {path} has {len(lines)} rows; it needs 2 or more.")
+    names = {key: canonical(key) for key in lines[0]}
+    rows = list[Mapping[str, float]]()
+    for number, line in enumerate(lines, start=2):
+        row = dict[str, float]()
+        for key, name in names.items():
+            text = line.get(key) or ""
+            row[name] = _number(text, f"{path}, line {number}, {key}", "a number in every row")
+            limits = DECLARABLE[name]
+            if not limits.least <= row[name] <= limits.most:
+                raise Problem(
+                    f"{path}, line {number}: {key} is {row[name]:g}; "
+                    f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
+                )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _spanned(name: str, rows: tuple[Mapping[str, float], ...]) -> DeclaredRange:
+    """The smallest range that contains a column of a table and the unchanged image."""
+    values = [DECLARABLE[name].neutral, *(row[name] for row in rows)]
+    return DeclaredRange(name, min(values), max(values))

@@ -1,0 +1,93 @@
+"""Confidence intervals for means of bounded per-seed numbers, most of which may be 0.
+
+A t interval is far too narrow there: where one seed in a hundred carries most of the risk, fifty
+seeds usually show none of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from hardcase.randomness import stream
+
+__all__ = ["Bounds", "binomial_interval", "mean_interval"]
+
+MANY = 5_000
+"""Seeds from which the mean is nearly normal even if one in a hundred carries most of it."""
+WEIGHTS = 4_000
+"""Random weightings of the seeds, of which quantiles are taken."""
+
+
+class Bounds(NamedTuple):
+    """A confidence interval, 95 % unless said otherwise."""
+
+    low: float
+    high: float
+
+
+def mean_interval(
+    values: NDArray[np.float64], low: float = 0.0, high: float = 1.0, *, level: float = 0.95
+) -> Bounds:
+    """Return an interval for the mean of the population of which `values` are a sample.
+
+    Gaffke's bounds: quantiles of the mean under random weights, with one more value imagined at
+    the end of the range (N. Gaffke, "Three test statistics for a nonparametric one-sided
+    hypothesis on the mean of a nonnegative variable", 2005; E. Learned-Miller, P. Thomas, "A new
+    confidence interval for the mean of a bounded random variable", 2020). Without a single
+    failure among `n` seeds the upper bound is about ``3.7 / n``. Beyond 5,000 values it is
+    Student's interval, which is the same to three digits there.
+
+    Args:
+        values: One number per seed, from `low` to `high`.
+        low: The least value that is possible.
+        high: The greatest value that is possible.
+        level: Confidence.
+
+    Example:
+        >>> import numpy as np
+        >>> from hardcase.conditions.intervals import mean_interval
+        >>> mean_interval(np.zeros(100)).high < 0.04
+        True
+    """
+    count = len(values)
+    if count == 0:
+        return Bounds(low, high)
+    tail = (1 - level) / 2
+    if count > MANY:
+        half = stats.t.ppf(1 - tail, count - 1) * float(values.std(ddof=1)) / count**0.5
+        mean = float(values.mean())
+        return Bounds(max(low, mean - half), min(high, mean + half))
+    weights = _weights(count)
+    means = weights[:, :count] @ np.sort(values)
+    lower = np.quantile(means + low * weights[:, count], tail)
+    upper = np.quantile(means + high * weights[:, count], 1 - tail)
+    return Bounds(float(lower), float(upper))
+
+
+def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
+    """Return Clopper and Pearson's interval for the mean chance of independent draws.
+
+    The chances may differ from draw to draw: a sum of such draws is less spread than a binomial
+    one (W. Hoeffding, Annals of Mathematical Statistics 27, 1956), so the interval still holds.
+
+    Args:
+        hits: Draws that failed.
+        total: All draws.
+        level: Confidence.
+    """
+    if total == 0:
+        return Bounds(0.0, 1.0)
+    found = stats.binomtest(hits, total).proportion_ci(level, "exact")
+    return Bounds(float(found.low), float(found.high))
+
+
+def _weights(count: int) -> NDArray[np.float64]:
+    """Evenly distributed weights of `count` values and one imagined value; rows add up to 1."""
+    drawn = torch.empty(WEIGHTS, count + 1, dtype=torch.float64)
+    drawn.exponential_(generator=stream(0, "weights", count))
+    return (drawn / drawn.sum(1, keepdim=True)).numpy()

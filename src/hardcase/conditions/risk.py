@@ -1,0 +1,365 @@
+"""How often a model fails under declared conditions: the share of (image, condition) pairs.
+
+All images count, also those that the model misreads as they are. Draws of different seeds are
+independent, so the seeds are the units of every interval that speaks of other images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hardcase.conditions.box import ConditionBox
+from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
+from hardcase.data.streams import ImageSet
+from hardcase.errors import Problem
+from hardcase.oracles import LEAD
+from hardcase.randomness import Rng, keys_of
+from hardcase.tensors import from_bytes, margin, to_grid
+from hardcase.types import Images, Model, Seeds
+
+__all__ = [
+    "COST_DRAWS",
+    "DRAWS",
+    "RiskComparison",
+    "RiskTable",
+    "compare_risk",
+    "failing_rows",
+    "measure_risk",
+    "needed_seeds",
+]
+
+DRAWS = 64
+"""Random conditions per seed."""
+COST_DRAWS = 16
+"""How many of them are asked again with each condition held at neutral."""
+SHOWN = 60
+"""Failing images that are kept to be looked at: a random choice of all failing draws."""
+ROWS = 512
+"""Images that are rendered and answered at once."""
+Tell = Callable[[int, int], None]
+"""Told how many seeds of how many are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class RiskTable:
+    """What happened to every seed under random draws of the declared conditions.
+
+    Args:
+        id: Names of the seeds.
+        y: Their labels.
+        clean: Whether the model misreads the unchanged image.
+        failing: Draws that failed, of `draws`.
+        draws: Draws per seed.
+        held: By condition: of the first `COST_DRAWS` draws, how many failed as drawn and how many
+            with that condition at neutral.
+        shown_seed: Seeds of a random choice of failing draws.
+        shown_z: Their codes.
+        shown_pattern: What their random patterns follow from.
+        shown_predicted: What the model answered.
+    """
+
+    id: tuple[str, ...]
+    y: Int[Tensor, " n"]
+    clean: Bool[Tensor, " n"]
+    failing: Int[Tensor, " n"]
+    draws: int
+    held: Mapping[str, tuple[Int[Tensor, " n"], Int[Tensor, " n"]]]
+    shown_seed: Int[Tensor, " t"]
+    shown_z: Float[Tensor, "t d"]
+    shown_pattern: Int[Tensor, " t"]
+    shown_predicted: Int[Tensor, " t"]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of draws that failed, per seed."""
+        shares: NDArray[np.float64] = self.failing.double().numpy() / self.draws
+        return shares
+
+    @property
+    def value(self) -> float:
+        """The risk: the mean share over all seeds."""
+        return float(self.shares.mean())
+
+    @property
+    def these_images(self) -> Bounds:
+        """An interval for these very seeds under all conditions: only the draws are random."""
+        return binomial_interval(int(self.failing.sum()), len(self) * self.draws)
+
+    @property
+    def images_like_these(self) -> Bounds:
+        """An interval for the population that the seeds are a sample of."""
+        return mean_interval(self.shares)
+
+    @property
+    def excess(self) -> NDArray[np.float64]:
+        """The share of draws that failed minus the clean error, per seed."""
+        excess: NDArray[np.float64] = self.shares - self.clean.double().numpy()
+        return excess
+
+    def costs(self) -> list[dict[str, Any]]:
+        """Return by how much each condition raises the risk, the dearest first.
+
+        The same draws with that condition at neutral, per seed, with an interval over seeds.
+        """
+        rows = list[dict[str, Any]]()
+        asked = min(self.draws, COST_DRAWS)
+        for name, (drawn, neutral) in self.held.items():
+            difference = (drawn - neutral).double().numpy() / asked
+            low, high = mean_interval(difference, -1.0, 1.0)
+            rows.append(
+                {"condition": name, "cost": float(difference.mean()), "low": low, "high": high}
+            )
+        return sorted(rows, key=lambda row: -float(row["cost"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what run.json and report.json keep under ``risk`` and ``risk_excess``."""
+        excess = self.excess
+        return {
+            "risk": {
+                "value": self.value,
+                "failing": int(self.failing.sum()),
+                "draws": self.draws,
+                "seeds": len(self),
+                "these_images": list(self.these_images),
+                "images_like_these": list(self.images_like_these),
+                "clean_error": float(self.clean.double().mean()),
+                "costs": self.costs(),
+            },
+            "risk_excess": {
+                "value": float(excess.mean()),
+                "images_like_these": list(mean_interval(excess, -1.0, 1.0)),
+            },
+        }
+
+
+def measure_risk(
+    subject: Model,
+    images: ImageSet,
+    box: ConditionBox,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    costs: bool = True,
+    rows: int = ROWS,
+    tell: Tell | None = None,
+) -> RiskTable:
+    """Ask a model about every image under random draws of the declared conditions.
+
+    Args:
+        subject: The model.
+        images: All images, also those that it misreads as they are.
+        box: The declared conditions for images of this shape.
+        draws: Draws per image; powers of two fill the box best.
+        seed: Everything random follows from it and from the names of the images.
+        costs: Ask some of the draws again with each condition at neutral.
+        rows: Images that are rendered at once; changes no result.
+        tell: Told how many seeds are done.
+
+    Raises:
+        Problem: If there are no images, or the number of draws is not positive.
+    """
+    if len(images) == 0:
+        raise Problem("risk needs images.")
+    if draws < 1:
+        raise Problem(f"risk of {draws} draws per image.", fix="draws=64")
+    parts = list[tuple[Any, ...]]()
+    done = 0
+    for shard in images.shards(max(rows // draws, 1)):
+        parts.append(_measured(subject, shard, box, draws, seed, costs, rows))
+        done += len(shard)
+        if tell is not None:
+            tell(done, len(images))
+    return _joined(parts, box, draws)
+
+
+def _measured(
+    subject: Model,
+    shard: Images,
+    box: ConditionBox,
+    draws: int,
+    seed: int,
+    costs: bool,
+    rows: int,
+) -> tuple[Any, ...]:
+    """Clean answers, failing draws, costs and shown candidates of some seeds."""
+    device = subject.device
+    seeds = _seeds(shard, box, device)
+    rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
+    drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
+    clean = failing_rows(subject(to_grid(seeds.x)).logits, seeds.y)[0]
+    failed, predicted = _asked(subject, seeds, box, drawn.z, drawn.pattern, rows)
+    held = dict[str, tuple[Tensor, Tensor]]()
+    if costs and len(box.conditions.ranges) > 1:
+        few = min(draws, COST_DRAWS)
+        before = failed[:, :few].sum(1).cpu()
+        for name in box.conditions.ranges:
+            z = box.held(drawn.z[:, :few], name)
+            again, _ = _asked(subject, seeds, box, z, drawn.pattern[:, :few], rows)
+            held[name] = (before, again.sum(1).cpu())
+    # every failing draw has the same chance to be shown: the smallest random keys are
+    place = failed.nonzero()
+    key = drawn.pattern[place[:, 0], place[:, 1]]
+    first = key.argsort(stable=True)[:SHOWN]
+    at = place[first]
+    shown = (
+        key[first].cpu(),
+        at[:, 0].cpu(),
+        drawn.z[at[:, 0], at[:, 1]].cpu(),
+        predicted[at[:, 0], at[:, 1]].cpu(),
+    )
+    return shard, clean.cpu(), failed.sum(1).cpu(), held, shown
+
+
+def _asked(
+    subject: Model,
+    seeds: Seeds,
+    box: ConditionBox,
+    z: Float[Tensor, "n k d"],
+    pattern: Int[Tensor, "n k"],
+    rows: int,
+) -> tuple[Bool[Tensor, "n k"], Int[Tensor, "n k"]]:
+    """Whether each draw fails, and what the model answers."""
+    count = z.shape[1]
+    of = torch.arange(len(seeds), device=z.device).repeat_interleave(count)
+    flat = z.flatten(0, 1)
+    patterns = pattern.flatten()
+    answers = list[tuple[Tensor, Tensor]]()
+    for part in _pieces(len(flat), rows):
+        origin = seeds.take(of[part])
+        origin = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": patterns[part]})
+        with torch.inference_mode():
+            logits = subject(to_grid(box.decode(flat[part], origin))).logits
+        answers.append(failing_rows(logits, origin.y))
+    failed = torch.cat([one[0] for one in answers]).reshape(len(seeds), count)
+    predicted = torch.cat([one[1] for one in answers]).reshape(len(seeds), count)
+    return failed, predicted
+
+
+def failing_rows(
+    logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]
+) -> tuple[Bool[Tensor, " m"], Int[Tensor, " m"]]:
+    """Return which rows leave their label by the margin that counts everywhere, and the answers.
+
+    Answers that are no numbers fail.
+    """
+    broken = ~logits.isfinite().all(1)
+    leads = margin(logits.softmax(1), y) >= LEAD
+    return leads | broken, logits.argmax(1)
+
+
+def _pieces(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def _seeds(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
+    x = from_bytes(shard.x).to(device)
+    z = torch.zeros(len(x), box.size, device=device)
+    return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device))
+
+
+def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> RiskTable:
+    offset = 0
+    keys = list[Tensor]()
+    seed = list[Tensor]()
+    for shard, _, _, _, (key, own, _, _) in parts:
+        keys.append(key)
+        seed.append(own + offset)
+        offset += len(shard)
+    order = torch.cat(keys).argsort(stable=True)[:SHOWN]
+    names = list(parts[0][3])
+    return RiskTable(
+        id=tuple(name for shard, *_ in parts for name in shard.id),
+        y=torch.cat([part[0].y for part in parts]),
+        clean=torch.cat([part[1] for part in parts]),
+        failing=torch.cat([part[2] for part in parts]),
+        draws=draws,
+        held={
+            name: (
+                torch.cat([part[3][name][0] for part in parts]),
+                torch.cat([part[3][name][1] for part in parts]),
+            )
+            for name in names
+        },
+        shown_seed=torch.cat(seed)[order],
+        shown_z=torch.cat([part[4][2] for part in parts])[order],
+        shown_pattern=torch.cat(keys)[order],
+        shown_predicted=torch.cat([part[4][3] for part in parts])[order],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RiskComparison:
+    """Two models under the same conditions on common seeds: the first minus the second.
+
+    Args:
+        difference: Mean difference of risks; above 0 the first is worse.
+        bounds: An interval for images like these.
+        seeds: Common seeds.
+        margin: By how much the first may be worse.
+    """
+
+    difference: float
+    bounds: Bounds
+    seeds: int
+    margin: float
+
+    @property
+    def verdict(self) -> str:
+        """``pass``, ``fail`` or ``cannot tell``."""
+        if self.bounds.high <= self.margin:
+            return "pass"
+        if self.bounds.low > self.margin:
+            return "fail"
+        return "cannot tell"
+
+
+def compare_risk(
+    shares: Mapping[str, float], reference: Mapping[str, float], *, margin: float
+) -> RiskComparison:
+    """Compare two models seed by seed.
+
+    Args:
+        shares: Share of failing draws by seed of the model under test.
+        reference: The same of the other model.
+        margin: By how much the model under test may be worse.
+
+    Raises:
+        Problem: If they have no seed in common.
+
+    Example:
+        >>> from hardcase.conditions.risk import compare_risk
+        >>> both = {str(i): 0.1 for i in range(400)}
+        >>> compare_risk(both, both, margin=0.02).verdict
+        'pass'
+    """
+    common = [name for name in shares if name in reference]
+    if not common:
+        raise Problem("the two runs have no seed in common: their risks cannot be compared.")
+    differences = np.array([shares[name] - reference[name] for name in common])
+    bounds = mean_interval(differences, -1.0, 1.0)
+    return RiskComparison(float(differences.mean()), bounds, len(common), margin)
+
+
+def needed_seeds(differences: NDArray[np.float64], effect: float) -> int:
+    """Return how many seeds show a difference of `effect` in 90 of 100 cases.
+
+    By the normal approximation, from the spread of the paired differences at hand.
+
+    Args:
+        differences: Paired differences, one per seed.
+        effect: The difference of risks that is to be seen.
+    """
+    spread = float(differences.std(ddof=1))
+    return max(2, int(np.ceil(((1.96 + 1.2816) * spread / effect) ** 2)))

@@ -1,0 +1,150 @@
+"""Boxes of declared conditions: nested, as wide as declared, drawn from evenly and redrawn."""
+
+import pytest
+import torch
+
+import hardcase as hc
+from hardcase.conditions.box import condition_box
+from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
+from hardcase.conditions.draws import sobol
+from hardcase.errors import Problem
+from hardcase.randomness import Rng, keys_of
+from hardcase.types import Seeds
+
+SHAPE = (3, 32, 32)
+
+
+def rng_of(count, seed=0):
+    return Rng(seed, "test", keys_of([f"seed {i}" for i in range(count)]))
+
+
+def origin_of(count, shape=SHAPE, pattern=None):
+    x = torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
+    context = {} if pattern is None else {"pattern": pattern}
+    return Seeds(torch.zeros(count, 1), x, torch.zeros(count).long(), torch.arange(count), context)
+
+
+@pytest.mark.parametrize("name", DECLARABLE)
+def test_a_code_at_the_end_of_the_box_is_the_declared_value(name):
+    row = DECLARABLE[name]
+    low = row.least if row.least < row.neutral else row.neutral
+    high = row.neutral + (row.most - row.neutral) / 4
+    if name == "jpeg":
+        low, high = 60, 100
+    if row.least < 0:
+        low = -high
+    box = condition_box(Conditions({name: DeclaredRange(name, low, high)}), SHAPE)
+    for end, code in ((high, box.high), (low, box.low)):
+        if name == "jpeg":
+            code = box.low if code is box.high else box.high
+        whole = box.whole(torch.tensor([code]))
+        value = box.space.values(whole)[0, box.columns[0]].item()
+        coordinate = box.space.coordinates[box.columns[0]]
+        if box.fields and end == low:
+            continue  # a field has no opposite: its range is that of its length
+        scale = 1.0
+        if row.unit == "%" and coordinate.side is not None and coordinate.unit == "px":
+            scale = coordinate.side / 100
+        assert value == pytest.approx(end * scale, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 48, 40)])
+def test_draws_of_every_profile_lie_in_their_box_and_neutral_is_the_image(name, shape):
+    box = condition_box(Conditions.load(name), shape)
+    drawn = box.draw(rng_of(3), torch.arange(3), 8)
+    z = drawn.z.flatten(0, 1)
+    assert bool((box.gauge(z) <= 1 + 1e-6).all())
+    of = torch.arange(3).repeat_interleave(8)
+    origin = origin_of(3, shape).take(of)
+    assert torch.allclose(box.project(z, origin), z, atol=1e-6)
+    assert torch.equal(box.decode(torch.zeros_like(z), origin), origin.x)
+    assert not torch.equal(box.decode(z, origin), origin.x)
+
+
+def test_boxes_are_nested_and_the_gauge_is_their_scale():
+    box = condition_box(
+        Conditions({"rotation": "-4..8 deg", "bend": "0..5 %", "motion": "0..4 %"}), SHAPE
+    )
+    drawn = box.draw(rng_of(40), torch.arange(40), 4).z.flatten(0, 1)
+    origin = origin_of(1).take(torch.zeros(160).long())
+    gauge = box.gauge(drawn)
+    for scale in (0.25, 0.5):
+        inner = box.scaled(scale).project(drawn, origin)
+        assert bool((box.gauge(inner) <= scale + 1e-6).all())
+    scaling = torch.tensor(box.counts)
+    half = torch.where(scaling, drawn / 2, drawn)
+    assert torch.allclose(box.gauge(half), gauge / 2, atol=1e-6)
+    assert torch.isinf(
+        condition_box(Conditions({"noise": "0..8 levels"}), SHAPE).gauge(torch.tensor([[-0.1]]))
+    )
+
+
+def test_amplitudes_of_a_field_are_even_between_nothing_and_the_range():
+    box = condition_box(Conditions({"bend": "0..5 %"}), SHAPE)
+    sizes = box.gauge(box.draw(rng_of(64), torch.arange(64), 16).z.flatten(0, 1))
+    shares = [(sizes <= part).double().mean().item() for part in (0.25, 0.5, 0.75)]
+    assert shares == pytest.approx([0.25, 0.5, 0.75], abs=0.04)
+
+
+def test_points_fill_a_cube_more_evenly_than_independent_ones_and_belong_to_their_seed():
+    points = sobol(rng_of(200), torch.arange(200), 64, 3)
+    inside = (points < 0.5).all(2).double().mean(1)
+    assert inside.mean().item() == pytest.approx(1 / 8, abs=0.002)
+    independent = (1 / 8 * 7 / 8 / 64) ** 0.5
+    assert inside.std().item() < independent / 3
+    alone = sobol(Rng(0, "test", keys_of(["seed 7"])), torch.tensor([0]), 64, 3)
+    assert torch.equal(alone[0], points[7])
+    assert torch.equal(sobol(rng_of(3), torch.arange(3), 16, 3), points[:3, :16])
+
+
+def test_what_is_random_in_a_condition_is_redrawn():
+    box = condition_box(Conditions({"noise": "0..40 levels", "rain": "0..90 %"}), SHAPE)
+    z = torch.ones(2, box.size)
+    same = torch.zeros(2).long()
+    once = box.decode(z, origin_of(1, pattern=torch.tensor([1])).take(same))
+    assert torch.equal(once[0], once[1])
+    origin = origin_of(1).take(same)
+    other = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": torch.tensor([1, 2])})
+    twice = box.decode(z, other)
+    assert torch.equal(twice[0], once[0])
+    assert not torch.equal(twice[0], twice[1])
+
+
+def test_distributions_other_than_uniform():
+    box = condition_box(Conditions({"rotation": "normal(2, 3) deg"}), SHAPE)
+    drawn = box.draw(rng_of(200), torch.arange(200), 16).z
+    degrees = box.space.values(box.whole(drawn.reshape(-1, 1)))[:, box.columns[0]]
+    assert degrees.mean().item() == pytest.approx(2, abs=0.1)
+    assert degrees.std().item() == pytest.approx(3, abs=0.15)
+
+
+def test_rows_of_a_table_are_drawn_whole(tmp_path):
+    file = tmp_path / "field.csv"
+    file.write_text("rotation,exposure\n8,1\n-8,-1\n4,0.5\n")
+    box = condition_box(Conditions({}, table=str(file)), SHAPE)
+    z = box.draw(rng_of(30), torch.arange(30), 16).z.flatten(0, 1)
+    assert torch.allclose(z[:, 0], z[:, 1], atol=1e-6), "columns stay correlated"
+    assert set((z[:, 0] * 8).round(decimals=3).tolist()) == {-8.0, 4.0, 8.0}
+
+
+def test_a_sampler_of_ones_own(tmp_path):
+    file = tmp_path / "ours.py"
+    file.write_text("def twice(u):\n    return {'rotation': 2 * u[:, 0]}\n")
+    declared = {"rotation": "±8 deg"}
+    box = condition_box(Conditions(declared, sampler=f"{file}:twice"), SHAPE)
+    z = box.draw(rng_of(5), torch.arange(5), 8).z
+    assert bool(((z >= 0) & (z <= 0.25)).all())
+
+
+def test_a_condition_held_at_neutral_leaves_the_others():
+    box = condition_box(Conditions({"rotation": "±8 deg", "shift": "±5 %"}), SHAPE)
+    z = torch.ones(2, 4, box.size)
+    held = box.held(z, "shift")
+    assert held.sum(2).tolist() == [[1.0] * 4] * 2
+
+
+def test_grey_images_lack_colour():
+    with pytest.raises(Problem, match="temperature"):
+        condition_box(hc.Conditions({"temperature": "±1 stops"}), (1, 28, 28))
+    assert "temperature" not in condition_box(Conditions.load("handheld"), (1, 28, 28)).owner
