@@ -20,6 +20,7 @@ from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import Anatomy, Layered, Selection, join_taps, survey
 from hardcase.criteria.profile import Needs, Profile, fit_profile
+from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
 from hardcase.tensors import from_bytes, steady
@@ -498,10 +499,12 @@ def _counted(selection: Selection) -> dict[str, Any]:
 
 
 def _found(rule: Rule) -> dict[str, Any]:
-    """What only training data could tell: bounds, and classes whose covariance is singular."""
+    """What only training data could tell: bounds, singular classes, and whether images were few."""
     found = {name: getattr(rule, name) for name in ("lower", "upper") if hasattr(rule, name)}
-    projected = getattr(getattr(rule, "model", None), "projected", None)
-    return found if projected is None else {**found, "classes projected on their span": projected}
+    model = getattr(rule, "model", None)
+    if isinstance(model, Likelihood | Mahalanobis):
+        found |= fit_notes(model)
+    return found
 
 
 # The gradient of each criterion: a score that pulls every candidate toward something its criterion

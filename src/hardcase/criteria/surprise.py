@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,9 +19,8 @@ from hardcase.tensors import TILE, Copies, chunks, pad_rows
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 
-RANK = 1e-6
-"""Directions in which traces vary by less than this share of their greatest variance are none:
-float32 activations do not resolve them."""
+ENOUGH = 5
+"""Training traces per unit below which a shape is said to rest on few; it changes no value."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,12 @@ class Bell:
     """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
     whitened traces.
 
-    Where the covariance is singular, the shape lives in the directions in which its traces vary
-    (`rank` of them), and what lies across them is not measured: nothing hangs on a constant that
-    would make it invertible. `half` is half the squared length of each trace.
+    The rank of the covariance is that of the correlations in double precision: eigenvalues up to
+    ``eps * units`` times the largest count as 0 (as in `numpy.linalg.matrix_rank`), which is where
+    Cholesky's factor, and with it scipy's `gaussian_kde`, ceases to exist. Where it is singular the
+    shape lives in the `rank` directions in which its traces vary. `half` is half the squared length
+    of each trace; `across` holds the other directions, along which no trace leaves the centre by
+    more than `slack`.
     """
 
     centre: Float[Tensor, " d"]
@@ -38,17 +41,19 @@ class Bell:
     size: float
     traces: Float[Tensor, "n r"]
     half: Float[Tensor, " n"]
+    across: Float[Tensor, "s d"]
+    slack: float
 
     @cached_property
     def _parts(self) -> Copies:
-        return Copies(self.centre, self.whiten, self.traces, self.half)
+        return Copies(self.centre, self.whiten, self.traces, self.half, self.across)
 
     def to(self, device: torch.device) -> Bell:
         """The same shape there, copied once."""
         if self.centre.device == device:
             return self
-        centre, whiten, traces, half = self._parts.on(device)
-        return Bell(centre, whiten, self.size, traces, half)
+        centre, whiten, traces, half, across = self._parts.on(device)
+        return Bell(centre, whiten, self.size, traces, half, across, self.slack)
 
     @property
     def rank(self) -> int:
@@ -65,31 +70,56 @@ class Bell:
         exact = values.double()
         count = len(values)
         centre = exact.mean(0)
-        covariance = (exact - centre).t() @ (exact - centre) / max(1, count - unbiased)
-        whiten, size = _whitening(covariance * factor**2)
-        traces = ((exact - centre) @ whiten.t()).float()
+        centred = exact - centre
+        covariance = centred.t() @ centred / max(1, count - unbiased)
+        whiten, size, across = _whitening(covariance * factor**2)
+        traces = (centred @ whiten.t()).float()
         half = traces.square().sum(1) / 2
-        return Bell(centre, whiten, size, traces, half)
+        # What rounding of float32 traces may add to the largest departure that was seen.
+        rounding = torch.finfo(torch.float32).eps * exact.shape[1] * float(exact.abs().max())
+        slack = float((centred @ across.t()).norm(dim=1).max()) + rounding
+        return Bell(centre, whiten, size, traces, half, across, slack)
+
+    def leaves(self, values: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
+        """Which values lie off the directions in which the traces vary: their density is 0."""
+        return ((values.double() - self.centre) @ self.across.t()).norm(dim=1) > self.slack
 
     def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m r"]:
         """Values in whitened coordinates: where the spread is 1 in every direction."""
         return ((values.double() - self.centre) @ self.whiten.t()).float()
 
 
-def _whitening(covariance: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "r d"], float]:
-    """What makes the spread 1 in every direction that has any, and the logarithm of the spread.
+def _whitening(
+    covariance: Float[Tensor, "d d"],
+) -> tuple[Float[Tensor, "r d"], float, Float[Tensor, "s d"]]:
+    """What makes the spread 1 in every direction that has any, the logarithm of the spread, and the
+    directions that have none.
 
     Cholesky's factor where the covariance has full rank, else its principal directions.
     """
-    variance, directions = torch.linalg.eigh(covariance)
-    some = variance > RANK * variance[-1].clamp_min(1e-300)
-    if bool(some.all()):
+    units = len(covariance)
+    rank = _rank(covariance)
+    if rank == units:
         root = torch.linalg.cholesky(covariance)
-        unit = torch.eye(len(root), dtype=torch.float64)
+        unit = torch.eye(units, dtype=torch.float64)
         whiten = torch.linalg.solve_triangular(root, unit, upper=False)
-        return whiten, float(root.diagonal().log().sum())
-    kept = variance[some]
-    return directions.t()[some] / kept.sqrt()[:, None], float(kept.log().sum() / 2)
+        return whiten, float(root.diagonal().log().sum()), covariance.new_empty(0, units)
+    variance, directions = torch.linalg.eigh(covariance)
+    across, along = directions.t().split([units - rank, rank])
+    kept = variance[units - rank :]
+    return along / kept.sqrt()[:, None], float(kept.log().sum() / 2), across
+
+
+def _rank(covariance: Float[Tensor, "d d"]) -> int:
+    """The rank of the correlations, so that units of other scales count alike."""
+    scale = covariance.diagonal().sqrt()
+    known = scale > 0
+    correlation = (covariance / scale / scale[:, None])[known][:, known]
+    if not len(correlation):
+        return 0
+    values = torch.linalg.eigvalsh(correlation)
+    least = torch.finfo(torch.float64).eps * len(correlation) * values[-1]
+    return int((values > least).sum())
 
 
 def refuse_few(model: Likelihood | Mahalanobis) -> None:
@@ -101,6 +131,25 @@ def refuse_few(model: Likelihood | Mahalanobis) -> None:
                 " no density can be estimated from so few.",
                 fix="more training images, or fewer units: most=N or another layer",
             )
+
+
+def fit_notes(model: Likelihood | Mahalanobis) -> dict[str, Any]:
+    """What a reader of a fitted model must know: singular classes, and how many traces it has."""
+    bells = list(model.bells.values())
+    fewest = min(len(bell.traces) for bell in bells)
+    units = len(bells[0].centre)
+    notes: dict[str, Any] = {
+        "classes projected on their span": model.projected,
+        "training traces per unit": round(fewest / units, 2),
+    }
+    if isinstance(model, Likelihood) and (others := len(model.of_another_rank)):
+        notes["classes without value, of another rank"] = others
+    if fewest < ENOUGH * units:
+        notes["few training images"] = (
+            f"the smallest class has {fewest} traces of {units} units; from fewer than"
+            f" {ENOUGH * units} the values are rough"
+        )
+    return notes
 
 
 # Exact nearest neighbours at the price of a matrix product.
@@ -332,10 +381,11 @@ class Traces:
 # Traces are grouped by predicted class, as in the authors' code. An input whose predicted class has
 # too few traces to compare with is infinitely surprising, one with not-a-number in its trace has no
 # surprise at all (NaN). Products run on whole tiles of rows, so that a row's surprise does not
-# depend on the rows beside it. Differences: LSA runs in float32 on traces whitened class by class;
-# where a covariance is singular in that precision, density and distance are measured within the
-# directions that the class's traces span (the authors drop further columns by hand), and
-# `projected` says for how many classes.
+# depend on the rows beside it. Differences: LSA sums kernels in float32 over traces that were
+# whitened class by class in double precision; where a covariance is singular, density and distance
+# are measured within the directions that the class's traces span (the authors drop further columns
+# by hand), and `projected` says for how many classes. A trace off that span has density 0, so its
+# LSA is infinite; MDSA ignores what lies across, as a pseudo-inverse does.
 
 
 @runtime_checkable
@@ -378,7 +428,8 @@ class Likelihood:
     (Scott's bandwidth).
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
-    one estimate for all.
+    one estimate for all. Densities in spaces of different dimension cannot be compared: where the
+    ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
 
     Args:
         bells: The density of each class.
@@ -444,6 +495,19 @@ class Likelihood:
     def projected(self) -> int:
         return sum(bell.projected for bell in self.bells.values())
 
+    @cached_property
+    def rank(self) -> int:
+        """The dimension in which most training traces have their density."""
+        count: Counter[int] = Counter()
+        for bell in self.bells.values():
+            count[bell.rank] += len(bell.traces)
+        return max(count, key=lambda rank: (count[rank], rank))
+
+    @cached_property
+    def of_another_rank(self) -> frozenset[int]:
+        """Classes that have no value, because their density has another dimension."""
+        return frozenset(label for label, bell in self.bells.items() if bell.rank != self.rank)
+
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
     ) -> Float[Tensor, " m"]:
@@ -455,13 +519,20 @@ class Likelihood:
         ):
             bell = self.bells[label].to(values.device)
             density = _log_kernels(bell.standard(pad_rows(values[rows])), bell)[: len(rows)]
-            surprise = surprise.index_put((rows,), self._size(bell, len(bell.traces)) - density)
+            value = self._size(bell, len(bell.traces)) - density
+            if bell.projected:
+                value = value.where(~bell.leaves(values[rows]), torch.inf)
+            if label in self.of_another_rank:
+                value = torch.full_like(value, torch.nan)
+            surprise = surprise.index_put((rows,), value)
         return surprise.where(values.isfinite().all(1), torch.nan)
 
     def training(self) -> Float[Tensor, " n"]:
         """Each training trace against the others of its class."""
         parts = []
-        for bell in self.bells.values():
+        for label, bell in self.bells.items():
+            if label in self.of_another_rank:
+                continue
             for rows in torch.split(torch.arange(len(bell.traces)), 1024):
                 density = _log_kernels(bell.traces[rows], bell, skip=rows)
                 parts.append(self._size(bell, len(bell.traces) - 1) - density)
