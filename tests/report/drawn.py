@@ -70,13 +70,14 @@ def drawn_run(
     strength: tuple[float, float] = (0.25, 0.6),
     seed: int = 0,
     history: bool = True,
+    names: list[str] | None = None,
     **changes: Any,
 ) -> Run:
     """A finished run: some seeds misclassified, some lost in reconstruction, the others failing with this probability."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.arange(seeds) % min(10, len(classes))
     x = digits(y, rng, channels=channels, side=side)
-    ids = [f"drawn/{i}" for i in range(seeds)]
+    ids = names or [f"drawn/{i}" for i in range(seeds)]
     status = ["skipped: misclassified" if i % 20 == 3 else "skipped: reconstruction" if i % 25 == 7 else "done" for i in range(seeds)]  # fmt: skip
     done = torch.tensor([word == "done" for word in status])
     rows = (

@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 from drawn import DIGITS, drawn_run, judge
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from hardcase.environment import one_line
 from hardcase.errors import Problem
@@ -424,3 +426,23 @@ def test_coverage_is_shown_before_and_after_and_is_no_pass_mark(base):
     assert "nc0.4120.533threshold0.25;unitschannels" in page.text.replace(" ", "")
     assert "k = 3" in page.text
     assert "it is no pass mark" in page.text
+
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+ODD = ["\ufeffa", "soft\xadhyphen", "\u200fright", "\x85\x7f", "\u2028line", "\U000e0080"]
+ANY_NAME = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(ANY_NAME, min_size=6, max_size=6, unique=True), st.lists(st.text(st.characters())))
+@example(ODD, [FAMILY, "\ud800", *ODD])
+def test_a_page_is_made_whatever_images_and_classes_are_called(tmp_path_factory, names, classes):
+    """Images are looked up by their place in the run; names are cleaned where they are shown."""
+    folder = tmp_path_factory.mktemp("named")
+    run = drawn_run(folder / "run", seeds=6, classes=(*classes, *DIGITS)[:10], names=names)
+    text = write([run], folder / "report").read_text(encoding="utf-8")
+    shown = json.loads((folder / "report/report.json").read_text(encoding="utf-8"))["runs"][0]
+    assert len(shown["triples"]) == len({row["row"] for row in shown["triples"]}) > 0
+    assert text.count("data:image/") >= 3 * len(shown["triples"])

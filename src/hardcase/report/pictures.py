@@ -56,7 +56,7 @@ SIDES = (224, 160, 112, 80, 56, 40, 28)
 BRIGHTER = (24, 146, 160)
 DARKER = (216, 104, 42)
 
-Key = tuple[str, int, str]
+Key = tuple[str, int, int]
 Files = dict[Key, bytes]
 Facts = Mapping[str, Any]
 Shown = tuple[int, Facts]
@@ -64,8 +64,9 @@ Shown = tuple[int, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Data URIs by kind (seed, test, difference, a share of the way), run and name; `width`:
-    what they were reduced to, if they were.
+    """Data URIs by kind (seed, test, difference, a share of the way), run and row in its table.
+
+    `width` is what they were reduced to, if they were.
     """
 
     uris: dict[Key, str]
@@ -77,17 +78,16 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
     files = _files(runs, shown)
     changes = {
-        ("difference", run, fact["id"]): difference(
-            files["seed", run, fact["seed"]], files["test", run, fact["id"]]
+        ("difference", run, fact["row"]): difference(
+            files["seed", run, fact["seed_row"]], files["test", run, fact["row"]]
         )
         for run, fact in shown
     }
-    between = {
-        (f"at {share}", number, name): data
-        for number, run in enumerate(runs)
-        for name, way in ways(run, {fact["id"] for own, fact in shown if own == number}).items()
-        for share, data in way.items()
-    }
+    between = {}
+    for number, run in enumerate(runs):
+        row = {fact["id"]: fact["row"] for own, fact in shown if own == number}
+        for name, way in ways(run, row).items():
+            between |= {(f"at {share}", number, row[name]): data for share, data in way.items()}
     return _fitted(files | changes | between, [*_used(shown), *changes, *between], LARGE)
 
 
@@ -102,12 +102,12 @@ def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
 def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     """The examples in the cells of maps."""
     shown = [
-        (run, {"id": cell["example"], "seed": cell["seed"]})
+        (run, cell)
         for run, section in enumerate(sections)
         for cell in (section.get("map") or {"cells": ()})["cells"]
-        if cell["example"]
+        if cell["row"] is not None
     ]
-    files = {key: data for key, data in _files(runs, shown).items() if key[0] == "test"}
+    files = _files(runs, shown, ("test",))
     return _fitted(files, list(files), MAPPED)
 
 
@@ -129,23 +129,21 @@ def _used(shown: Sequence[Shown]) -> list[Key]:
     return [
         key
         for run, fact in shown
-        for key in (("seed", run, fact["seed"]), ("test", run, fact["id"]))
+        for key in (("seed", run, fact["seed_row"]), ("test", run, fact["row"]))
     ]
 
 
-def _files(runs: Sequence[Run], shown: Sequence[Shown]) -> Files:
+def _files(
+    runs: Sequence[Run], shown: Sequence[Shown], kinds: Sequence[str] = ("test", "seed")
+) -> Files:
     files: Files = {}
     for number, run in enumerate(runs):
         facts = [fact for own, fact in shown if own == number]
-        kinds = (
-            ("test", run.findings, "id", run.stored_images),
-            ("seed", run.seeds, "seed", run.stored_seed_images),
-        )
-        for kind, table, column, stored in kinds:
-            names = {fact[column] for fact in facts}
-            ids = table["id"].to_pylist()
-            rows = [row for row, name in enumerate(ids) if name in names]
-            files |= {(kind, number, ids[i]): remade(one) for i, one in zip(rows, stored(rows))}
+        sources = {"test": ("row", run.stored_images), "seed": ("seed_row", run.stored_seed_images)}
+        for kind in kinds:
+            column, stored = sources[kind]
+            rows = sorted({fact[column] for fact in facts})
+            files |= {(kind, number, row): remade(one) for row, one in zip(rows, stored(rows))}
     return files
 
 

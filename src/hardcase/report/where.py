@@ -122,8 +122,10 @@ def failure_map(run: Run) -> dict[str, Any] | None:
         return None
     if found is None:
         return None
+    row_of = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
+    cells = [{**cell, "row": row_of.get(cell["example"])} for cell in found["cells"]]
     down, across, *third = found["axes"]
-    at = {tuple(row["place"]): row for row in found["cells"]}
+    at = {tuple(cell["place"]): cell for cell in cells}
     layers = [
         {
             "name": _part(third[0], k) if third else None,
@@ -137,7 +139,13 @@ def failure_map(run: Run) -> dict[str, Any] | None:
     words = [
         {**axis, "ends": list(ENDS.get(axis["name"], ("low", "high")))} for axis in found["axes"]
     ]
-    return {**found, "axes": words, "layers": layers, "sentence": _map_sentence(found)}
+    return {
+        **found,
+        "cells": cells,
+        "axes": words,
+        "layers": layers,
+        "sentence": _map_sentence(found),
+    }
 
 
 def _part(axis: Mapping[str, Any], place: int) -> str:

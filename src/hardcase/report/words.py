@@ -36,6 +36,7 @@ class Sheet:
     l2: Float[np.ndarray, " t"]
     linf: Float[np.ndarray, " t"]
     seeds: dict[str, dict[str, Any]]
+    seed_rows: dict[str, int]
     verdicts: Mapping[str, Mapping[str, Any]] | None
     change: list[str | None] = field(default_factory=list)
 
@@ -43,13 +44,15 @@ class Sheet:
     def of(run: Run) -> Sheet:
         table = run.findings
         kind = table.column("kind").to_pylist()
+        seeds = run.seeds.to_pylist()
         return Sheet(
             id=table.column("id").to_pylist(),
             seed=table.column("seed").to_pylist(),
             kind=kind,
             label=np.array([word == "label" for word in kind], dtype=bool),
             **{name: table.column(name).to_numpy() for name in _NUMBERS},
-            seeds={row["id"]: row for row in run.seeds.to_pylist()},
+            seeds={row["id"]: row for row in seeds},
+            seed_rows={row["id"]: i for i, row in enumerate(seeds)},
             verdicts=run.verdicts,
             change=run.changes(),
         )
@@ -76,7 +79,11 @@ class Sheet:
         return "label lost" if said["label_kept"] is False else "undecided"
 
     def facts(self, row: int) -> dict[str, Any]:
-        """What the page says of one finding."""
+        """What the page says of one finding.
+
+        `row` and `seed_row` are its place and its seed's place in the run's tables: images are
+        looked up by them, because names are cleaned before they are shown.
+        """
         seed = self.seeds.get(self.seed[row], {})
         whole = {
             name: int(getattr(self, name)[row]) for name in ("expected", "predicted", "queries")
@@ -87,7 +94,9 @@ class Sheet:
         }
         return {
             "id": self.id[row],
+            "row": row,
             "seed": self.seed[row],
+            "seed_row": self.seed_rows.get(self.seed[row]),
             "kind": self.kind[row],
             **whole,
             **real,
