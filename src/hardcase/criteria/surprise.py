@@ -82,7 +82,8 @@ class Bell:
 
     def leaves(self, values: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
         """Which values lie off the directions in which the traces vary: their density is 0."""
-        return ((values.double() - self.centre) @ self.across.t()).norm(dim=1) > self.slack
+        departure: Tensor = ((values.double() - self.centre) @ self.across.t()).norm(dim=1)
+        return departure > self.slack
 
     def standard(self, values: Float[Tensor, "m d"]) -> Float[Tensor, "m r"]:
         """Values in whitened coordinates: where the spread is 1 in every direction."""

@@ -83,7 +83,7 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
         )
         for run, fact in shown
     }
-    between = {}
+    between: Files = {}
     for number, run in enumerate(runs):
         row = {fact["id"]: fact["row"] for own, fact in shown if own == number}
         for name, way in ways(run, row).items():
