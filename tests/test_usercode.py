@@ -115,9 +115,10 @@ def test_worker_processes_name_the_model_and_a_mended_one_is_another(folder, cap
     assert "the model source is not the one this run began with" in capsys.readouterr().err
 
 
-def test_an_exit_nobody_guarded_is_no_success(monkeypatch, capsys):
+def test_an_exit_nobody_guarded_is_no_success(tmp_path, monkeypatch, capsys):
     from hardcase.cli import main as command
 
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     monkeypatch.setattr(command, "build", lambda words: lambda **given: sys.exit(0))
     assert command.main(["status", "x"]) == 3
     assert "SystemExit" in capsys.readouterr().err

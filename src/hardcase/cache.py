@@ -9,31 +9,36 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from hardcase.errors import INTERNAL, Problem
 
-MANY = 32
-"""Files from which on the whole disk is flushed instead of each of them."""
+__all__ = [
+    *("cache_folder", "flush_files", "free", "is_temporary", "make_folder", "named_path"),
+    *("sweep", "turn", "unwritable", "write_atomically"),
+]
 
 
 def cache_folder() -> Path:
-    """The folder named by ``HARDCASE_CACHE``, else the platform's cache folder of the user.
+    """The folder named by ``HARDCASE_CACHE``, else ``hardcase`` in the user's cache folder.
 
     It need not exist yet.
     """
     named = os.environ.get("HARDCASE_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("hardcase"))
+    try:
+        if named:
+            return Path(named).expanduser().absolute()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hardcase"
+    except RuntimeError as error:
+        raise Problem(
+            "this user has no home folder to keep data and networks in.", fix="HARDCASE_CACHE=DIR"
+        ) from error
 
 
 def named_path(text: str) -> Path:
-    """The path that a user's words name, ``~`` for their home;
-    words that no path can be are a problem.
+    """The path that a user's words name, ``~`` for their home; words that no path can be are a
+    problem.
     """
     try:
         path = Path(text).expanduser()
@@ -42,9 +47,7 @@ def named_path(text: str) -> Path:
         return path
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise Problem(
-            f"{text[:80]!r}{'...' if len(text) > 80 else ''} cannot be opened: {why}."
-        ) from error
+        raise Problem(f"{text[:80]!r} cannot be opened: {why}.") from error
     return path
 
 
@@ -52,34 +55,25 @@ def named_path(text: str) -> Path:
 def turn(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock file `path`, which other processes may hold; True if it is held.
 
-    Where the platform or the file system knows no locks, everybody holds it.
+    The operating system frees the lock of a process that died.
 
     Args:
         path: It is made, with its folder.
         wait: Until others have let go; else False comes back at once.
     """
+    from filelock import FileLock, Timeout  # comes with torch
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    lock = FileLock(path)
     try:
-        try:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            held = True
-        except BlockingIOError:
-            held = False
-        except (ImportError, OSError):
-            held = True
-        yield held
+        lock.acquire(blocking=wait)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
     finally:
-        os.close(handle)
-
-
-def step(name: str, path: Path) -> None:
-    """A named moment of writing `path`.
-
-    It does nothing; tests put a failure in its place and see what is left behind.
-    """
+        lock.release()
 
 
 def write_atomically(
@@ -87,50 +81,55 @@ def write_atomically(
 ) -> Path:
     """Write `content` to `path` so that the file appears whole or not at all; returns `path`.
 
-    `content` is the bytes themselves, or a function that writes them to the temporary path it is
-    given (a hidden name beside `path` with the same ending). Without `flush` the file outlives the
-    process but perhaps not a power cut; `flush_files` makes up for it.
+    Args:
+        path: Its folder is made where it is missing.
+        content: The bytes themselves, or a function that writes them to the temporary path it is
+            given (a hidden name beside `path` with the same ending).
+        flush: Whether the file must outlive a power cut; without it, it outlives the process.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        step("begin", path)
-        _write_halves(temporary, content) if isinstance(content, bytes) else content(temporary)
-        step("written", path)
+        if callable(content):
+            content(temporary)
+        else:
+            temporary.write_bytes(content)
         if flush:
-            _flush(temporary, os.O_RDWR)
-            step("flushed", path)
+            _flush(temporary)
         os.replace(temporary, path)
-        step("renamed", path)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         if isinstance(error, MemoryError):
-            raise no_memory(path) from error
+            raise _no_memory(path) from error
         raise
     if flush:
         with suppress(OSError):  # some file systems cannot flush a folder
-            _flush(path.parent, os.O_RDONLY)
+            _flush(path.parent)
     return path
 
 
 def flush_files(paths: Iterable[Path]) -> None:
-    """See to it that these files, and the folders they are in, outlive a power cut;
-    many of them in one go.
-    """
+    """See to it that these files, and the folders they are in, outlive a power cut."""
     present = [path for path in paths if path.exists()]
-    if len(present) > MANY and _flush_disk(present[0].parent):
-        return
     for path in present:
         try:
-            _flush(path, os.O_RDWR)
+            _flush(path)
         except OSError as error:
             raise unwritable(path, error) from error
-    for folder in sorted({path.parent for path in present}):
+    for folder in {path.parent for path in present}:
         with suppress(OSError):
-            _flush(folder, os.O_RDONLY)
+            _flush(folder)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def is_temporary(path: Path) -> bool:
@@ -155,61 +154,26 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def _write_halves(path: Path, content: bytes) -> None:
-    """In two writes, so that a failure can be put between them."""
-    with open(path, "wb", buffering=2**16) as file:
-        file.write(memoryview(content)[: len(content) // 2])
-        file.flush()
-        step("half", path)
-        file.write(memoryview(content)[len(content) // 2 :])
+def free(base: Path) -> Path:
+    """`base`, or the first of ``base-2``, ``base-3`` ... that does not exist."""
+    others = (base.with_name(f"{base.name}-{i}") for i in count(2))
+    return next(path for path in chain([base], others) if not path.exists())
 
 
-def _flush_disk(folder: Path) -> bool:
-    """Write out everything on the disk that `folder` is on, in one call,
-    if the system offers one.
-    """
-    import ctypes
-
-    sync = getattr(ctypes.CDLL(None), "syncfs", None) if os.name == "posix" else None
-    if sync is None:
-        return False
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        return bool(sync(handle) == 0)
-    finally:
-        os.close(handle)
+def unwritable(path: Path, error: OSError) -> Problem:
+    """The problem of a file that cannot be written."""
+    return Problem(
+        f"cannot write {path}: {error.strerror or error}.",
+        "Nothing was left behind under that name.",
+        fix="free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"
+        " for the cache)",
+    )
 
 
-def _flush(path: Path, mode: int) -> None:
-    handle = os.open(path, mode)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def no_memory(path: Path) -> Problem:
+def _no_memory(path: Path) -> Problem:
     return Problem(
         f"the memory ran out while {path} was written.",
         "Shards that were finished are stored.",
         fix="fewer workers or a smaller batch_size, then go on",
         code=INTERNAL,
     )
-
-
-def unwritable(path: Path, error: OSError) -> Problem:
-    return Problem(
-        f"cannot write {path}: {error.strerror or error}.",
-        "Nothing was left behind under that name.",
-        fix=(
-            "free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"
-            " for the cache)"
-        ),
-    )
-
-
-def free(base: Path) -> Path:
-    """`base`, or the first of ``base-2``, ``base-3`` ... that does not exist."""
-    if not base.exists():
-        return base
-    return next(path for i in count(2) if not (path := base.with_name(f"{base.name}-{i}")).exists())

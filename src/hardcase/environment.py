@@ -10,13 +10,15 @@ import logging
 import os
 import re
 import sys
-import unicodedata
-from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from unicodedata import category
+
+__all__ = [
+    *("PRECISIONS", "VERSION", "Redacting", "arithmetic", "for_people", "inert", "keep_freed"),
+    *("legible", "one_line", "redact", "redacted", "stirred"),
+]
 
 VERSION = "0.1.0"
 PRECISIONS = ("strict", "tf32", "bf16")
@@ -24,15 +26,15 @@ PRECISIONS = ("strict", "tf32", "bf16")
 
 _TRIM_THRESHOLD = -1  # names of glibc's malloc.h
 _MMAP_THRESHOLD = -3
-LARGE = 2**28
-KEPT = 2**29
+_LARGE = 2**28
+_KEPT = 2**29
 
 
 def keep_freed() -> bool:
     """Memory that tensors give back is kept by the process, where the C library is glibc.
 
     Steps of training and of gradient search then take a tenth to a third less time. Blocks above
-    `LARGE` bytes still go back at once, and so does what lies free beyond `KEPT`.
+    256 MB still go back at once, and so does what lies free beyond 512 MB.
     """
     if sys.platform != "linux":
         return False
@@ -42,7 +44,7 @@ def keep_freed() -> bool:
         tune = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    return bool(tune(_MMAP_THRESHOLD, LARGE)) and bool(tune(_TRIM_THRESHOLD, KEPT))
+    return bool(tune(_MMAP_THRESHOLD, _LARGE)) and bool(tune(_TRIM_THRESHOLD, _KEPT))
 
 
 @contextmanager
@@ -76,62 +78,50 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32 = before
 
 
-# --- secrets
+# --- secrets, and words of others
 
-SECRETS = (
+_SECRETS = (
     *("HARDCASE_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
     *("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"),
 )
 """Environment variables that hold secrets."""
-STRUCK = "***"
-SHORTEST = 4
-"""Characters below which a value is not taken for a secret: striking it out would spoil every other
-word.
-"""
-HEAD = 8
-"""Characters at the beginning of a secret that are struck out where the rest was cut off."""
-
-
-def live() -> tuple[str, ...]:
-    """The secrets that this process holds now."""
-    values = (os.environ.get(name, "").strip() for name in SECRETS)
-    return tuple(value for value in values if len(value) >= SHORTEST)
+_PASSWORD = re.compile(r"""(\w://[^\s/:@"']{0,200}:)[^\s/@"']{1,200}@""")
+"""A password inside an address."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def redact(text: str) -> str:
-    """`text` without any live secret, in the forms in which others repeat them, whole or cut off.
+    """`text` without the secrets of this process, and without passwords in addresses.
 
     Example:
         >>> import os
         >>> os.environ["HARDCASE_TOKEN"] = "s3cr3t-and-long"
-        >>> redact("401: Bearer s3cr3t-and-long is wrong; s3cr3t-and-l")
-        '401: Bearer *** is wrong; ***'
+        >>> redact("401: Bearer s3cr3t-and-long is wrong")
+        '401: Bearer *** is wrong'
         >>> redact("postgresql://ann:pass@host/db")
         'postgresql://ann:***@host/db'
         >>> del os.environ["HARDCASE_TOKEN"]
     """
-    for secret in live():
-        for form in _forms(secret):
-            text = _strike(text, form)
-    return _PASSWORD.sub(rf"\1{STRUCK}@", text)
+    for secret in (os.environ.get(name, "").strip() for name in _SECRETS):
+        if len(secret) >= 4:  # striking out less would spoil every other word
+            text = text.replace(secret, "***")
+    return _PASSWORD.sub(r"\1***@", text)
 
 
-def redacted(value: Any) -> Any:
-    """A tree of JSON with every text in it redacted."""
+def redacted(value: Any, clean: Callable[[str], str] = redact) -> Any:
+    """A tree of JSON with every text in it made clean."""
     if isinstance(value, str):
-        return redact(value)
+        return clean(value)
     if isinstance(value, dict):
-        return {redact(str(key)): redacted(inner) for key, inner in value.items()}
-    return [redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {clean(str(key)): redacted(inner, clean) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(inner, clean) for inner in value]
+    return value
 
 
 def for_people(value: Any) -> Any:
     """A tree of JSON as it goes into a page: every text in it redacted and legible."""
-    if isinstance(value, str):
-        return legible(redact(value))
-    if isinstance(value, dict):
-        return {legible(redact(str(key))): for_people(inner) for key, inner in value.items()}
-    return [for_people(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return redacted(value, lambda text: legible(redact(text)))
 
 
 def legible(text: str) -> str:
@@ -145,7 +135,9 @@ def legible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign in "\n\t" or _is_word(sign) else "\ufffd" for sign in text)
+    kinds = ("Zs", "Co")  # spaces, and what fonts define for themselves
+    words = (sign in "\n\t" or sign.isprintable() or category(sign) in kinds for sign in text)
+    return "".join(sign if good else "\ufffd" for sign, good in zip(text, words))
 
 
 def one_line(text: str) -> str:
@@ -160,19 +152,16 @@ def inert(value: Any) -> Any:
         >>> inert("=HYPERLINK(1)"), inert("cat"), inert(-1.5), stirred("'=HYPERLINK(1)")
         ("'=HYPERLINK(1)", 'cat', -1.5, '=HYPERLINK(1)')
     """
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
 
 
 def stirred(text: str) -> str:
     """The text that `inert` was given."""
-    return text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
-
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def _is_word(sign: str) -> bool:
-    return sign.isprintable() or unicodedata.category(sign) in ("Zs", "Co")
+    if text.startswith("'") and text[1:].startswith(_FORMULA):
+        return text[1:]
+    return text
 
 
 class Redacting(logging.Formatter):
@@ -180,43 +169,3 @@ class Redacting(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
-
-
-@lru_cache(maxsize=16)
-def _forms(secret: str) -> tuple[str, ...]:
-    """The secret, escaped, quoted, in hexadecimal, backwards, and in base64 at each of the three
-    places it can begin.
-    """
-    raw = secret.encode()
-    coded = [b64encode(b"\0" * shift + raw).decode().rstrip("=") for shift in range(3)]
-    inner = [text[skip:-1] for text, skip in zip(coded, (0, 2, 3))]
-    escaped = "".join(f"\\u{ord(letter):04x}" for letter in secret)
-    forms = (
-        *(secret, secret[::-1], quote(secret, safe=""), repr(secret)[1:-1]),
-        *(raw.hex(), escaped, *inner, *(text.translate(_URL_SAFE) for text in inner)),
-    )
-    return tuple(dict.fromkeys(form for form in forms if len(form) >= SHORTEST))
-
-
-_URL_SAFE = str.maketrans("+/", "-_")
-_PASSWORD = re.compile(r"""(\w://[^\s/:@"']{0,200}:)[^\s/@"']{1,200}@""")
-"""A password inside an address."""
-
-
-def _strike(text: str, form: str) -> str:
-    """`text` without `form`, however it is spelt in capitals, and without what is left of it where
-    it was cut off.
-    """
-    lower, wanted = text.lower(), form.lower()
-    if len(lower) != len(text):  # letters whose small form is longer
-        lower, wanted = text, form
-    head = wanted[:HEAD]
-    pieces = []
-    at = 0
-    while (found := lower.find(head, at)) >= 0:
-        end = found + len(head)
-        while end < len(lower) and end - found < len(wanted) and lower[end] == wanted[end - found]:
-            end += 1
-        pieces += [text[at:found], STRUCK]
-        at = end
-    return "".join([*pieces, text[at:]]) if pieces else text

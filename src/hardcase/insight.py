@@ -18,7 +18,7 @@ from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
 from hardcase.maps import cells_of, grid_from
 from hardcase.randomness import Rng, keys_of
-from hardcase.runs.directory import read_plain
+from hardcase.runs.files import read_plain
 from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
 from hardcase.slices import Rules, Slice, find_slices

@@ -18,9 +18,12 @@ from typing import Any, NoReturn
 
 from hardcase.errors import Problem
 
+__all__ = [
+    *("Endless", "Leave", "Raised", "Unanswered", "ask_leave", "count_interrupt", "file_member"),
+    *("guard_code", "guarded", "interrupts", "likely_factory", "reraise", "within"),
+]
+
 _interrupts = 0
-
-
 Leave = Callable[["str | Path"], None]
 """Raises if a file may not be run, or an address not be talked to."""
 _leave: Leave | None = None
@@ -79,18 +82,22 @@ def reraise(
 
     Args:
         error: What the code raised.
-        what: What was called, e.g. ``model zoo:lenet5``.
+        what: What was called, for example ``model zoo:lenet5``.
         before: `interrupts()` when the call began.
         why: What the failure means for the user.
         fix: What to do about it.
     """
-    if isinstance(error, (Problem, MemoryError, Unanswered)) or _out_of_memory(error):
+    # torch's class is looked up by its name: nothing here imports torch
+    no_memory = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    if isinstance(error, (Problem, MemoryError, Unanswered)) or no_memory:
         raise error
     if isinstance(error, KeyboardInterrupt):
-        if _interrupts > before or _default_handler():
+        # under Python's own handler nobody counts: Ctrl-C cannot be told from the model's
+        python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if _interrupts > before or python:
             raise error
-        raise Raised(f"{what} raised KeyboardInterrupt.", *filter(None, [why]), fix=fix) from error
-    if isinstance(error, SystemExit):
+        said = f"{what} raised KeyboardInterrupt."
+    elif isinstance(error, SystemExit):
         said = f"{what} called sys.exit({error.code})."
     elif isinstance(error, Exception):
         first = (str(error).splitlines() or ["no message"])[0]
@@ -98,11 +105,6 @@ def reraise(
     else:
         raise error
     raise Raised(said, *filter(None, [why]), fix=fix) from error
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether torch says so; its class is looked up by name, for nothing here imports torch."""
-    return any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
 
 
 @contextmanager
@@ -218,11 +220,5 @@ def _module(path: Path) -> ModuleType:
     except Raised as raised:
         del sys.modules[name]
         cause = raised.__cause__
-        said = f"{type(cause).__name__}: {cause}"
-        raise Problem(f"{path} cannot be imported: {said}") from cause
+        raise Problem(f"{path} cannot be imported: {type(cause).__name__}: {cause}") from cause
     return module
-
-
-def _default_handler() -> bool:
-    """Whether Ctrl-C arrives as Python's own exception, which cannot be told from the model's."""
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler

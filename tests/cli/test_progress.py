@@ -12,7 +12,7 @@ from rich.console import Console
 from hardcase.campaign.record import Counts
 from hardcase.cli import progress
 from hardcase.cli.progress import Front, Lines, Screen, Stage, doubts, front, line
-from hardcase.runs.workers import Progress
+from hardcase.runs.progress import Progress
 from hardcase.training.loop import TrainingProgress as Training
 
 RECORD = {

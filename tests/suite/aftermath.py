@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from hardcase.models.subject import Subject
+from hardcase.runs.files import seal_of
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.identity import Identity
-from hardcase.runs.ledger import seal_of
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, seeds_table, to_parquet
 from hardcase.statistics import count

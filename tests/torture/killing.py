@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import disk
 import world
 
 from hardcase import cache
@@ -31,9 +32,9 @@ from hardcase.testing.device import VARIABLE, play_for_good
 
 
 def events(work):
-    """The named steps of undisturbed work, in order."""
+    """The moments of undisturbed work at which a disk can fail, in order."""
     seen = []
-    cache.step = lambda name, path: seen.append(f"{name} {path.name.split('-')[0].lstrip('.')}")
+    disk.fault(lambda name, path: seen.append(f"{name} {disk.kind(path)}"))
     work()
     return seen
 
@@ -79,7 +80,7 @@ def at_every_step(
         folder = new(f"step-{index}")
 
         def doomed(index=index, folder=folder):
-            cache.step = breaking(index, disaster)
+            disk.fault(breaking(index, disaster))
             work(folder)
 
         code = world.alone(doomed)

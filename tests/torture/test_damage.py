@@ -9,13 +9,14 @@ import subprocess
 import time
 from dataclasses import replace
 
+import disk
 import pytest
 import torch
 import world
 
-from hardcase import cache
 from hardcase.errors import INTERNAL, USAGE, Problem
-from hardcase.runs.folder import Store, locked
+from hardcase.runs.files import locked
+from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, toy_subject
@@ -309,7 +310,7 @@ def test_a_real_disk_that_is_full(tmp_path, whole):
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_report_that_is_killed_while_it_is_written(tmp_path, whole, monkeypatch):
+def test_a_report_that_is_killed_while_it_is_written(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
 
@@ -317,10 +318,12 @@ def test_a_report_that_is_killed_while_it_is_written(tmp_path, whole, monkeypatc
         if path.suffix == ".html" and name == "half":
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache, "step", full)
-    with pytest.raises(Problem, match="No space left"):
-        Run(folder).report()
+    try:
+        disk.fault(full)
+        with pytest.raises(Problem, match="No space left"):
+            Run(folder).report()
+    finally:
+        disk.whole()
     assert not (folder / "report/index.html").exists()
-    monkeypatch.undo()
     assert Run(folder).report().exists()
     assert world.left(folder) == world.left(whole)

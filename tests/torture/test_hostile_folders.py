@@ -23,7 +23,8 @@ import world
 
 from hardcase.cli.main import VERBS, _function, main
 from hardcase.errors import Problem
-from hardcase.runs.folder import Store, _with_crc
+from hardcase.runs.files import sealed
+from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, remember
 from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
@@ -109,7 +110,7 @@ def begin_as(folder, **settings):
     record = begun["record"]
     parts = {k: v for k, v in record["identity"]["parts"].items() if not k.endswith(" source")}
     record = {**record, "identity": Identity(parts).to_json()}
-    (folder / "state/begun.json").write_bytes(_with_crc({"record": record, "config": config}))
+    (folder / "state/begun.json").write_bytes(sealed({"record": record, "config": config}))
     store.write_record({**store.record(), "identity": record["identity"]})
 
 
@@ -184,7 +185,7 @@ def record_with(folder, **entries):
     begun = store.begun()
     record = {**begun["record"], **entries}
     whole = {"record": record, "config": begun["config"]}
-    (folder / "state/begun.json").write_bytes(_with_crc(whole))
+    (folder / "state/begun.json").write_bytes(sealed(whole))
     store.write_record({**store.record(), **entries})
 
 

@@ -15,8 +15,9 @@ import torch
 from test_hostile_folders import MORE, record_with
 
 from hardcase.cli.main import main
+from hardcase.runs.files import read_json, seal_of, sealed
 from hardcase.runs.folder import Store, pack_deltas
-from hardcase.runs.ledger import Entry, read_json, seal_of, sealed
+from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
 from hardcase.runs.verify import BESIDE

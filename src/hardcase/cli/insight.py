@@ -142,6 +142,6 @@ def write_json(out: Path | None, found: dict[str, Any]) -> None:
     if out is None:
         return
     from hardcase.cache import write_atomically
-    from hardcase.runs.ledger import sealed
+    from hardcase.runs.files import sealed
 
     write_atomically(out, sealed(found))

@@ -24,8 +24,8 @@ from rich.text import Text
 from hardcase.campaign.record import Counts
 from hardcase.cli.output import clock, note, shown
 from hardcase.report.words import budget
+from hardcase.runs.progress import Progress
 from hardcase.runs.start import Watcher
-from hardcase.runs.workers import Progress
 from hardcase.statistics import kinds_in_words
 from hardcase.training.loop import TrainingProgress as Training
 from hardcase.types import ClassNames

@@ -45,7 +45,7 @@ def retrain(
 
     from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
-    from hardcase.runs.directory import refuse_links
+    from hardcase.runs.files import refuse_links
     from hardcase.suite.retrain import Retraining
     from hardcase.suite.retrain import retrain as perform
 

@@ -43,9 +43,8 @@ from hardcase.models.subject import Subject
 from hardcase.models.witnesses import apart
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.runs.folder import locked
+from hardcase.runs.files import locked, seal_of, sealed
 from hardcase.runs.identity import Identity, judge_identity, require, run_digest
-from hardcase.runs.ledger import seal_of, sealed
 from hardcase.runs.results import Run
 from hardcase.runs.tables import group_rows, to_parquet
 from hardcase.runs.verify import JUDGE

@@ -26,7 +26,7 @@ from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import failure_map, where
 from hardcase.report.words import Sheet, number, plural, rate
-from hardcase.runs.directory import read_plain
+from hardcase.runs.files import read_plain
 from hardcase.runs.results import Run, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite import regressions

@@ -12,7 +12,7 @@ from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.report import charts, pictures, words
 from hardcase.report.content import plain, report_content
-from hardcase.runs.directory import refuse_links
+from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames

@@ -17,7 +17,7 @@ from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
 from hardcase.data.streams import ImageSet
 from hardcase.report.words import Sheet, gallery
-from hardcase.runs.folder import locked
+from hardcase.runs.files import locked
 from hardcase.runs.ledger import PATHS as PAINTED
 from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run

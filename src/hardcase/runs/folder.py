@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import count
+from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -21,42 +17,43 @@ import pyarrow.compute as pc
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from hardcase import cache
-from hardcase.cache import is_temporary, make_folder, sweep, unwritable
+from hardcase.cache import is_temporary, make_folder, sweep, write_atomically
 from hardcase.config import loads
 from hardcase.environment import redact
 from hardcase.errors import Problem
 from hardcase.runs import tables
-from hardcase.runs.directory import (
+from hardcase.runs.files import (
     FOLDERS,
     LARGE,
-    NOFOLLOW,
-    Directory,
-    plain,
+    LOCK,
+    checksum,
     read_plain,
-    refuse_links,
-)
-from hardcase.runs.identity import run_digest
-from hardcase.runs.ledger import (
-    SEEDS,
-    Entry,
-    Ledger,
-    file_seal,
-    files_of,
-    read_json,
     sealed,
-    sound_beginning,
     storable,
     unsealed,
-    wrong_record,
 )
+from hardcase.runs.identity import run_digest
+from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_record
 from hardcase.tensors import digest_tensors
 from hardcase.types import State
 
-# What the guides of a shard have learned, as safetensors with a checksum inside; no pickle.
+__all__ = ["SCHEMA", "TABLE", "Packed", "Store", "pack_deltas", "refuse_used", "unpack_deltas"]
+
+SCHEMA = 1
+TABLE = "seeds.parquet"
+"""The table of all seeds."""
+BEGUN = "state/begun.json"
+"""What a run was when it began: it never changes."""
+_PART = re.compile(r"part-(\d+)\.parquet")
+_FACTS = [name for name in tables.FINDINGS if name != "image"]
+_SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
+"""What is known of findings and of seeds beside their images, which are read when they are
+wanted.
+"""
 
 
 def pack_deltas(deltas: Mapping[str, State]) -> bytes:
+    """What the guides of a shard have learned, as safetensors with a checksum inside."""
     named = {
         f"{guide}/{name}": value.cpu().contiguous()
         for guide, state in deltas.items()
@@ -86,73 +83,10 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
     return deltas
 
 
-# One writer a run folder: the lock goes with the process, however that ends.
-
-NAME = ".lock"
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Be the only writer of `folder`, or say who is. The operating system frees the lock of a
-    process that died.
-    """
-    make_folder(folder)
-    try:
-        handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o644)
-    except OSError as error:
-        raise unwritable(folder / NAME, error) from error
-    handle = plain(handle, folder / NAME)
-    refuse_links(folder, FOLDERS)
-    try:
-        if not _take(handle):
-            who = os.read(handle, 200).decode(errors="replace").strip()
-            raise Problem(
-                f"another process is writing to {folder}: {who or 'unknown'}.",
-                "Two writers would search the same shards twice.",
-                fix=f"wait for it, or stop it; hardcase status {folder} shows where it stands",
-            )
-        with suppress(OSError):  # a full disk: the lock holds all the same
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _take(handle: int) -> bool:
-    """False if someone else has it.
-
-    Where the platform or the file system knows no locks, users take care themselves.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        return True
-    return True
-
-
-# One run folder: how it begins, what is put into it, and how it is read.
-
-SCHEMA = 1
-TABLE = "seeds.parquet"
-"""The table of all seeds."""
-_PART = re.compile(r"part-(\d+)\.parquet")
-_BEGINNING = {NAME, "config.toml", TABLE, "log.txt", *FOLDERS}
-_FACTS = [name for name in tables.FINDINGS if name != "image"]
-_SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
-"""What is known of findings and of seeds beside their images, which are read when they are
-wanted.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The files of one finished shard, as bytes: small enough to travel from a worker,
-    written by the owner of the folder.
+    """The files of one finished shard, as bytes: small enough to travel from a worker, written by
+    the owner of the folder.
     """
 
     part: bytes
@@ -160,26 +94,25 @@ class Packed:
     deltas: bytes
 
     def files(self, number: int) -> dict[str, bytes]:
-        """What is written under which name, in this order: the part's presence means that the shard
-        is done.
-        """
-        deltas = {f"state/deltas-{number:05d}.safetensors": self.deltas} if self.deltas else {}
-        return {
-            **deltas,
+        """What is written under which name."""
+        files = {
+            f"state/deltas-{number:05d}.safetensors": self.deltas,
             f"state/seeds-{number:05d}.parquet": self.seeds,
-            f"findings/part-{number:05d}.parquet": self.part,
+            _part(number): self.part,
         }
+        return {name: data for name, data in files.items() if data}
 
 
 class Store:
-    """One run folder. `seal`: whether run.json had the checksum of its content when it was read;
-    None: it had none.
+    """One run folder.
+
+    Attributes:
+        seal: Whether run.json had the checksum of its content when it was read; None: it had none.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.directory = Directory(folder)
-        self.ledger = Ledger(self.directory, partial(_run_of, folder))
+        self.ledger = Ledger(folder, lambda: self.run)
         self.seal: bool | None = None
         self._parts: list[tuple[int, int]] = []
         self._groups: tuple[tuple[int, ...], list[int]] = ((), [])
@@ -189,8 +122,8 @@ class Store:
     def create(
         cls, folder: Path, record: Mapping[str, Any], config: str, seeds: Iterable[pa.Table]
     ) -> Store:
-        """A new run folder. A folder with anything in it is refused:
-        nothing that was found is ever overwritten.
+        """A new run folder. A folder with anything in it is refused: nothing that was found is
+        ever overwritten.
 
         Args:
             folder: The folder.
@@ -200,32 +133,29 @@ class Store:
         """
         refuse_used(folder)
         store = cls(folder)
-        record, config = storable(record), redact(config)
-        store.belong(run_digest(record))
-        try:
-            for name in FOLDERS:
-                make_folder(folder / name)
-            sweep(folder, *(folder / name for name in FOLDERS))
-            store.write("config.toml", config.encode())
-            store.write_seeds(seeds)
-            store.write("state/begun.json", _with_crc({"record": record, "config": config}))
-            store.write_record(record)
-        except BaseException:
-            store.directory.close()
-            raise
+        config = redact(config)
+        record = storable(record)
+        store.run = run_digest(record)
+        for name in FOLDERS:
+            make_folder(folder / name)
+        sweep(folder, *(folder / name for name in FOLDERS))
+        store.write("config.toml", config.encode())
+        store.write_seeds(seeds)
+        store.write(BEGUN, sealed({"record": record, "config": config}))
+        store.write_record(record)
         return store
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        if (folder / "run.json").is_file() or cls(folder).begun() is not None:
-            return cls(folder)
+        """The run in a folder; a folder that holds none is a problem."""
+        store = cls(folder)
+        if (folder / "run.json").is_file() or store.begun() is not None:
+            return store
         if _only_begun(folder):
+            again = f"hardcase run {folder / 'config.toml'} --out {folder}"
             raise Problem(
                 f"{folder} was left before its search began; there is nothing to go on with.",
-                fix=(
-                    f"hardcase run {folder / 'config.toml'} --out {folder}, or the first command"
-                    " once more"
-                ),
+                fix=f"{again}, or the first command once more",
             )
         raise Problem(
             f"{folder} is not a run folder: it has no run.json.", fix="the folder given to --out"
@@ -234,34 +164,57 @@ class Store:
     @cached_property
     def run(self) -> str:
         """The identity of the campaign that this folder belongs to; nothing if it stored none."""
-        return _run_of(self.folder)
-
-    def belong(self, run: str) -> None:
-        """The identity is known already."""
-        self.run = run
-        self.ledger.run = lambda: run
+        begun = self.begun()
+        try:
+            return run_digest(begun["record"] if begun else self.record())
+        except Problem:
+            return ""
 
     def write(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        self.directory.write(name, data, flush=flush)
+        """Put a file into the folder, whole or not at all."""
+        write_atomically(self.path(name), data, flush=flush)
+
+    def path(self, name: str) -> Path:
+        """The path of a file; the folder must still be where it was."""
+        path = self.folder / name
+        if not path.parent.is_dir():
+            raise Problem(
+                f"{path.parent} was moved, deleted or exchanged while the run was writing to it.",
+                "The search has stopped; what was stored before is in the folder that was moved.",
+                fix="hardcase resume with the folder's new place",
+            )
+        return path
 
     def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write run.json; one that is damaged is not written over, which would give what it says a
+        right checksum.
+        """
+        path = self.folder / "run.json"
+        if path.exists():
+            self.record()
+            if self.seal is not True:
+                raise self._damaged(path, "it does not have the checksum of its content")
         self.write("run.json", sealed(record))
 
     def write_seeds(self, groups: Iterable[pa.Table]) -> None:
-        """The table of all seeds, and its checksum: with it, going on need not read the whole
-        table.
-        """
-        size = check = 0
-        with self.directory.writing(TABLE) as file:
+        """Write the table of all seeds, and its line of the ledger."""
+        seal = (0, 0)
+
+        def pieces(file: Any) -> Iterator[bytes]:
             for piece in tables.parquet(groups):
                 file.write(piece)
-                file.flush()
-                size += len(piece)
-                check = crc32(piece, check)
-                cache.step("half", self.folder / TABLE)
-        self.ledger.add(SEEDS, Entry({TABLE: (size, check)}, {}))
+                yield piece
+
+        def fill(temporary: Path) -> None:
+            nonlocal seal
+            with temporary.open("wb") as file:
+                seal = checksum(pieces(file))
+
+        write_atomically(self.path(TABLE), fill)
+        self.ledger.add(SEEDS, Entry({TABLE: seal}))
 
     def record(self) -> dict[str, Any]:
+        """What run.json says."""
         path = self.folder / "run.json"
         try:
             record, self.seal = unsealed(read_plain(path))
@@ -282,44 +235,46 @@ class Store:
         try:
             text = read_plain(path).decode()
             loads(text)
-            return text
         except (OSError, ValueError, RecursionError) as error:
             raise Problem(
                 f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
                 fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
             ) from error
+        return text
 
     def begun(self) -> dict[str, Any] | None:
-        """`record` and `config` as they were when the run began;
-        None if that is not known any more.
+        """`record` and `config` as they were when the run began; None if that is not known any
+        more.
         """
         try:
-            data = read_plain(self.folder / "state/begun.json")
-            body, _, check = data.rstrip().rpartition(b"\n")
-            said: Any = read_json(body) if check == f"{crc32(body):08x}".encode() else None
+            said, sound = unsealed(read_plain(self.folder / BEGUN))
         except (OSError, ValueError, RecursionError):
             return None
-        return said if sound_beginning(said) else None
+        return said if sound and sound_beginning(said) else None
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
-        """Store a finished shard: guide deltas, seeds' rows, then the part whose presence means
-        "done", then its ledger line.
-        """
+        """Store a finished shard: its files, then the line of the ledger that means "done"."""
         files = packed.files(number)
         for name, data in files.items():
             self.write(name, data, flush=False)
         self.ledger.add(number, Entry.of(files, summary or {}))
 
     def done(self) -> set[int]:
-        """The numbers of the shards whose part is there."""
-        names = (_PART.fullmatch(name) for name in os.listdir(self.folder / "findings"))
+        """The numbers of the shards that are stored."""
+        parts = self.parts()
+        return {number for number in self.ledger.read() if number in parts}
+
+    def parts(self) -> set[int]:
+        """The numbers of the parts that are there, also of those that the ledger does not know."""
+        names = map(_PART.fullmatch, os.listdir(self.folder / "findings"))
         return {int(name[1]) for name in names if name}
 
     def deltas(self, number: int) -> dict[str, State]:
         """What the guides of a finished shard have learned."""
-        path = self.folder / f"state/deltas-{number:05d}.safetensors"
-        if not path.exists():
+        name = f"state/deltas-{number:05d}.safetensors"
+        if name not in self.ledger.read()[number].files:
             return {}
+        path = self.folder / name
         return unpack_deltas(read_plain(path, most=LARGE), where=str(path))
 
     def findings(self) -> pa.Table:
@@ -336,15 +291,13 @@ class Store:
 
     def finding_images(self, rows: Sequence[int]) -> list[bytes]:
         """The images of these rows of `findings`, as they are stored."""
-        images = [b""] * len(rows)
-        for part, places in _places(rows, [length for _, length in self._parts]):
+
+        def image_column(part: int) -> pa.ChunkedArray:
             number = self._parts[part][0]
-            if self._held.get("findings", (None, None))[0] != part:
-                found = self.table(number, _part(number), tables.FINDINGS, ["image"])
-                self._held["findings"] = (part, found["image"])
-            for i, place in places:
-                images[i] = self._held["findings"][1][place].as_py()["bytes"]
-        return images
+            return self.table(number, _part(number), tables.FINDINGS, ["image"])["image"]
+
+        lengths = [length for _, length in self._parts]
+        return self._images("findings", rows, lengths, image_column)
 
     def seeds(self) -> pa.Table:
         """Every seed's row without its image; those of finished shards with what was spent on
@@ -362,15 +315,36 @@ class Store:
         if self._groups[0] != now:  # compared with its checksum once
             self._groups = (now, [len(group) for group in self.seed_groups(["id"])])
             self._held.clear()
+
+        def image_column(part: int) -> pa.ChunkedArray:
+            groups = tables.read_groups(
+                path, tables.SEEDS, ["image"], only=[part], most=found.st_size
+            )
+            return next(groups)["image"]
+
+        return self._images("seeds", rows, self._groups[1], image_column)
+
+    def _images(
+        self,
+        kind: str,
+        rows: Sequence[int],
+        lengths: Sequence[int],
+        image_column: Callable[[int], pa.ChunkedArray],
+    ) -> list[bytes]:
+        """The images of some rows of a table that lies in parts of these lengths; the last part
+        that was read is kept.
+        """
         images = [b""] * len(rows)
-        for part, places in _places(rows, self._groups[1]):
-            if self._held.get("seeds", (None, None))[0] != part:
-                only = tables.read_groups(
-                    path, tables.SEEDS, ["image"], only=[part], most=found.st_size
-                )
-                self._held["seeds"] = (part, next(only)["image"])
-            for i, place in places:
-                images[i] = self._held["seeds"][1][place].as_py()["bytes"]
+        ends = np.cumsum(lengths)
+        wanted = np.asarray(rows, dtype=np.int64)
+        part_of = np.searchsorted(ends, wanted, side="right")
+        for part in np.unique(part_of).tolist():
+            if self._held.get(kind, (None, None))[0] != part:
+                self._held[kind] = (part, image_column(part))
+            places = np.flatnonzero(part_of == part)
+            inside = wanted[places] - (ends[part] - lengths[part])
+            for i, row in zip(places.tolist(), inside.tolist()):
+                images[i] = self._held[kind][1][row].as_py()["bytes"]
         return images
 
     def seed_groups(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -378,9 +352,10 @@ class Store:
         return self._believed(SEEDS, TABLE, tables.SEEDS, columns)
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `seeds.parquet`,
-        and make all that was stored outlive a power cut.
+        """Write what is known of the seeds into `seeds.parquet`, and make all that was stored
+        outlive a power cut.
         """
+        self.path(TABLE)  # a folder that was moved away is told before anything else
         spent = self._spent()
         groups = (group.combine_chunks() for group in self.seed_groups())
         self.write_seeds(tables.overlay(group, spent) for group in groups)
@@ -403,7 +378,7 @@ class Store:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """One of the run's tables, if its content is the one that entry `number` of the ledger
-        names, where there is one.
+        names.
         """
         return pa.concat_tables(self._believed(number, name, types, columns))
 
@@ -419,12 +394,15 @@ class Store:
         A run that goes on writes anew, so the ledger is read once more before a file is called
         damaged.
         """
-        known = self.ledger.seal(number, name)
 
-        def stored(*own: int) -> bool:
-            return known in (None, own) or self.ledger.seal(number, name, anew=True) == own
+        def known(*, anew: bool = False) -> tuple[int, int]:
+            entry = self.ledger.read(anew=anew).get(number, Entry({}))
+            return entry.files.get(name, (0, 0))
 
-        most = max(LARGE, known[0] if known else 0)
+        def stored(*found: int) -> bool:
+            return found == known() or found == known(anew=True)
+
+        most = max(LARGE, known()[0])
         return tables.read_groups(self.folder / name, types, columns, stored=stored, most=most)
 
     def _damaged(self, path: Path, why: str) -> Problem:
@@ -439,159 +417,28 @@ def _part(number: int) -> str:
     return f"findings/part-{number:05d}.parquet"
 
 
-def _places(
-    rows: Sequence[int], lengths: Sequence[int]
-) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Which parts of these lengths hold the rows; for each the positions in `rows`, and where in
-    the part they lie.
-    """
-    ends = np.cumsum(lengths)
-    wanted = np.asarray(rows, dtype=np.int64)
-    part = np.searchsorted(ends, wanted, side="right")
-    for one in np.unique(part).tolist():
-        own = np.flatnonzero(part == one)
-        inside = wanted[own] - (ends[one] - lengths[one])
-        yield one, list(zip(own.tolist(), inside.tolist()))
-
-
-def _run_of(folder: Path) -> str:
-    """The identity that a folder has stored. A store and its ledger must not know each other: what
-    refers to itself in a circle keeps its handles open.
-    """
-    store = Store(folder)
-    begun = store.begun()
-    if begun is not None:
-        return run_digest(begun["record"])
-    try:
-        return run_digest(store.record())
-    except Problem:
-        return ""
-
-
 def refuse_used(folder: Path) -> None:
     """Raise if there is anything in `folder` that a new run would mix with."""
-    if not folder.exists() or (
-        folder.is_dir() and (not any(folder.iterdir()) or _only_begun(folder))
-    ):
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if empty or (folder.is_dir() and _only_begun(folder)):
         return
-    again = (
-        f", or go on with it: hardcase resume {folder}" if (folder / "run.json").is_file() else ""
-    )
+    fix = "another --out"
+    if (folder / "run.json").is_file():
+        fix += f", or go on with it: hardcase resume {folder}"
     raise Problem(
-        f"{folder} exists and is not empty.",
-        "A run never writes over anything.",
-        fix=f"another --out{again}",
+        f"{folder} exists and is not empty.", "A run never writes over anything.", fix=fix
     )
 
 
 def _only_begun(folder: Path) -> bool:
-    """Whether a run was killed here before its folder was complete: nothing was searched,
-    nothing would be lost.
+    """Whether a run was killed here before its folder was complete: nothing was searched, nothing
+    would be lost.
     """
-    if not (folder / NAME).is_file():
+    if not (folder / LOCK).is_file():
         return False
     inside = {path.name for path in folder.iterdir() if not is_temporary(path)}
     return (
-        inside <= _BEGINNING
+        inside <= {LOCK, "config.toml", TABLE, "log.txt", *FOLDERS}
         and not any((folder / "findings").glob("*"))
         and not any((folder / "verdicts").glob("*"))
     )
-
-
-def _with_crc(content: Mapping[str, Any]) -> bytes:
-    body = json.dumps(content, indent=2).encode()
-    return body + f"\n{crc32(body):08x}\n".encode()
-
-
-# --- shards that are not what was stored
-
-
-def mend_shards(
-    store: Store, deep: Callable[[str], bool] = lambda name: True, *, shards: int | None = None
-) -> list[int]:
-    """Set aside finished shards whose files are not what was stored, so that they are searched
-    again; their numbers and those of shards that have disappeared.
-
-    Files are compared with the ledger by size, and by content where `deep` says so of their names.
-    A run has `shards` shards: parts with other numbers are not its own and set aside, ledger lines
-    with other numbers mean nothing.
-    """
-    entries = store.ledger.read()
-    sizes = _sizes(store)
-    for number in store.done():
-        if shards is not None and number >= shards:
-            for path in _files(store, number):
-                set_aside(path)
-    done = store.done()
-    highest = max([*done, -1]) + 1 if shards is None else shards
-
-    def whole(name: str, size: int, check: int) -> bool:
-        return sizes.get(name) == size and (
-            not deep(name) or file_seal(store.folder / name, size=size) == [size, check]
-        )
-
-    damaged = [number for number in entries if number not in done and 0 <= number < highest]
-    for number in sorted(done):
-        entry = entries.get(number) or _examined(store, number)
-        if entry is None or not all(whole(name, *seal) for name, seal in entry.files.items()):
-            for path in _files(store, number):
-                set_aside(path)
-            damaged.append(number)
-        elif number not in entries:
-            store.ledger.add(number, entry)
-    return sorted(damaged)
-
-
-def seeds_are_whole(store: Store) -> bool:
-    """Whether ``seeds.parquet`` is known to be what was stored."""
-    entry = store.ledger.read().get(SEEDS)
-    if entry is None:
-        return False
-    seal = entry.files[TABLE]
-    return file_seal(store.folder / TABLE, size=seal[0]) == list(seal)
-
-
-def set_aside(path: Path) -> Path | None:
-    """Rename a damaged file so that nobody takes it for a whole one; returns its new place."""
-    if not path.exists():
-        return None
-    names = (path.with_name(f"{path.name}.damaged{'' if i == 1 else f'-{i}'}") for i in count(1))
-    new = next(name for name in names if not name.exists())
-    return path.rename(new)
-
-
-def _examined(store: Store, number: int) -> Entry | None:
-    """The entry of a shard that the ledger does not know, if all its files can be read and it says
-    itself that it is of this run.
-    """
-    files = {str(path.relative_to(store.folder)): path for path in _files(store, number)}
-    try:
-        spent = tables.read(
-            store.folder / f"state/seeds-{number:05d}.parquet", tables.SPENT, list(tables.SPENT)
-        )
-        findings = tables.read(
-            store.folder / f"findings/part-{number:05d}.parquet", tables.FINDINGS
-        )
-        store.deltas(number)
-        content = {name: read_plain(path, most=LARGE) for name, path in files.items()}
-    except (Problem, OSError):
-        return None
-    if store.run and not tables.belongs(
-        spent, store.run, content[f"findings/part-{number:05d}.parquet"]
-    ):
-        return None
-    return Entry.of(content, tables.summarise(findings, spent))
-
-
-def _sizes(store: Store) -> dict[str, int]:
-    """The size of every file of a shard, by its name in the run folder."""
-    entries = (
-        (name, entry) for name in ("findings", "state") for entry in os.scandir(store.folder / name)
-    )
-    return {f"{name}/{entry.name}": entry.stat().st_size for name, entry in entries}
-
-
-def _files(store: Store, number: int) -> list[Path]:
-    needed, perhaps = files_of(number)
-    names = (store.folder / name for name in (*perhaps, *reversed(needed)))
-    return [path for path in names if path.exists()]

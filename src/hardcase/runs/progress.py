@@ -1,13 +1,16 @@
-"""status.json, history.csv, run.json and the log, kept true while shards come in."""
+"""How far a run has come: sums over shards, kept true in status.json, history.csv, run.json, the
+log and a monitoring system's file while shards come in.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import logging
-import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -19,21 +22,96 @@ import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
 from hardcase.environment import Redacting
-from hardcase.runs.directory import FOLDERS, NOFOLLOW, plain, read_plain
-from hardcase.runs.folder import Store, mend_shards, set_aside
-from hardcase.runs.ledger import seal_of, sealed
+from hardcase.runs.files import read_plain, require_plain, seal_of, sealed
+from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
-from hardcase.runs.workers import Progress
+from hardcase.runs.verify import set_aside
 
-# The growth curves of a run: a row for every shard at first, then fewer, so that the file stays
-# small for ever.
+__all__ = ["Logbook", "Progress", "diary", "logged"]
 
+_HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
 LONGEST = 2000
-"""Rows after which every second one is dropped."""
-
+"""Rows of history.csv after which every second one is dropped."""
+LARGEST = 1_000_000
+"""Bytes after which the log is begun anew; the one before is kept."""
+OFTEN = 0.5
+"""Seconds between two writes of the small files; what they say can be had from the shards at any
+time.
+"""
+WINDOW = 60.0
+"""Seconds over which speed is measured."""
+SLOW = 3.0
+"""Slow-down factor that triggers a warning."""
+METRICS = {
+    "elapsed": ("counter", "seconds_total", "time spent"),
+    "queries": ("counter", "queries_total", "images the subject was asked about"),
+    "gradients": ("counter", "gradients_total", "images whose gradient was asked for"),
+    "shards_done": ("counter", "shards_done_total", "finished shards"),
+    "shards": ("gauge", "shards", "shards in all"),
+    "failing": ("gauge", "failing_seeds", "seeds with a finding that leaves their label"),
+    "findings": ("gauge", "findings", "findings that are kept"),
+    "speed": ("gauge", "queries_per_second", "speed since the process began"),
+    "searching": ("gauge", "searching", "1 while the search goes on"),
+}
+"""What Prometheus' node exporter (and its like) is told: kind, name and meaning of each number."""
 Row = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Sums over shards, told after every one.
+
+    Args:
+        done: Shards that are finished.
+        shards: Shards in all.
+        seeds: Seeds of finished shards, as all numbers below.
+        queries: Images the subject was asked about.
+        gradients: Images whose gradient was asked for.
+        failing: Seeds with a finding that leaves their label.
+        findings: Findings that are kept.
+        confusions: How often which label was mistaken for which.
+        service: What it took to get the subject's answers, where it counts that.
+        kinds: Findings by their kind.
+    """
+
+    done: int = 0
+    shards: int = 0
+    seeds: int = 0
+    queries: int = 0
+    gradients: int = 0
+    failing: int = 0
+    findings: int = 0
+    confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
+    service: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    @staticmethod
+    def none(shards: int) -> Progress:
+        """Before the first of so many shards."""
+        return Progress(shards=shards)
+
+    @staticmethod
+    def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
+        """Several finished shards, by their summaries in the ledger."""
+        total = Progress()
+        for one in summaries:
+            numbers = ("seeds", "queries", "gradients", "failing", "findings")
+            total += Progress(
+                done=1,
+                **{name: int(one.get(name, 0)) for name in numbers},
+                confusions=Counter({(a, b): times for a, b, times in one.get("confusions", ())}),
+                service=Counter(one.get("service", {})),
+                kinds=Counter(one.get("kinds", {})),
+            )
+        return total
+
+    def __add__(self, other: Progress) -> Progress:
+        return Progress(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Progress)))
+
+
+# --- history.csv: a row for every shard at first, then fewer
 
 
 def read_history(path: Path) -> list[Row]:
@@ -43,36 +121,28 @@ def read_history(path: Path) -> list[Row]:
         lines = list(csv.reader(io.StringIO(text)))[1:]
     except (OSError, csv.Error):
         return []
-    rows = [row for line in lines if (row := _numbers(line)) is not None]
+    rows = []
+    for line in lines:
+        try:
+            first, *rest = line
+            row: Row = [float(first), *map(int, rest)]
+        except ValueError:
+            continue
+        if len(row) == len(COLUMNS):
+            rows.append(row)
     if len(rows) < len(lines):
         set_aside(path)
     return rows
 
 
 def to_csv(rows: list[Row]) -> bytes:
+    """history.csv."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
     return text.getvalue().encode()
 
 
-def thinned(rows: list[Row]) -> list[Row]:
-    """`rows`, or every second one of them with the last if there are too many."""
-    return rows if len(rows) <= LONGEST else [*rows[:-1:2], rows[-1]]
-
-
-def _numbers(line: list[str]) -> Row | None:
-    try:
-        first, *rest = line
-        row: Row = [float(first), *map(int, rest)]
-    except ValueError:
-        return None
-    return row if len(row) == len(COLUMNS) else None
-
-
-# A log beside the findings, for whoever comes back to a run after days.
-
-LARGEST = 1_000_000
-"""Bytes after which the log is begun anew; the one before is kept."""
+# --- the log
 
 diary = logging.getLogger("hardcase.diary")
 """What belongs into the log but not on the screen."""
@@ -87,9 +157,8 @@ class _Quiet(RotatingFileHandler):
     """
 
     def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
-        handle = plain(os.open(self.baseFilename, flags, 0o644), Path(self.baseFilename))
-        return open(handle, "a", encoding=self.encoding)
+        require_plain(Path(self.baseFilename))
+        return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         pass
@@ -113,46 +182,19 @@ def logged(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-# A run's numbers as a text file that Prometheus' node exporter (and its like) picks up.
-
-NUMBERS = {
-    "elapsed": ("counter", "seconds_total", "time spent"),
-    "queries": ("counter", "queries_total", "images the subject was asked about"),
-    "gradients": ("counter", "gradients_total", "images whose gradient was asked for"),
-    "shards_done": ("counter", "shards_done_total", "finished shards"),
-    "shards": ("gauge", "shards", "shards in all"),
-    "failing": ("gauge", "failing_seeds", "seeds with a finding that leaves their label"),
-    "findings": ("gauge", "findings", "findings that are kept"),
-    "speed": ("gauge", "queries_per_second", "speed since the process began"),
-}
-
-
 def write_metrics(path: Path, run: str, status: Mapping[str, Any]) -> None:
     """Rewrite `path` as a whole with what `status` says of the run called `run`."""
     label = run.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    values = {**status, "searching": int(status["phase"] == "searching")}
     lines = []
-    for key, (kind, name, words) in NUMBERS.items():
+    for key, (kind, name, words) in METRICS.items():
         lines += [f"# HELP hardcase_{name} {words}", f"# TYPE hardcase_{name} {kind}"]
-        lines.append(f'hardcase_{name}{{run="{label}"}} {status[key]}')
-    searching = int(status["phase"] == "searching")
-    lines += [
-        "# HELP hardcase_searching 1 while the search goes on",
-        "# TYPE hardcase_searching gauge",
-    ]
-    lines.append(f'hardcase_searching{{run="{label}"}} {searching}')
+        lines.append(f'hardcase_{name}{{run="{label}"}} {values[key]}')
     write_atomically(path, ("\n".join(lines) + "\n").encode(), flush=False)
 
 
-# Notices when a subject gets slower in the course of a run.
-
-WINDOW = 60.0
-"""Seconds over which speed is measured."""
-SLOW = 3.0
-"""Slow-down factor that triggers a warning."""
-
-
 class Pace:
-    """Is told the time and the queries so far; warns once per slow-down."""
+    """Is told the time and the queries so far; warns once per slow-down of the subject."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self.window = window
@@ -161,6 +203,7 @@ class Pace:
         self.since: tuple[float, int] | None = None
 
     def tell(self, seconds: float, queries: int) -> str | None:
+        """A warning, if the subject has become slow since it was told before."""
         if self.since is None:
             self.since = (seconds, queries)
         spent = seconds - self.since[0]
@@ -171,32 +214,32 @@ class Pace:
         self.best = max(self.best, speed)
         before = self.slow
         self.slow = speed * SLOW < self.best
-        if self.slow and not before:
-            return (
-                f"the subject has become slow: {speed:,.0f} queries a second, {self.best:,.0f} at"
-                " its best"
-            )
-        return None
-
-
-# Keeps status.json, history.csv and run.json true while shards come in.
-
-OFTEN = 0.5
-"""Seconds between two writes of the small files; what they say can be had from the shards at any
-time.
-"""
+        if before or not self.slow:
+            return None
+        return (
+            f"the subject has become slow: {speed:,.0f} queries a second, {self.best:,.0f} at its"
+            " best"
+        )
 
 
 @runtime_checkable
 class Listener(Protocol):
+    """Who hears where a run stands."""
+
     def say(self, text: str) -> None: ...
 
     def shard(self, progress: Progress) -> None: ...
 
 
 class Logbook:
-    """Told of every shard; `listener` hears where the whole run stands,
-    earlier processes included.
+    """Told of every shard; `listener` hears where the whole run stands, earlier processes included.
+
+    Args:
+        store: The run folder.
+        record: What run.json says so far.
+        shards: Shards in all.
+        listener: Told after every shard.
+        metrics: A file for a monitoring system.
     """
 
     def __init__(
@@ -221,40 +264,32 @@ class Logbook:
         self.pace = Pace()
 
     def open(self) -> None:
+        """The search begins."""
         diary.info("%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards)
         self.write("searching")
         self.listener.shard(self.base + self.latest)
 
     def shard(self, progress: Progress) -> None:
+        """A shard is stored; `progress` sums those of this process."""
         self.latest = progress
         total = self.base + progress
         elapsed = self._elapsed()
-        self.rows.append(
-            [
-                round(elapsed, 3),
-                total.queries,
-                total.gradients,
-                total.seeds,
-                total.failing,
-                total.findings,
-            ]
-        )
+        self.rows.append([elapsed, *(getattr(total, name) for name in _HISTORY)])
         slow = self.pace.tell(elapsed, progress.queries)
         if slow:
-            self.say(slow)
+            diary.warning(slow)
+            self.listener.say(slow)
         if monotonic() - self.written >= OFTEN:
             self.write("searching")
         self.listener.shard(total)
 
-    def say(self, text: str) -> None:
-        diary.warning(text)
-        self.listener.say(text)
-
     def write(self, phase: str) -> None:
+        """Rewrite the small files."""
         self.written = monotonic()
         status = self._status(phase)
+        if len(self.rows) > LONGEST:
+            self.rows = [*self.rows[:-1:2], self.rows[-1]]
         if self.rows:
-            self.rows = thinned(self.rows)
             history = to_csv(self.rows)
             self.store.write("history.csv", history, flush=False)
             status["history"] = seal_of(history)
@@ -262,69 +297,54 @@ class Logbook:
         if self.metrics is not None:
             write_metrics(self.metrics, str(self.store.folder), status)
 
-    def close(self) -> list[int]:
+    def close(self) -> None:
         """Count everything that is stored and say so in run.json; also after an error or an
         interrupt.
-
-        Every stored file is compared with its checksum first; the numbers of shards that were
-        damaged are returned.
         """
-        self.store.directory.hold(
-            *FOLDERS
-        )  # a folder that was moved away is told before anything else
-        damaged = mend_shards(self.store, shards=self.shards)
         self.store.settle()
         run = Run(self.store.folder)
         complete = self.store.done() >= set(range(self.shards))
-        finished = datetime.now(UTC).isoformat(timespec="seconds") if complete else None
-        self.store.write_record(
-            {
-                **self.record,
-                "complete": complete,
-                "finished": finished,
-                "elapsed": round(self._elapsed(), 3),
-                **_totals(self.store, run),
-                **run.counts(),
-            }
-        )
-        self.write("done" if complete else "stopped")
-        diary.info("%s: %s", self.store.folder, "complete" if complete else "stopped")
-        return damaged
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        service = dict(_stored(self.store).service)
+        kinds = run.findings["kind"].value_counts().to_pylist()
+        record = {
+            **self.record,
+            "complete": complete,
+            "finished": now if complete else None,
+            "elapsed": self._elapsed(),
+            "totals": {name: pc.sum(run.seeds[name]).as_py() or 0 for name in SPENDING},
+            "kinds": {row["values"]: row["counts"] for row in kinds},
+            **run.counts(),
+        }
+        if service:
+            record["service"] = service
+        self.store.write_record(record)
+        phase = "done" if complete else "stopped"
+        self.write(phase)
+        diary.info("%s: %s", self.store.folder, phase)
 
     def _status(self, phase: str) -> dict[str, Any]:
         total = self.base + self.latest
-        spent = monotonic() - self.start
-        eta = (self.shards - total.done) * spent / self.latest.done if self.latest.done else None
+        spent = max(monotonic() - self.start, 1e-9)
+        eta = None
+        if self.latest.done:
+            eta = round((self.shards - total.done) * spent / self.latest.done, 1)
         return {
             "phase": phase,
-            "elapsed": round(self._elapsed(), 3),
+            "elapsed": self._elapsed(),
             "shards": self.shards,
             "shards_done": total.done,
-            "queries": total.queries,
-            "gradients": total.gradients,
-            "failing": total.failing,
+            **{name: getattr(total, name) for name in ("queries", "gradients", "failing")},
             "findings": total.findings,
-            "speed": round(self.latest.queries / spent, 1) if spent > 0 else 0,
-            "eta": eta and round(eta, 1),
+            "speed": round(self.latest.queries / spent, 1),
+            "eta": eta,
         }
 
     def _elapsed(self) -> float:
-        return self.before + monotonic() - self.start
+        return round(self.before + monotonic() - self.start, 3)
 
 
 def _stored(store: Store) -> Progress:
     """What earlier processes have already brought into this folder, from the ledger alone."""
-    done = store.done()
-    return Progress.sum(
-        [entry.summary for number, entry in store.ledger.read().items() if number in done]
-    )
-
-
-def _totals(store: Store, run: Run) -> dict[str, Any]:
-    """What was spent, and what it took to get the answers where the subject counts that."""
-    spent = {name: pc.sum(run.seeds[name]).as_py() or 0 for name in SPENDING}
-    service = dict(_stored(store).service)
-    kinds = {
-        row["values"]: row["counts"] for row in run.findings["kind"].value_counts().to_pylist()
-    }
-    return {"totals": spent, **({"service": service} if service else {}), "kinds": kinds}
+    entries = store.ledger.read()
+    return Progress.sum([entries[number].summary for number in store.done()])

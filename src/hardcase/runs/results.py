@@ -19,9 +19,9 @@ from torch import Tensor
 from hardcase import statistics, tensors
 from hardcase.environment import one_line
 from hardcase.errors import Problem
+from hardcase.runs.files import file_seal
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
-from hardcase.runs.ledger import file_seal
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.runs.verify import Verification, read_judge, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
@@ -110,7 +110,7 @@ class Run:
         self.folder = Path(folder)
         self.store = Store.open(self.folder)
         self.record = self.store.record()
-        self.store.belong(run_digest(self.record))
+        self.store.run = run_digest(self.record)
         self.store.ledger.read()
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class Run:
         if not parts:
             return None
         seals = self.record.get("verdicts") or {}
-        if any(file_seal(part) != seals[part.name] for part in parts if part.name in seals):
+        if any(file_seal(part) != seals.get(part.name) for part in parts):
             return None
         tables = [read(part, VERDICTS).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}

@@ -9,8 +9,8 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from operator import attrgetter
@@ -26,28 +26,20 @@ from torch import Tensor
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import INTERNAL, NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, answers, check
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
-from hardcase.runs.directory import FOLDERS
-from hardcase.runs.folder import (
-    SCHEMA,
-    Store,
-    locked,
-    mend_shards,
-    refuse_used,
-    seeds_are_whole,
-    set_aside,
-)
+from hardcase.runs.files import locked
+from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same, settings_of
-from hardcase.runs.progress import Logbook, diary, logged
+from hardcase.runs.progress import Logbook, Progress, diary, logged
 from hardcase.runs.ray import check_place
-from hardcase.runs.repair import Mended, mend_papers
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
-from hardcase.runs.workers import Progress, Source, Tasks, execute
+from hardcase.runs.verify import Mended, mend_papers, mend_shards, set_aside
+from hardcase.runs.workers import Source, Tasks, execute
 from hardcase.tensors import steady
 from hardcase.types import Budget, Images, is_photographic
 
@@ -209,9 +201,6 @@ def stored_rows(store: Store, campaign: Campaign, images: ImageSet) -> tuple[pa.
     """
     path = store.folder / "seeds.parquet"
     try:
-        if not seeds_are_whole(store):  # nobody vouches for it: all of it is read
-            for _ in store.seed_groups():
-                pass
         rows = pa.concat_tables(store.seed_groups(["id", "status"]))
         if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
             return rows, []
@@ -337,47 +326,35 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     """
     watcher = watcher or Watcher()
     opened = _reopened if again else _created
-    with opened(plan, out, watcher) as (campaign, store, rows, record):
+    with opened(plan, out, watcher) as (campaign, store, rows, record), logged(store.folder):
         todo, budget = _tasks(plan, campaign, rows)
-        todo = replace(todo, run=store.run)
+        watcher.expect(shard=plan.shard, workers=plan.workers)
+        watcher.begin(record, len(todo.rows))
+        book = Logbook(store, record, len(todo), watcher, plan.metrics)
+        book.open()
         limit = seconds(budget.time)
-        store.directory.hold(*FOLDERS)
-        with logged(store.folder):
-            watcher.expect(shard=plan.shard, workers=plan.workers)
-            watcher.begin(record, len(todo.rows))
-            missing = True
-            before: set[int] = set()
-            while missing:  # shards that turn out to be damaged at the end are missing again
-                book = Logbook(store, record, len(todo), watcher, plan.metrics)
-                book.open()
-                try:
-                    execute(
-                        plan.source,
-                        todo,
-                        store,
-                        campaign=campaign,
-                        rounds=plan.rounds,
-                        workers=plan.workers,
-                        devices=plan.devices,
-                        cluster=plan.cluster,
-                        findings=budget.findings,
-                        deadline=None if limit is None else monotonic() + limit - book.before,
-                        watch=book.shard,
-                        pulse=watcher.pulse,
-                        stopped=watcher.stopped,
-                    )
-                except Exception:
-                    diary.exception("the search ended early")
-                    raise
-                finally:
-                    damaged = book.close()
-                    for number in damaged:
-                        book.say(_again(number))
-                missing = bool(damaged) and not watcher.stopped()
-                if missing and before & {*damaged}:
-                    raise _no_progress(store, sorted(before & {*damaged}))
-                before = {*damaged}
-        return Run(store.folder)
+        try:
+            execute(
+                plan.source,
+                todo,
+                store,
+                campaign=campaign,
+                rounds=plan.rounds,
+                workers=plan.workers,
+                devices=plan.devices,
+                cluster=plan.cluster,
+                findings=budget.findings,
+                deadline=None if limit is None else monotonic() + limit - book.before,
+                watch=book.shard,
+                pulse=watcher.pulse,
+                stopped=watcher.stopped,
+            )
+        except Exception:
+            diary.exception("the search ended early")
+            raise
+        finally:
+            book.close()
+    return Run(store.folder)
 
 
 def reopen(out: Path) -> Mended:
@@ -422,15 +399,14 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     record |= {"answers": server_answers(campaign, plan.images)}
     with locked(out):
         store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
-        with closing(store.directory):
-            yield campaign, store, rows, record
+        yield campaign, store, rows, record
 
 
 @contextmanager
 def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     """A run folder as it was left, put right where it is damaged."""
     store = Store.open(out)
-    with locked(out), closing(store.directory):
+    with locked(out):
         record, notes = mend_papers(out)
         campaign = plan.campaign or plan.source()
         unsure = _same_campaign(record, plan, campaign)
@@ -440,13 +416,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
             if not more:
                 said = pa.concat_tables(store.seed_groups(["predicted", "confidence"]))
                 _same_answers(said, campaign, plan.images)
-        guided = bool(campaign.method.guides or campaign.criteria)
-        damaged = mend_shards(
-            store,
-            lambda name: guided and name.endswith(".safetensors"),
-            shards=len(_tasks(plan, campaign, rows)[0]),
-        )
-        for note in (*notes, *unsure, *more, *map(_again, damaged)):
+        damaged = mend_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
+        again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
+        for note in (*notes, *unsure, *more, *again):
             watcher.say(note)
         yield campaign, store, rows, record
 
@@ -531,19 +503,6 @@ def _same_answers(rows: pa.Table, campaign: Campaign, images: ImageSet) -> None:
             "Findings of two different campaigns would be mixed.",
             fix=ANOTHER,
         )
-
-
-def _no_progress(store: Store, numbers: list[int]) -> Problem:
-    return Problem(
-        f"shard {numbers[0]} in {store.folder} was damaged again as soon as it was stored.",
-        "Once more would not end: the disk, or another program, changes what is written.",
-        fix="another disk: a new --out",
-        code=INTERNAL,
-    )
-
-
-def _again(number: int) -> str:
-    return f"shard {number} was damaged; it is set aside and searched again"
 
 
 def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:

@@ -14,7 +14,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +24,15 @@ from torch import Tensor
 
 from hardcase import tensors
 from hardcase.errors import Problem
-from hardcase.runs.directory import LARGE, checksum, in_pieces, opened
+from hardcase.runs.files import LARGE, checksum, in_pieces, opened
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
+
+__all__ = [
+    *("FINDINGS", "PATHS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
+    *("group_rows", "overlay", "parquet", "read", "read_groups", "seeds_table", "spent_table"),
+    *("summarise", "table", "to_parquet"),
+]
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FINDINGS: dict[str, pa.DataType] = {
@@ -84,15 +89,6 @@ PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "imag
 """Images on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
-_LATER: dict[str, Any] = {
-    "witnessed": None,
-    "witness_margin": None,
-    "witness_queries": 0,
-    "witness_gradients": 0,
-    "surrogate_queries": 0,
-    "surrogate_gradients": 0,
-}
-"""Columns that older runs do not have, and what stands for them."""
 BATCH = 1024
 """Rows that are unfolded at a time."""
 SPREAD = 100
@@ -162,20 +158,6 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
 def spent_table(columns: Mapping[str, Any]) -> pa.Table:
     """What became of the seeds of a shard; their images are in the run's own table."""
     return table(columns, SPENT)
-
-
-def owned(spent: pa.Table, run: str, part: bytes) -> pa.Table:
-    """The rows of a shard's seeds with a word on whose they are: the identity of the campaign, and
-    the checksum of the findings beside them.
-    """
-    said = {"run": run, "part": f"{crc32(part):08x}"}
-    return spent.replace_schema_metadata({**(spent.schema.metadata or {}), **said})
-
-
-def belongs(spent: pa.Table, run: str, part: bytes) -> bool:
-    """Whether a shard's seeds say that they and the findings `part` are of the campaign `run`."""
-    said = spent.schema.metadata or {}
-    return said.get(b"run") == run.encode() and said.get(b"part") == b"%08x" % crc32(part)
 
 
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -275,9 +257,9 @@ def read_groups(
         path: The file.
         types: All columns that it has.
         columns: Those that are wanted; all of them if None.
-        stored: Says whether size and checksum of the file are those of what was written; what is
-            not does not reach the library that reads tables, which a flipped bit can end together
-            with the process. None: nobody knows, or it was asked before.
+        stored: Says whether size and checksum of the file are those of what was written. What is
+            not does not reach Arrow, which a flipped bit can end together with the process. None:
+            it was asked before.
         only: The numbers of the wanted row groups; all of them if None.
         most: Bytes that the file may have.
     """
@@ -289,22 +271,16 @@ def read_groups(
             if stored is not None and not stored(*checksum(pieces)):
                 raise ValueError("its content is not the one that was stored")
             source = pa.PythonFile(file, "r") if data is None else pa.BufferReader(data)
-            _refuse_folded(_footer(source, size))
             with pq.ParquetFile(source, page_checksum_verification=True) as whole:
                 wanted = {name: types[name] for name in columns or types}
-                there = [name for name in wanted if name in whole.schema_arrow.names]
                 groups = range(whole.num_row_groups) if only is None else sorted(only)
-                found = _bounded(whole, groups, there if columns else None, SPREAD * size + SMALL)
-                for rows in found:
-                    yield _named(_checked(_completed(rows, wanted), wanted), types)
+                for rows in _bounded(whole, groups, columns, SPREAD * size + SMALL):
+                    yield _named(_checked(rows, wanted), types)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
+        folder = path.parent if path.name == "seeds.parquet" else path.parent.parent
         raise Problem(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
-            fix=(
-                "hardcase resume"
-                f" {path.parent if path.name == 'seeds.parquet' else path.parent.parent} sets it"
-                " aside and redoes it"
-            ),
+            fix=f"hardcase resume {folder} sets it aside and redoes it",
         ) from error
 
 
@@ -312,115 +288,25 @@ def _bounded(
     file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
 ) -> Iterator[pa.Table]:
     """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
-    can stand for more rows than any memory takes.
+    can stand for more rows than any memory takes, by compression or by repetition.
     """
     about = file.schema_arrow.metadata
     left = most
     for group in groups:
         parts = []
-        for part in file.iter_batches(
-            BATCH, row_groups=[group], columns=columns, use_threads=False
-        ):
+        said = file.metadata.row_group(group)
+        pages = [said.column(i).total_uncompressed_size for i in range(said.num_columns)]
+        batches = file.iter_batches(BATCH, row_groups=[group], columns=columns, use_threads=False)
+        for part in batches if sum(pages) <= left else ():
             parts.append(part)
             left -= part.nbytes
             if left < 0:
-                raise ValueError(f"it unfolds to more than {most:,} bytes")
+                break
+        if left < 0 or not parts:
+            raise ValueError(f"it unfolds to more than {most:,} bytes")
         yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
     if not file.num_row_groups:
         yield file.read(columns, use_threads=False)
-
-
-def _footer(source: pa.NativeFile, size: int) -> bytes:
-    """What the end of a Parquet file says of its content."""
-    end = bytes(source.read_at(8, max(0, size - 8)))
-    length = int.from_bytes(end[:4], "little")
-    if end[4:] != b"PAR1" or length + 12 > size:
-        raise ValueError("it is not Parquet")
-    return bytes(source.read_at(length, size - 8 - length))
-
-
-_CODEC = (4, 1, 3, 4)
-"""Where a footer says how a column is compressed: the numbers of the fields on the way there."""
-_PLAIN_OR_SNAPPY = {0, 1}
-
-
-def _refuse_folded(data: bytes) -> None:
-    """Raise unless all columns are stored plain or with Snappy: other ways can fold a thousandfold.
-
-    Read off the footer, which is in Thrift's compact protocol, without the library: that ends the
-    process where the number of a codec is none.
-    """
-    at = 0
-    end = len(data)
-    codecs = set()
-    # what is open: of an object 0, its last field and the way to it; of a list the kind of its
-    # items, how many are left and the way to them
-    waiting: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
-    while waiting:
-        if at >= end:
-            raise ValueError("its footer is damaged")
-        items, number, path = waiting.pop()
-        if items:
-            if not number:
-                continue
-            waiting.append((items, number - 1, path))
-            kind = items
-        else:
-            head = data[at]
-            at += 1
-            if not head:
-                continue
-            number += head >> 4
-            if head < 16:
-                number, at = _varint(data, at)
-                number = number >> 1 ^ -(number & 1)
-            waiting.append((0, number, path))
-            kind = head & 15
-            path = (*path, number)
-        if kind in (1, 2):  # true or false; as a field it has no byte of its own
-            at += bool(items)
-        elif kind == 3:
-            at += 1
-        elif kind in (4, 5, 6):
-            value, at = _varint(data, at)
-            if path == _CODEC:
-                codecs.add(value >> 1 ^ -(value & 1))
-        elif kind == 7:
-            at += 8
-        elif kind == 8:
-            size, at = _varint(data, at)
-            at += size
-        elif kind in (9, 10):
-            head = data[at]
-            count, at = (head >> 4, at + 1) if head < 240 else _varint(data, at + 1)
-            if not head & 15:
-                raise ValueError("its footer is damaged")
-            waiting.append((head & 15, count, path))
-        elif kind == 12:
-            waiting.append((0, 0, path))
-        else:
-            raise ValueError("its footer is damaged")
-    if not codecs <= _PLAIN_OR_SNAPPY:
-        raise ValueError(f"it is compressed in a way that is not read ({sorted(codecs)})")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while (byte := data[at]) > 127:
-        value |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if shift > 63:
-            raise ValueError("its footer is damaged")
-    return value | byte << shift, at + 1
-
-
-def _completed(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows` with the columns that came later, where an older run lacks them."""
-    for name, kind in types.items():
-        if name in _LATER and name not in rows.column_names:
-            rows = rows.append_column(name, pa.array([_LATER[name]] * len(rows), kind))
-    return rows
 
 
 def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -480,9 +366,8 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
 
 def _content_hash(seed: str, kind: str, image: bytes) -> str:
     """`tensors.digest` of the three, in one go: it is taken of every finding."""
-    return sha256(b"".join((seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0"))).hexdigest()[
-        :16
-    ]
+    parts = (seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0")
+    return sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -500,20 +385,10 @@ def _images(images: Sequence[bytes]) -> pa.StructArray:
 def _lists(rows: Tensor) -> pa.ListArray:
     """A row of numbers per row."""
     count, width = rows.shape
-    whole = not rows.is_floating_point()
-    values = pa.array(
-        rows.detach()
-        .cpu()
-        .reshape(-1)
-        .numpy()
-        .astype(np.int32 if whole else np.float32, copy=False)
-    )
-    offsets = pa.array(
-        np.arange(0, (count + 1) * width, width, dtype=np.int32)
-        if width
-        else np.zeros(count + 1, np.int32)
-    )
-    return pa.ListArray.from_arrays(offsets, values)
+    kind = np.float32 if rows.is_floating_point() else np.int32
+    values = rows.detach().cpu().reshape(-1).numpy().astype(kind, copy=False)
+    offsets = width * np.arange(count + 1, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:

@@ -1,27 +1,34 @@
-"""A stored run is believed as far as it agrees with its own checksums and with its beginning."""
+"""A stored run compared with what was written about it, and put right before its search goes on.
+
+A run is believed as far as it agrees with its own checksums and with its beginning. Only `resume`
+repairs; what is damaged is set aside under another name, never deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from hardcase.cache import free, sweep
 from hardcase.config import loads
-from hardcase.runs.directory import FOLDERS, read_plain
+from hardcase.errors import Problem
+from hardcase.runs.files import FOLDERS, file_seal, read_plain, sealed, unsealed
+from hardcase.runs.folder import BEGUN, Store
 from hardcase.runs.identity import FREE, Identity, run_digest
-from hardcase.runs.ledger import file_seal, sealed, unsealed
+from hardcase.runs.ledger import files_of
 
-if TYPE_CHECKING:
-    from hardcase.runs.folder import Store
+__all__ = [
+    *("BESIDE", "CURVES", "JUDGE", "REGRESSION", "Mended", "Verification", "keep_beside"),
+    *("mend_papers", "mend_shards", "read_beside", "read_judge", "set_aside", "verify"),
+]
 
 CHANGING = (
     *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
     *("kinds", "judge", "verdicts", "coverage"),
 )
 """What a record says anew each time a run stops or is judged."""
-
-
 JUDGE = "judge.json"
 """The file in verdicts/ that says whose they are."""
 CURVES = "curves.json"
@@ -39,21 +46,25 @@ def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
 
 def read_beside(store: Store, name: str) -> dict[str, Any] | None:
     """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
-    try:
-        said, sound = unsealed(read_plain(store.folder / name))
-    except (OSError, ValueError, RecursionError):
-        return None
-    mine = isinstance(said, dict) and said.get("run") == store.run
-    return said if sound and mine else None
+    said = _checked(store.folder / name)
+    return said if said.get("run") == store.run and said else None
 
 
 def read_judge(folder: Path) -> dict[str, Any]:
     """Whose the verdicts of a run are; nothing if that is not known, or damaged."""
+    return _checked(folder / "verdicts" / JUDGE)
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """What a file says that has the checksum of its content; nothing of any other."""
     try:
-        said, sound = unsealed(read_plain(folder / "verdicts" / JUDGE))
+        said, sound = unsealed(read_plain(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return said if sound and isinstance(said, dict) else {}
+    return said if sound else {}
+
+
+# --- verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,86 +95,175 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     for name in FOLDERS:
         if (store.folder / name).is_symlink():
             yield f"{name}/ is a link that leads out of the run"
-    yield from _beginning(store, record)
-    yield from _shards(store, record)
-    for name, seal in (record.get("verdicts") or {}).items():
-        if file_seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
-            yield f"verdicts/{name} is not what was stored"
-    there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
-    if there != {str(name) for name in record.get("verdicts") or {}} - {JUDGE}:
-        yield "verdicts are there that run.json does not name, or the other way round"
-    whose = read_judge(store.folder)
-    if JUDGE in (record.get("verdicts") or {}) and whose.get("run") != run_digest(record):
-        yield "the verdicts are of another run"
-    for name in BESIDE:
-        if (store.folder / name).exists() and read_beside(store, name) is None:
-            yield f"{name} is damaged, or of another run"
-    if record.get("complete"):
-        yield from _small_files(store)
-
-
-def _beginning(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    """run.json and config.toml against what was kept when the run began."""
     begun = store.begun()
     if begun is None:
         yield "state/begun.json is missing or damaged"
-        return
-    kept = {name: value for name, value in begun["record"].items() if name not in CHANGING}
-    spoilt = [name for name, value in kept.items() if record.get(name) != value]
-    if spoilt:
-        yield f"run.json is not of the run that began here ({', '.join(spoilt)})"
-    try:
-        now = loads(read_plain(store.folder / "config.toml").decode())
-        then = loads(begun["config"])
-    except (OSError, ValueError, RecursionError):
-        yield "config.toml is missing or damaged"
-        return
-    changed = [k for k in then.keys() | now.keys() if k not in FREE and then.get(k) != now.get(k)]
-    if changed:
-        yield f"config.toml was changed ({', '.join(sorted(changed))})"
+    else:
+        spoilt = _other_entries(begun["record"], record)
+        if spoilt:
+            yield f"run.json is not of the run that began here ({', '.join(spoilt)})"
+        changed = _other_settings(store, begun["config"])
+        if changed:
+            yield f"config.toml was changed or damaged ({', '.join(changed)})"
+    yield from _shards(store, record)
+    yield from _verdicts(store, record)
+    for name in BESIDE:
+        if (store.folder / name).exists() and read_beside(store, name) is None:
+            yield f"{name} is damaged, or of another run"
+    # a complete run does not change these any more; one that was made from another has none
+    if record.get("complete") and (store.folder / "status.json").exists():
+        status = _checked(store.folder / "status.json")
+        if not status:
+            yield "status.json is damaged"
+        elif status.get("history") != file_seal(store.folder / "history.csv"):
+            yield "history.csv is not what was stored"
 
 
 def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     """The files of every shard and of the seeds against the ledger; the set of shards against the
     beginning.
     """
-    entries, done = store.ledger.read(), store.done()
+    entries = store.ledger.read()
+    parts = store.parts()
     for number, entry in sorted(entries.items()):
-        if number >= 0 and number not in done and record.get("complete"):
+        if number >= 0 and number not in parts:
             yield f"shard {number} is missing"
             continue
         for name, seal in entry.files.items():
-            if number in done or number < 0:
-                found = file_seal(store.folder / name, size=seal[0])
-                if found != list(seal):
-                    yield f"{name} is {'missing' if found is None else 'not what was stored'}"
+            found = file_seal(store.folder / name, size=seal[0])
+            if found != [*seal]:
+                yield f"{name} is {'missing' if found is None else 'not what was stored'}"
     shards = record.get("shards")
     if not isinstance(shards, int):
         yield "run.json does not say how many shards the run has"
         return
-    foreign = sorted(number for number in done if number >= shards)
-    if foreign:
-        yield f"findings/part-{foreign[0]:05d}.parquet is not of this run"
+    for number in sorted(parts):
+        if number >= shards:
+            yield f"findings/part-{number:05d}.parquet is not of this run"
     if record.get("complete"):
-        lost = sorted(set(range(shards)) - done)
-        unknown = sorted((done | {-1}) - entries.keys())
-        if lost:
-            yield f"shard {lost[0]} is missing, though run.json calls the run complete"
-        if unknown:
-            yield "state/ledger.jsonl is damaged: it lacks files that are there"
+        lacking = {*range(-1, shards)} - entries.keys()
+        if lacking:
+            yield f"state/ledger.jsonl is damaged: it lacks {len(lacking)} of its lines"
 
 
-def _small_files(store: Store) -> Iterator[str]:
-    """status.json and history.csv, which a complete run does not change any more."""
-    path = store.folder / "status.json"
-    if not path.exists():
-        return  # a run that was made from another has none
+def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
+    seals = record.get("verdicts") or {}
+    for name, seal in seals.items():
+        if file_seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
+            yield f"verdicts/{name} is not what was stored"
+    there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
+    if there != {*seals} - {JUDGE}:
+        yield "verdicts are there that run.json does not name, or the other way round"
+    if JUDGE in seals and read_judge(store.folder).get("run") != run_digest(record):
+        yield "the verdicts are of another run"
+
+
+def _other_entries(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The entries of a record that never change, and are not those of the beginning."""
+    kept = {name: value for name, value in begun.items() if name not in CHANGING}
+    return [name for name, value in kept.items() if now.get(name) != value]
+
+
+def _other_settings(store: Store, begun: str) -> list[str]:
+    """The settings of config.toml that findings depend on, and are not those of the beginning."""
+    then = loads(begun)
     try:
-        said, sound = unsealed(read_plain(path))
-        history = said.get("history")
-    except (OSError, ValueError, RecursionError, AttributeError):
-        sound = False
-    if not sound:
-        yield "status.json is damaged"
-    elif history != file_seal(store.folder / "history.csv"):
-        yield "history.csv is not what was stored"
+        now = store.settings()
+    except Problem:
+        return ["all of it"]
+    names = sorted((then.keys() | now.keys()) - {*FREE})
+    return [name for name in names if then.get(name) != now.get(name)]
+
+
+# --- repair
+
+
+class Mended(NamedTuple):
+    """`record`: what the run is; `notes`: what was put right, in words."""
+
+    record: dict[str, Any]
+    notes: list[str]
+
+
+def mend_papers(folder: Path) -> Mended:
+    """Restore run.json and config.toml from what was kept when the run began, that from run.json,
+    and sweep up half-written files.
+    """
+    store = Store.open(folder)
+    sweep(folder, *(folder / name for name in FOLDERS))
+    begun = store.begun()
+    if begun is None:
+        record = store.record()
+        if store.seal is not True:
+            raise Problem(
+                f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
+                "The findings beside them are still readable as Parquet.",
+                fix="a new --out",
+            )
+        set_aside(folder / BEGUN)
+        store.write(BEGUN, sealed({"record": record, "config": store.config()}))
+        return Mended(record, [f"{BEGUN} was damaged or missing; it is written anew"])
+    record, notes = _mended_record(store, begun["record"])
+    changed = _other_settings(store, begun["config"])
+    if changed:
+        why = _why(set_aside(folder / "config.toml"), f"changed or damaged ({', '.join(changed)})")
+        store.write("config.toml", begun["config"].encode())
+        notes = [*notes, f"config.toml {why}; the run goes on as it began"]
+    return Mended(record, notes)
+
+
+def _mended_record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The record with everything that never changes as it was at the beginning; judges and others
+    may have added to it.
+    """
+    now: dict[str, Any] = {}
+    try:
+        now = store.record()
+        spoilt = _other_entries(begun, now)
+        if store.seal is not True:  # what does not show in the beginning is not believed either
+            now = {}
+            spoilt = spoilt or ["its checksum"]
+    except Problem:
+        spoilt = ["all of it"]
+    if not spoilt:
+        return {**begun, **now}, []
+    record = {**begun, **now, **{name: begun[name] for name in begun if name not in CHANGING}}
+    why = _why(set_aside(store.folder / "run.json"), f"damaged ({', '.join(spoilt)})")
+    store.write_record(record)
+    return record, [f"run.json {why}; it is written anew from the beginning of the run"]
+
+
+def _why(place: Path | None, what: str) -> str:
+    """What was done to a file that was `what`, or not there."""
+    return f"was {what} and is set aside as {place.name}" if place else "was missing"
+
+
+def mend_shards(store: Store, *, shards: int | None = None) -> list[int]:
+    """Set aside finished shards whose files are not what was stored, so that they are searched
+    again; returns their numbers.
+
+    Args:
+        store: The run folder.
+        shards: How many shards the run has: parts with other numbers are not its own.
+    """
+    entries = store.ledger.read()
+    strangers = {number for number in store.parts() if shards is not None and number >= shards}
+    damaged = {
+        number
+        for number, entry in entries.items()
+        if number >= 0
+        and not all(file_seal(store.folder / n, size=s[0]) == [*s] for n, s in entry.files.items())
+    }
+    for number in strangers | damaged:
+        entries.pop(number, None)
+        for names in files_of(number):
+            for name in names:
+                set_aside(store.folder / name)
+    return sorted(number for number in damaged if shards is None or number < shards)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename a damaged file so that nobody takes it for a whole one; returns its new place."""
+    if not path.exists():
+        return None
+    return path.rename(free(path.with_name(f"{path.name}.damaged")))

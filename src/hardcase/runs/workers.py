@@ -23,7 +23,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from multiprocessing import get_context, parent_process
@@ -37,17 +37,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase import cache
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.progress import Progress
 from hardcase.runs.tables import (
     SPENDING,
     findings_table,
-    owned,
     spent_table,
     summarise,
     to_parquet,
@@ -61,69 +60,13 @@ from hardcase.usercode import Raised, guarded
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One shard's work: which seeds, what they may cost, when to stop (monotonic seconds), and the
-    identity of the campaign it belongs to.
-    """
+    """One shard's work: which seeds, what they may cost, when to stop (monotonic seconds)."""
 
     number: int
     first: int
     images: Images
     limits: Limits
     deadline: float | None = None
-    run: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Sums over shards, told after every one. `service`: what it took to get the subject's answers,
-    where it counts that.
-    """
-
-    done: int
-    shards: int
-    seeds: int
-    queries: int
-    gradients: int
-    failing: int
-    findings: int
-    confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
-    service: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-
-    @staticmethod
-    def none(shards: int) -> Progress:
-        return Progress(0, shards, 0, 0, 0, 0, 0)
-
-    @staticmethod
-    def of(summary: Mapping[str, Any]) -> Progress:
-        """One finished shard."""
-        return Progress.sum([summary])
-
-    @staticmethod
-    def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
-        """Several finished shards."""
-        pairs = Counter[tuple[int, int]]()
-        service = Counter[str]()
-        kinds = Counter[str]()
-        for one in summaries:
-            pairs.update(
-                {
-                    (expected, predicted): times
-                    for expected, predicted, times in one.get("confusions", ())
-                }
-            )
-            service.update(one.get("service", {}))
-            kinds.update(one.get("kinds", {}))
-        names = ("seeds", "queries", "gradients", "failing", "findings")
-        seeds, queries, gradients, failing, findings = (
-            sum(int(one.get(name, 0)) for one in summaries) for name in names
-        )
-        return Progress(
-            len(summaries), 0, seeds, queries, gradients, failing, findings, pairs, service, kinds
-        )
-
-    def __add__(self, other: Progress) -> Progress:
-        return Progress(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Progress)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +271,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any])
         }
     )
     part = to_parquet(found)
-    packed = Packed(part, to_parquet(owned(spent, task.run, part)), pack_deltas(shard.deltas))
+    packed = Packed(part, to_parquet(spent), pack_deltas(shard.deltas))
     return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
 
 
@@ -574,14 +517,13 @@ Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
     """The seeds at `rows` of `images`, cut into shards of `shard` seeds;
-    a task is made when it is asked for. `run`: the identity of the campaign.
+    a task is made when it is asked for.
     """
 
     images: ImageSet
     rows: Int[Tensor, " u"]
     limits: Limits
     shard: int
-    run: str = ""
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.shard)
@@ -591,7 +533,7 @@ class Tasks(Sequence[Task]):
         if not 0 <= part.start < len(self.rows):
             raise IndexError(number)
         images = self.images.take(self.rows[part]).images()
-        return Task(number, part.start, images, self.limits.take(part), run=self.run)
+        return Task(number, part.start, images, self.limits.take(part))
 
 
 def tasks(images: Images, limits: Limits, *, shard: int) -> Tasks:
@@ -647,12 +589,11 @@ def execute(
             ):
                 store.put(outcome.number, outcome.packed, outcome.summary)
                 done.add(outcome.number)
-                total = total + Progress.of(outcome.summary)
+                total = total + Progress.sum([outcome.summary])
                 kept = kept + int(outcome.summary["findings"])
                 watch(total)
             if not done.issuperset(numbers):
                 break
-            cache.step("merge", store.folder)
             for guide in guides:
                 _merge(guide, [store.deltas(number).get(guide.name, {}) for number in numbers])
             if findings is not None and kept >= findings:

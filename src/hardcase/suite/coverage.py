@@ -28,7 +28,7 @@ from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import join_taps
 from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem
-from hardcase.runs.folder import locked
+from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model, Tap

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
-from hardcase.runs.directory import read_plain
+from hardcase.runs.files import read_plain
 from hardcase.runs.results import Run
 
 BATCH = 500

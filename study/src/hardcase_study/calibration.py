@@ -155,7 +155,7 @@ def _enter(
     found: Mapping[str, ConfirmedRate],
 ) -> dict[str, Any]:
     """Write what people said of the run in `place`, if its findings are among the rated ones."""
-    from hardcase.runs.folder import locked
+    from hardcase.runs.files import locked
     from hardcase.runs.results import Run
 
     with locked(place):
