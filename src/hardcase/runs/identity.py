@@ -357,6 +357,7 @@ def _changed_settings(then: str, now: str) -> list[str]:
 
 _CODE = re.compile(r"\.py(?!\w)")
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
+_HUB = re.compile(r"(hf|timm|torchvision):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +394,7 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
         whole = not weights and Path(rest).suffix in WHOLE
         if whole or (weights and values.get("trust_pickle")):
             found.append(replace(right_to(_place(weights or rest)), role=key))
-        if _ADDRESS.match(text):
+        if _ADDRESS.match(text) or _HUB.match(text):
             found.append(replace(right_to(text), role=key))
     for key, words in {
         "metrics": "write metrics to",
@@ -405,9 +406,10 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
 
 
 def right_to(thing: str | Path) -> Right:
-    """The right to run a file that can hold code, or to talk to an address."""
+    """The right to run a file that can hold code, or to talk to an address or a hub."""
     if isinstance(thing, str):
-        return Right(f"send images to {thing}")
+        verb = "ask the hub for" if _HUB.match(thing) else "send images to"
+        return Right(f"{verb} {thing}")
     path = thing.expanduser().absolute()
     if path.suffix == ".py":
         return Right(f"run the Python file {path}", _content(path))

@@ -15,7 +15,7 @@ import torch
 from hardcase.campaign.record import Campaign, Counts
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, Problem
-from hardcase.runs.workers import OFTEN, Lost, ShardOutcome, Task, run_task
+from hardcase.runs.workers import OFTEN, ShardOutcome, Task, WorkerLost, run_task
 from hardcase.types import Guide
 
 # A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine
@@ -89,10 +89,10 @@ class Cluster:
             errors.NodeDiedError,
             errors.ObjectLostError,
         ) as error:
-            raise Lost(str(error).splitlines()[0]) from error
+            raise WorkerLost(str(error).splitlines()[0]) from error
         except errors.RayError as error:
             if isinstance(error, errors.OutOfMemoryError):
-                raise Lost("A machine of the cluster ran out of memory.") from error
+                raise WorkerLost("A machine of the cluster ran out of memory.") from error
             raise
         self.latest.pop(outcome.number, None)
         return outcome

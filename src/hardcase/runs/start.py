@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -41,21 +41,42 @@ from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
 from hardcase.runs.verify import Mended, mend_papers, mend_shards, set_aside
 from hardcase.runs.workers import Source, Tasks, execute
 from hardcase.tensors import steady
-from hardcase.types import Budget, Images, is_photographic
+from hardcase.types import Budget, Images, Model, is_photographic
 
-# What run.json says of a campaign before it starts.
+__all__ = [
+    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "seed_rows", "server_answers", "start"),
+    *("stored_rows", "strict_arithmetic", "usable"),
+]
+
+# --- run.json before the search
 
 
-def first_record(
+def _first_record(
     campaign: Campaign, images: ImageSet, budget: Budget, health: Health, about: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """What run.json says of a campaign before it starts."""
     method = campaign.method
     subject = campaign.subject
     card = method.details.get("generator")
+    hashes = {
+        "subject": subject.hash,
+        "peers": [peer.hash for peer in campaign.peers],
+        "witnesses": [witness.hash for witness in campaign.witnesses],
+        "generator": (card or {}).get("weights"),
+        "parameters": _parameters(campaign),
+        "guides": {},
+        "data": images.hash,
+    }
+    if method.details.get("standins"):
+        hashes["standins"] = list(method.details["standins"])
+    witnesses = None
+    if campaign.witnesses:
+        witnesses = witness_record(subject, campaign.witnesses, campaign.margin, None)
+    versions = {name: metadata.version(name) for name in ("torch", "numpy", "pyarrow")}
     return {
         "schema": SCHEMA,
         "hardcase": VERSION,
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **versions},
         "argv": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "finished": None,
@@ -77,19 +98,8 @@ def first_record(
         "tile": campaign.tile,
         "precision": campaign.precision,
         "deterministic": budget.time is None,
-        "hashes": {
-            "subject": subject.hash,
-            "peers": [peer.hash for peer in campaign.peers],
-            "witnesses": [witness.hash for witness in campaign.witnesses],
-            "generator": card["weights"] if card else None,
-            "parameters": _parameters(campaign),
-            **({"standins": list(told)} if (told := method.details.get("standins")) else {}),
-            "guides": {},
-            "data": images.hash,
-        },
-        "witnesses": witness_record(subject, campaign.witnesses, campaign.margin, None)
-        if campaign.witnesses
-        else None,
+        "hashes": hashes,
+        "witnesses": witnesses,
         **_lineages(campaign, images),
         "space": method.details.get("space"),
         "generator": card,
@@ -116,11 +126,15 @@ def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
 
 def _parameters(campaign: Campaign) -> dict[str, str]:
     """Digests of parameters alone, by role: a network is the same under another name."""
-    roles = {"subject": campaign.subject}
-    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
-    roles |= {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
-    found = {role: getattr(model, "weights", "") for role, model in roles.items()}
+    found = {role: getattr(one, "weights", "") for role, one in _roles(campaign, "subject").items()}
     return {role: weights for role, weights in found.items() if weights}
+
+
+def _roles(campaign: Campaign, subject: str = "model") -> dict[str, Model]:
+    """Every network of a search by its role; that of the subject is called `subject`."""
+    roles: dict[str, Model] = {subject: campaign.subject}
+    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
+    return roles | {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
 
 
 def _repeatable(campaign: Campaign) -> bool:
@@ -139,14 +153,7 @@ def strict_arithmetic() -> bool:
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("torch", "numpy", "pyarrow")},
-    }
-
-
-# Which seeds a run starts from: asked of the subject once, then read from the run folder.
+# --- which seeds a run starts from: asked of the subject once, then read from the run folder
 
 UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 """Seeds that are not searched from; those of the target's own class have no other class to reach.
@@ -206,26 +213,29 @@ def stored_rows(store: Store, campaign: Campaign, images: ImageSet) -> tuple[pa.
             return rows, []
     except Problem:
         pass
-    place = set_aside(path)
+    set_aside(path)
     rows = _asked(campaign, images)
     store.write_seeds(_with_images(rows, images))
-    why = f"was damaged and is set aside as {place.name}" if place else "was missing"
-    return rows, [f"seeds.parquet {why}; the subject was asked again"]
+    return rows, ["seeds.parquet was damaged or missing; the subject was asked again"]
 
 
 def _status(images: Images, logits: Float[Tensor, "n k"], target: int | None) -> list[str]:
     finite = logits.isfinite().all(1)
     right = logits.argmax(1) == images.y
-    there = images.y == (-1 if target is None else target)
-    words = ("waiting", "skipped: target", "skipped: misclassified", "skipped: non-finite")
-    word = torch.where(there, 1, 0)
-    word = torch.where(right, word, 2)
-    word = torch.where(finite, word, 3)
-    return [words[i] for i in word.tolist()]
+    words = ["waiting"] * len(images)
+    for i, (fine, correct, label) in enumerate(
+        zip(finite.tolist(), right.tolist(), images.y.tolist())
+    ):
+        if not fine:
+            words[i] = "skipped: non-finite"
+        elif not correct:
+            words[i] = "skipped: misclassified"
+        elif label == target:
+            words[i] = "skipped: target"
+    return words
 
 
-# A campaign from its first check to its last file: select seeds, search, count, and go on after a
-# stop.
+# --- a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,9 +295,6 @@ LEAD = 0.02
 """Logits by which a server's lead may differ between two answers (a fraction of large ones)."""
 MOVED = 1e-3
 """How far the confidence of the same model on the same image may move."""
-UNVERIFIED = (
-    "this run was stored before ingredients were recorded: only model and seeds were compared"
-)
 
 
 class Watcher:
@@ -315,18 +322,40 @@ class Watcher:
         return False
 
 
-def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
+Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
+"""A campaign with its run folder, the table of its seeds and its record."""
+
+
+def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
     """Check the subject, select the seeds, run the campaign into a new folder `out`.
 
     Args:
         plan: What to search, and how.
         out: A folder that does not exist yet or is empty.
         watcher: Told how the run goes.
-        again: Go on with the campaign that `out` holds; `resume` says how.
     """
     watcher = watcher or Watcher()
-    opened = _reopened if again else _created
-    with opened(plan, out, watcher) as (campaign, store, rows, record), logged(store.folder):
+    return _searched(plan, _created(plan, out, watcher), watcher)
+
+
+def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
+    """Go on with the shards that `out` does not have yet. The model and the data must be the ones
+    it began with.
+
+    What is damaged is said, set aside, and made again.
+
+    Args:
+        plan: As for `start`.
+        out: The run folder.
+        watcher: Told how the run goes.
+    """
+    watcher = watcher or Watcher()
+    return _searched(plan, _reopened(plan, out, watcher), watcher)
+
+
+def _searched(plan: Plan, folder: AbstractContextManager[Opened], watcher: Watcher) -> Run:
+    """Search what is missing in a folder that is open, and count what is in it."""
+    with folder as (campaign, store, rows, record), logged(store.folder):
         todo, budget = _tasks(plan, campaign, rows)
         watcher.expect(shard=plan.shard, workers=plan.workers)
         watcher.begin(record, len(todo.rows))
@@ -366,19 +395,6 @@ def reopen(out: Path) -> Mended:
         return mend_papers(out)
 
 
-def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
-    """Go on with the shards that `out` does not have yet. The model and the data must be the ones
-    it began with.
-
-    What is damaged is said, set aside, and made again.
-    """
-    return start(plan, out, watcher, again=True)
-
-
-Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
-"""A campaign with its run folder, the table of its seeds and its record."""
-
-
 @contextmanager
 def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     """A new run folder, for a campaign that passed its checks."""
@@ -394,7 +410,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     for note in health.notes:
         watcher.say(note)
     todo, budget = _tasks(plan, campaign, rows)
-    record = first_record(campaign, plan.images, budget, health, plan.about)
+    record = _first_record(campaign, plan.images, budget, health, plan.about)
     record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
     record |= {"answers": server_answers(campaign, plan.images)}
     with locked(out):
@@ -409,7 +425,10 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with locked(out):
         record, notes = mend_papers(out)
         campaign = plan.campaign or plan.source()
-        unsure = _same_campaign(record, plan, campaign)
+        then = Identity.from_json(record.get("identity"))
+        if then is None:
+            raise Problem(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
+        require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
             rows, more = stored_rows(store, campaign, plan.images)
             _same_servers(record, campaign, plan.images)
@@ -418,23 +437,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
                 _same_answers(said, campaign, plan.images)
         damaged = mend_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
-        for note in (*notes, *unsure, *more, *again):
+        for note in (*notes, *more, *again):
             watcher.say(note)
         yield campaign, store, rows, record
-
-
-def _same_campaign(record: Mapping[str, Any], plan: Plan, campaign: Campaign) -> list[str]:
-    """Refuse ingredients that are not those the run began with; notes on what could not be
-    compared.
-    """
-    then = Identity.from_json(record.get("identity"))
-    if then is not None:
-        require_same(then, plan.identity(campaign), fix=ANOTHER)
-        return []
-    for what, now in {"model": campaign.subject.hash, "seeds": plan.images.hash}.items():
-        stored = record["hashes"]["subject" if what == "model" else "data"]
-        require_same(Identity({what: stored}), Identity({what: now}), fix=ANOTHER)
-    return [UNVERIFIED]
 
 
 def server_answers(campaign: Campaign, images: ImageSet) -> dict[str, list[float]]:
@@ -442,12 +447,9 @@ def server_answers(campaign: Campaign, images: ImageSet) -> dict[str, list[float
 
     Nothing else tells such a model from another one behind the same address.
     """
-    roles = {"model": campaign.subject}
-    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
-    roles |= {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
     some = images.take(torch.arange(min(len(images), SERVED))).images()
     said = {}
-    for role, model in roles.items():
+    for role, model in _roles(campaign).items():
         if _is_server(model):
             top = answers(model, some, campaign.batch).topk(2, dim=1).values
             said[role] = [round(lead, 4) for lead in (top[:, 0] - top[:, 1]).tolist()]

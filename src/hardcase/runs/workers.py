@@ -1,4 +1,4 @@
-"""From a campaign to a run folder: shards and rounds, here or in several processes.
+"""From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster.
 
 The findings are the same.
 """
@@ -6,7 +6,6 @@ The findings are the same.
 from __future__ import annotations
 
 import copy
-import math
 import os
 import pickle
 import signal
@@ -24,7 +23,6 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import takewhile
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
@@ -44,18 +42,31 @@ from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.progress import Progress
-from hardcase.runs.tables import (
-    SPENDING,
-    findings_table,
-    spent_table,
-    summarise,
-    to_parquet,
-)
+from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
 from hardcase.tensors import chunks, steady
 from hardcase.types import Guide, Images, State
 from hardcase.usercode import Raised, guarded
 
-# What travels between the owner of a run folder and those who search its shards.
+__all__ = [
+    *("Executor", "Processes", "ShardOutcome", "Source", "Task", "Tasks", "WorkerLost"),
+    *("execute", "gpus", "run_task"),
+]
+
+OFTEN = 0.25
+"""Seconds between two looks at what the workers do."""
+PATIENCE = 3
+"""How often in a row, for each worker, a shard may be lost before the run gives up."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that says which GPUs a process sees, and in which order."""
+ATOMIC = 4000
+"""Bytes that a pipe takes whole or not at all; more is not sent, so that a worker's death cannot
+leave half a message.
+"""
+
+Watch = Callable[[Progress], None]
+Pulse = Callable[[Counts], None]
+Source = Callable[[], Campaign]
+Stopped = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,28 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Tasks(Sequence[Task]):
+    """The seeds at `rows` of `images`, cut into shards of `shard` seeds; a task is made when it is
+    asked for.
+    """
+
+    images: ImageSet
+    rows: Int[Tensor, " u"]
+    limits: Limits
+    shard: int
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.shard)
+
+    def __getitem__(self, number: Any) -> Any:
+        part = slice(number * self.shard, min((number + 1) * self.shard, len(self.rows)))
+        if not 0 <= part.start < len(self.rows):
+            raise IndexError(number)
+        images = self.images.take(self.rows[part]).images()
+        return Task(number, part.start, images, self.limits.take(part))
+
+
+@dataclass(frozen=True, slots=True)
 class ShardOutcome:
     """A finished shard on its way to the store, and its counts."""
 
@@ -78,27 +111,118 @@ class ShardOutcome:
     summary: Mapping[str, Any]
 
 
-Watch = Callable[[Progress], None]
-Pulse = Callable[[Counts], None]
-Source = Callable[[], Campaign]
-Stopped = Callable[[], bool]
+# --- one shard, wherever it is searched
 
 
-# One loop that keeps workers busy, whatever they are: it submits, collects, runs lost shards again,
-# and stops.
+def run_task(
+    campaign: Campaign,
+    task: Task,
+    guides: Sequence[Guide] = (),
+    pulse: Pulse = lambda counts: None,
+) -> ShardOutcome:
+    """Search one shard and pack what it found.
 
-OFTEN = 0.25
-"""Seconds between two looks at what the workers do."""
-PATIENCE = 3
-"""How often in a row, for each worker, a shard may be lost before the run gives up."""
+    Args:
+        campaign: What is searched.
+        task: The shard.
+        guides: As they were when the round began.
+        pulse: Told of the counts after every step.
+    """
+    return _packed(campaign, task, *_searched(campaign, task, guides, pulse))
 
 
-class Lost(Exception):  # noqa: N818 - what happened, not an error of ours
+def _searched(
+    campaign: Campaign, task: Task, guides: Sequence[Guide], pulse: Pulse
+) -> tuple[Shard, dict[str, Any]]:
+    """What a search found, and entries of its summary; packing it is left to whoever has time."""
+
+    def stop(counts: Counts) -> bool:
+        pulse(counts)
+        return task.deadline is not None and monotonic() >= task.deadline
+
+    begun = monotonic()
+    before = _service(campaign)
+    try:
+        shard = run_shard(
+            campaign, task.images, task.limits, first=task.first, guides=guides, stop=stop
+        )
+    except Raised as raised:
+        raise _failure(task, raised.__cause__ or raised, raised.what) from raised
+    except (Problem, MemoryError):
+        raise
+    except Exception as error:
+        raise _failure(task, error) from error
+    extra: dict[str, Any] = {
+        "seconds": round(monotonic() - begun, 4),
+        "service": dict(_service(campaign) - before),
+    }
+    if shard.dropped:
+        extra["dropped"] = shard.dropped
+    return shard, extra
+
+
+def _packed(campaign: Campaign, task: Task, shard: Shard, extra: Mapping[str, Any]) -> ShardOutcome:
+    """A searched shard as the files of its part."""
+    own = shard.findings.seed.cpu() - task.first
+    method = campaign.method
+    found = findings_table(
+        shard.findings,
+        task.images.x[own],
+        [task.images.id[i] for i in own.tolist()],
+        method=method.name,
+        oracle=method.oracle.kind,
+        witnesses=len(campaign.witnesses),
+    )
+    counts = shard.counts
+    words = {(False, False): "done", (False, True): "out of time"}
+    fates = zip(counts.lost.tolist(), shard.unfinished.tolist())
+    spent = spent_table(
+        {
+            "id": list(task.images.id),
+            "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
+            "looked": counts.queries,
+            **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
+        }
+    )
+    packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
+    return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
+
+
+def _service(campaign: Campaign) -> Counter[str]:
+    """What the subject and its peers count of their own accord: calls, retries, answers from a
+    cache, inputs without one.
+    """
+    tallies = (getattr(model, "tally", None) for model in (campaign.subject, *campaign.peers))
+    return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
+
+
+def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
+    """An exception as a problem that can travel between processes; `by_user`: what user code did,
+    if it was that.
+    """
+    what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+    stored = (
+        "Shards that were finished are stored; this one is searched again on resume. The log has"
+        " the traceback."
+    )
+    if "CUDA" in what or "Accelerator" in what:
+        said = f"the GPU failed in shard {task.number}: {what}"
+        return Problem(said, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
+    if by_user:
+        said = f"{by_user.removesuffix('.')}, in shard {task.number}."
+        return Problem(said, stored, fix="mend the model", code=USAGE)
+    return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
+
+
+# --- one loop that keeps workers busy, whatever they are
+
+
+class WorkerLost(Exception):  # noqa: N818 - what happened, not an error of ours
     """The worker of a shard is gone."""
 
 
 @runtime_checkable
-class Hands(Protocol):
+class Executor(Protocol):
     """Where shards are worked on: processes of this machine, or a cluster."""
 
     @property
@@ -117,7 +241,7 @@ class Hands(Protocol):
         ...
 
     def result(self, handle: Hashable) -> ShardOutcome:
-        """What a finished one brought; raises `Lost` if its worker died."""
+        """What a finished one brought; raises `WorkerLost` if its worker died."""
         ...
 
     def pulses(self) -> Mapping[int, Counts]:
@@ -125,10 +249,10 @@ class Hands(Protocol):
         ...
 
 
-def drive(
-    hands: Hands, todo: Iterable[Task], stopped: Stopped, pulse: Pulse
+def _run_shards(
+    executor: Executor, todo: Iterable[Task], stopped: Stopped, pulse: Pulse
 ) -> Iterator[ShardOutcome]:
-    """The outcomes of `todo` in the order they finish.
+    """The outcomes of `todo` in the order they finish; lost shards are run again.
 
     An error ends it when the shards that are under way are home.
     """
@@ -138,40 +262,36 @@ def drive(
     error: Exception | None = None
     losses = 0
     while True:
-        slots = hands.slots if error is None and not stopped() else 0
-        while (
-            len(running) < slots
-            and (new := lost.popleft() if lost else next(fresh, None)) is not None
-        ):
-            running[hands.submit(new)] = new
+        while error is None and not stopped() and len(running) < executor.slots:
+            new = lost.popleft() if lost else next(fresh, None)
+            if new is None:
+                break
+            running[executor.submit(new)] = new
         if not running:
             break
-        for handle in hands.wait(list(running), OFTEN):
+        for handle in executor.wait(list(running), OFTEN):
             task = running.pop(handle)
             try:
-                outcome = hands.result(handle)
-            except Lost as loss:
+                outcome = executor.result(handle)
+            except WorkerLost as loss:
                 losses += 1
                 lost.append(task)
-                if losses > PATIENCE * hands.slots:
+                if losses > PATIENCE * executor.slots:
                     error = _gone(task, loss)
             except Exception as problem:
                 error = error or problem
             else:
                 losses = 0
                 yield outcome
-        _tell(hands.pulses(), {task.number for task in running.values()}, pulse)
+        under_way = {task.number for task in running.values()}
+        counts = [one for number, one in executor.pulses().items() if number in under_way]
+        if counts:
+            pulse(Counts.join(counts))
     if error is not None:
         raise error
 
 
-def _tell(latest: Mapping[int, Counts], running: set[int], pulse: Pulse) -> None:
-    now = [counts for number, counts in latest.items() if number in running]
-    if now:
-        pulse(Counts.join(now))
-
-
-def _gone(task: Task, loss: Lost) -> Problem:
+def _gone(task: Task, loss: WorkerLost) -> Problem:
     return Problem(
         "worker processes end before their shards are finished, again and again; the last one had"
         f" shard {task.number}.",
@@ -181,143 +301,7 @@ def _gone(task: Task, loss: Lost) -> Problem:
     )
 
 
-# One shard searched and packed, wherever that happens.
-
-
-@dataclass(frozen=True, slots=True)
-class SearchedShard:
-    """A shard that was searched and waits to be packed."""
-
-    campaign: Campaign
-    task: Task
-    shard: Shard
-    extra: Mapping[str, Any]
-
-    def packed(self) -> ShardOutcome:
-        return _packed(self.campaign, self.task, self.shard, dict(self.extra))
-
-
-def run_task(
-    campaign: Campaign,
-    task: Task,
-    guides: Sequence[Guide] = (),
-    pulse: Pulse = lambda counts: None,
-) -> ShardOutcome:
-    """Search one shard and pack what it found. `guides`: as they were when the round began."""
-    return search_task(campaign, task, guides, pulse).packed()
-
-
-def search_task(
-    campaign: Campaign,
-    task: Task,
-    guides: Sequence[Guide] = (),
-    pulse: Pulse = lambda counts: None,
-) -> SearchedShard:
-    """Search one shard; packing it is left to whoever has time."""
-    late = math.inf if task.deadline is None else task.deadline
-
-    def stop(counts: Counts) -> bool:
-        pulse(counts)
-        return monotonic() >= late
-
-    begun = monotonic()
-    before = _service(campaign)
-    try:
-        shard = run_shard(
-            campaign,
-            task.images,
-            task.limits,
-            first=task.first,
-            guides=guides,
-            stop=stop,
-        )
-    except Raised as raised:
-        raise _told(task, raised.__cause__ or raised, raised.what) from raised
-    except (Problem, MemoryError):
-        raise
-    except Exception as error:
-        raise _told(task, error) from error
-    extra = {
-        "seconds": round(monotonic() - begun, 4),
-        "service": dict(_service(campaign) - before),
-        **({"dropped": shard.dropped} if shard.dropped else {}),
-    }
-    return SearchedShard(campaign, task, shard, extra)
-
-
-def _packed(campaign: Campaign, task: Task, shard: Shard, extra: dict[str, Any]) -> ShardOutcome:
-    own = shard.findings.seed.cpu() - task.first
-    ids = [task.images.id[i] for i in own.tolist()]
-    method = campaign.method
-    found = findings_table(
-        shard.findings,
-        task.images.x[own],
-        ids,
-        method=method.name,
-        oracle=method.oracle.kind,
-        witnesses=len(campaign.witnesses),
-    )
-    counts = shard.counts
-    late = ["out of time" if late else "done" for late in shard.unfinished.tolist()]
-    spent = spent_table(
-        {
-            "id": list(task.images.id),
-            "status": [
-                "skipped: reconstruction" if lost else word
-                for lost, word in zip(counts.lost.tolist(), late)
-            ],
-            "looked": counts.queries,
-            **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
-        }
-    )
-    part = to_parquet(found)
-    packed = Packed(part, to_parquet(spent), pack_deltas(shard.deltas))
-    return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
-
-
-def _service(campaign: Campaign) -> Counter[str]:
-    """What the subject and its peers count of their own accord: calls, retries,
-    answers from a cache, inputs without one.
-    """
-    tallies = (getattr(model, "tally", None) for model in (campaign.subject, *campaign.peers))
-    return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
-
-
-def _told(task: Task, error: BaseException, by_user: str = "") -> Problem:
-    """An exception as a problem that can travel between processes; `by_user`: what user code did,
-    if it was that.
-    """
-    what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
-    stored = (
-        "Shards that were finished are stored; this one is searched again on resume. The log has"
-        " the traceback."
-    )
-    if "CUDA" in what or "Accelerator" in what:
-        return Problem(
-            f"the GPU failed in shard {task.number}: {what}",
-            stored,
-            fix='device = "cpu" in config.toml',
-            code=INTERNAL,
-        )
-    if by_user:
-        return Problem(
-            f"{by_user.removesuffix('.')}, in shard {task.number}.",
-            stored,
-            fix="mend the model",
-            code=USAGE,
-        )
-    return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
-
-
-# Worker processes of this machine.
-
-Handle = Future[ShardOutcome]
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The environment variable that says which GPUs a process sees, and in which order."""
-ATOMIC = 4000
-"""Bytes that a pipe takes whole or not at all; more is not sent,
-so that a worker's death cannot leave half a message.
-"""
+# --- worker processes of this machine
 
 
 class Processes:
@@ -327,7 +311,14 @@ class Processes:
     """
 
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
-        self.source = _pickled(source)
+        try:
+            self.source = pickle.dumps(source)
+        except Exception as error:  # whatever a user's object raises
+            raise Problem(
+                f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",
+                "The model, the method and the space must be made of importable classes.",
+                fix="workers=1, or a configuration file that names them",
+            ) from error
         self.workers = workers
         self.devices = tuple(devices)
         self.slots = workers + 1
@@ -341,9 +332,8 @@ class Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None and not issubclass(
-            kind, Exception
-        ):  # an interrupt: unfinished shards are given up at once
+        if kind is not None and not issubclass(kind, Exception):
+            # an interrupt: unfinished shards are given up at once
             for process in list((self.pool._processes or {}).values()):
                 process.kill()
         self.pool.shutdown(wait=True, cancel_futures=True)
@@ -356,11 +346,10 @@ class Processes:
             self.guides = Path(self.folder.name) / f"guides-{self.rounds}.bin"
             self.guides.write_bytes(pickle.dumps(tuple(guides)))
 
-    def submit(self, task: Task) -> Handle:
-        content = pickle.dumps(
-            task
-        )  # as bytes: tensors would go through shared memory, of which there may be little
-        with _undisturbed():
+    def submit(self, task: Task) -> Future[ShardOutcome]:
+        # as bytes: tensors would go through shared memory, of which there may be little
+        content = pickle.dumps(task)
+        with _signals_wait():
             try:
                 return self.pool.submit(_work, content, self.guides)
             except BrokenProcessPool:
@@ -374,14 +363,17 @@ class Processes:
         try:
             outcome: ShardOutcome = handle.result()
         except BrokenProcessPool as error:
-            raise Lost("A worker process was killed.") from error
+            raise WorkerLost("A worker process was killed.") from error
         self.latest.pop(outcome.number, None)
         return outcome
 
     def pulses(self) -> Mapping[int, Counts]:
         while not self.news.empty():
             number, rows = self.news.get()
-            self.latest[number] = _counts(rows)
+            names = (*SPENDING, "failing")
+            columns = torch.frombuffer(bytearray(rows), dtype=torch.int64).reshape(len(names), -1)
+            lost = torch.zeros_like(columns[0], dtype=torch.bool)
+            self.latest[number] = Counts(**dict(zip(names, columns)), lost=lost)
         return self.latest
 
     def _start(self) -> None:
@@ -396,9 +388,9 @@ class Processes:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals wait. Processes that are started in here never hear of them,
-    also before they can say that they do not want to.
+def _signals_wait() -> Iterator[None]:
+    """Hold signals back. Processes that are started in here never hear of them, also before they
+    can say that they do not want to.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -410,29 +402,20 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _pickled(source: Source) -> bytes:
-    try:
-        return pickle.dumps(source)
-    except Exception as error:  # whatever a user's object raises
-        raise Problem(
-            f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",
-            "The model, the method and the space must be made of importable classes.",
-            fix="workers=1, or a configuration file that names them",
-        ) from error
-
-
-_campaign: Campaign | None = None
-_news: SimpleQueue[Any] | None = None
-_unbuilt: Problem | None = None
-_known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
-
-
 def gpus(count: int) -> tuple[str, ...]:
-    """The names of the first GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` has
-    them.
+    """The names of the first `count` GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES``
+    has them.
     """
     named = [word.strip() for word in os.environ.get(VISIBLE, "").split(",") if word.strip()]
     return tuple(named or map(str, range(count)))[:count]
+
+
+# What a worker process knows: its campaign, or why there is none; where its counts go; the guides
+# of the round, with the file they were read from.
+_campaign: Campaign | None = None
+_unbuilt: Problem | None = None
+_news: SimpleQueue[Any] | None = None
+_known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
@@ -473,72 +456,25 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
     task: Task = pickle.loads(content)
     if guides != _known[0]:
         _known = (guides, pickle.loads(guides.read_bytes()) if guides else ())
-    return run_task(_campaign, task, _known[1], _Telling(task.number))
+    told = monotonic()
+
+    def pulse(counts: Counts) -> None:
+        """Tell the owner of the counts now and then."""
+        nonlocal told
+        columns = [getattr(counts, name) for name in (*SPENDING, "failing")]
+        if monotonic() - told >= OFTEN and 8 * len(columns) * len(columns[0]) <= ATOMIC:
+            told = monotonic()
+            assert _news is not None
+            with suppress(OSError):
+                _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
+
+    return run_task(_campaign, task, _known[1], pulse)
 
 
-class _Telling:
-    """Tells the owner of the counts now and then."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.told = monotonic()
-
-    def __call__(self, counts: Counts) -> None:
-        if (
-            _news is None
-            or monotonic() - self.told < OFTEN
-            or 8 * (1 + len(SPENDING)) * len(counts.queries) > ATOMIC
-        ):
-            return
-        self.told = monotonic()
-        with suppress(OSError):
-            _news.put((self.number, rows_of(counts)))
-
-
-def rows_of(counts: Counts) -> bytes:
-    columns = [getattr(counts, name) for name in (*SPENDING, "failing")]
-    return torch.stack(columns).cpu().numpy().tobytes()
-
-
-def _counts(rows: bytes) -> Counts:
-    names = (*SPENDING, "failing")
-    columns = torch.frombuffer(bytearray(rows), dtype=torch.int64).reshape(len(names), -1)
-    lost = torch.zeros_like(columns[0], dtype=torch.bool)
-    return Counts(**dict(zip(names, columns)), lost=lost)
-
-
-# From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster.
-# The findings are the same.
+# --- rounds
 
 Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 """Searches the tasks of a round, all from the same guides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tasks(Sequence[Task]):
-    """The seeds at `rows` of `images`, cut into shards of `shard` seeds;
-    a task is made when it is asked for.
-    """
-
-    images: ImageSet
-    rows: Int[Tensor, " u"]
-    limits: Limits
-    shard: int
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // self.shard)
-
-    def __getitem__(self, number: Any) -> Any:
-        part = slice(number * self.shard, min((number + 1) * self.shard, len(self.rows)))
-        if not 0 <= part.start < len(self.rows):
-            raise IndexError(number)
-        images = self.images.take(self.rows[part]).images()
-        return Task(number, part.start, images, self.limits.take(part))
-
-
-def tasks(images: Images, limits: Limits, *, shard: int) -> Tasks:
-    """Cut all of `images` into shards of `shard` seeds."""
-    return Tasks(images, torch.arange(len(images)), limits, shard)
 
 
 def execute(
@@ -557,36 +493,51 @@ def execute(
     pulse: Pulse = lambda counts: None,
     stopped: Stopped = lambda: False,
 ) -> tuple[Guide, ...]:
-    """Run the tasks (the one at place `i` is number `i`) that the store does not have yet, round by
-    round, and store each shard when it is finished.
-
-    `campaign` is what `source` builds; worker processes build their own from `source`, each on one
-    of `devices` if any are named, a cluster is sent `campaign`.
+    """Run the tasks that the store does not have yet, round by round, and store each shard when it
+    is finished.
 
     All shards of a round start from the same guides; their deltas are merged in shard order when it
-    ends. `findings` stops at the end of a round, `deadline` (monotonic seconds) after the current
-    step, `stopped` after the current shard. `watch` is told of every finished shard, `pulse` of the
-    counts of those under way. Where nothing passes from one round to the next (no guides, no
-    findings limit), all shards are one round, and nobody waits for the slowest of eight. Returns
-    copies of the campaign's guides and criteria with all finished rounds merged.
+    ends. Where nothing passes from one round to the next (no guides, no findings limit), all shards
+    are one round, and nobody waits for the slowest of eight.
+
+    Args:
+        source: Builds the campaign in worker processes.
+        todo: The task at place `i` is number `i`.
+        store: The run folder.
+        campaign: What `source` builds; a cluster is sent this one.
+        rounds: Shards of a round.
+        workers: Processes that search side by side.
+        devices: GPUs over which they are spread.
+        cluster: A Ray cluster that searches instead.
+        findings: Stop at the end of the round that reaches so many.
+        deadline: Stop after the step that reaches this (monotonic seconds).
+        watch: Told of every finished shard.
+        pulse: Told of the counts of shards under way.
+        stopped: Whether to stop after the current shard.
+
+    Returns:
+        Copies of the campaign's guides and criteria with all finished rounds merged.
     """
     guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
     total = Progress.none(len(todo))
-    size = rounds if guides or findings is not None else max(len(todo), 1)
+    one_round = not guides and findings is None
+    size = max(len(todo), 1) if one_round else rounds
     done = store.done()
-    kept = sum(
-        int(entry.summary.get("findings", 0))
-        for n, entry in store.ledger.read().items()
-        if n in done
-    )
-    processes = partial(Processes, source, workers, devices) if workers > 1 else None
-    with _runner(campaign, processes, cluster, pulse, stopped) as run:
+    kept = sum(int(store.ledger.read()[n].summary.get("findings", 0)) for n in done)
+    if cluster is not None:
+        from hardcase.runs.ray import Cluster
+
+        runner = _with(lambda: Cluster(cluster, campaign), stopped, pulse)
+    elif workers > 1:
+        runner = _with(lambda: Processes(source, workers, devices), stopped, pulse)
+    else:
+        runner = _here(campaign, pulse, stopped)
+    with runner as run:
         for part in chunks(len(todo), size):
             numbers = range(part.start, part.stop)
             missing = [number for number in numbers if number not in done]
-            for outcome in run(
-                (replace(todo[number], deadline=deadline) for number in missing), guides
-            ):
+            tasks = (replace(todo[number], deadline=deadline) for number in missing)
+            for outcome in run(tasks, guides):
                 store.put(outcome.number, outcome.packed, outcome.summary)
                 done.add(outcome.number)
                 total = total + Progress.sum([outcome.summary])
@@ -602,7 +553,7 @@ def execute(
 
 
 def _merge(guide: Guide, deltas: Sequence[State]) -> None:
-    """What a round's shards have learned, put together; files of another guide are a problem."""
+    """Put together what a round's shards have learned; files of another guide are a problem."""
     try:
         guide.merge(deltas)
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
@@ -613,40 +564,22 @@ def _merge(guide: Guide, deltas: Sequence[State]) -> None:
         ) from error
 
 
-def _runner(
-    campaign: Campaign,
-    processes: Callable[[], Processes] | None,
-    cluster: str | None,
-    pulse: Pulse,
-    stopped: Stopped,
-) -> AbstractContextManager[Round]:
-    if cluster is not None:
-        from hardcase.runs.ray import Cluster
-
-        return _with(lambda: Cluster(cluster, campaign), stopped, pulse)
-    if processes is not None:
-        return _with(processes, stopped, pulse)
-    return _here(campaign, pulse, stopped)
-
-
 @contextmanager
 def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
     """Shards one after the other in this process; beside a GPU one is packed during the next."""
 
     def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
         wanted = takewhile(lambda task: not stopped(), todo)
-        return (search_task(campaign, task, guides, pulse).packed() for task in wanted)
+        return (run_task(campaign, task, guides, pulse) for task in wanted)
 
     def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
+        waiting: Future[ShardOutcome] | None = None
         with ThreadPoolExecutor(1) as packer:
-            waiting: Future[ShardOutcome] | None = None
-            for task in todo:
-                if stopped():
-                    break
-                searched = search_task(campaign, task, guides, pulse)
+            for task in takewhile(lambda task: not stopped(), todo):
+                searched = _searched(campaign, task, guides, pulse)
                 if waiting is not None:
                     yield waiting.result()
-                waiting = packer.submit(searched.packed)
+                waiting = packer.submit(_packed, campaign, task, *searched)
             if waiting is not None:
                 yield waiting.result()
 
@@ -655,12 +588,12 @@ def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]
 
 @contextmanager
 def _with(
-    make: Callable[[], AbstractContextManager[Hands]], stopped: Stopped, pulse: Pulse
+    make: Callable[[], AbstractContextManager[Executor]], stopped: Stopped, pulse: Pulse
 ) -> Iterator[Round]:
-    with make() as hands:
+    with make() as executor:
 
         def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
-            hands.begin(guides)
-            return drive(hands, todo, stopped, pulse)
+            executor.begin(guides)
+            return _run_shards(executor, todo, stopped, pulse)
 
         yield run
