@@ -14,6 +14,7 @@ from hardcase.errors import Problem
 from hardcase.judges.judge import Verdicts
 from hardcase.judges.verdicts import judge
 from hardcase.runs.results import Run
+from hardcase.runs.start import reopen
 from hardcase.runs.verify import BESIDE, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, gate
 from hardcase.testing.toys import toy_images, toy_subject
@@ -161,6 +162,21 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
     if trick == "record edited":
         page = stored.report(tmp_path / "report").read_text()
         assert "This run is damaged." in page
+
+
+@pytest.mark.parametrize("entry", ['"failing": ', '"elapsed": ', '"checksum": "'])
+def test_no_verb_gives_a_damaged_record_a_right_checksum(tmp_path, whole, entry):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text.replace(entry, f"{entry}9", 1))
+    with pytest.raises(Problem, match=r"run\.json is damaged"):
+        judge(folder, by=trusting)
+    assert Run(folder).verification.state == "damaged"
+    reopen(folder)
+    rebuilt = Run(folder)
+    assert rebuilt.store.seal
+    assert not rebuilt.record["complete"]
 
 
 def test_a_sound_run_passes_and_an_old_one_is_unverified(tmp_path, whole):

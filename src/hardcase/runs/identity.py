@@ -39,6 +39,13 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
+__all__ = [
+    *("ANOTHER", "FREE", "MACHINE", "Identity", "Right", "allowed", "class_sources"),
+    *("code_digests", "consent_of", "identity_of", "judge_identity", "machine_parts", "remember"),
+    *("require", "require_same", "right_to", "rights", "run_digest", "same_source", "seeds_parts"),
+    *("settings_of", "source_digest", "source_files"),
+]
+
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")
@@ -82,20 +89,18 @@ class Identity:
 
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
         """The names of ingredients that are not the same `now`; of settings, which."""
-        names = [*self.parts, *(name for name in now.parts if name not in self.parts)]
-        left_out = {*but}
-        changed = [
-            name
-            for name in names
-            if name not in left_out and self.parts.get(name, NONE) != now.parts.get(name, NONE)
-        ]
-        return [self._in_words(name, now) for name in changed]
-
-    def _in_words(self, name: str, now: Identity) -> str:
-        then, today = self.parts.get(name, NONE), now.parts.get(name, NONE)
-        if name == "settings":
-            return f"settings ({', '.join(_changed_settings(then, today))})"
-        return f"{name} ({today}, then {then})" if name in MACHINE else name
+        words = []
+        for name in dict.fromkeys([*self.parts, *now.parts]):
+            then, today = self.parts.get(name, NONE), now.parts.get(name, NONE)
+            if name in {*but} or then == today:
+                continue
+            if name == "settings":
+                words.append(f"settings ({', '.join(_changed_settings(then, today))})")
+            elif name in MACHINE:
+                words.append(f"{name} ({today}, then {then})")
+            else:
+                words.append(name)
+        return words
 
 
 def identity_of(
@@ -216,8 +221,8 @@ def settings_of(
 
 
 def source_digest(path: Path) -> str:
-    """A digest of a Python file and of every module that it imports from beside it; nothing is run
-    for that.
+    """A digest of a Python file and of every module of the user's own that it imports; nothing is
+    run for that.
     """
     return short(b"\0".join(f.read_bytes() for f in source_files(path)))
 
@@ -388,18 +393,17 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
         >>> [str(right) for right in rights({"model": "zoo:lenet5", "metrics": "/tmp/m.prom"})]
         ['write metrics to /tmp/m.prom']
     """
-    found = [replace(right_to(path), role=key) for key, path in _code(values)]
+    named: list[tuple[str, str | Path]] = [*_code(values)]
     for key, text in _texts(values):
         weights, _, rest = text.rpartition("@")
         whole = not weights and Path(rest).suffix in WHOLE
         if whole or (weights and values.get("trust_pickle")):
-            found.append(replace(right_to(_place(weights or rest)), role=key))
+            named.append((key, _place(weights or rest)))
         if _ADDRESS.match(text) or _HUB.match(text):
-            found.append(replace(right_to(text), role=key))
-    for key, words in {
-        "metrics": "write metrics to",
-        "cluster": "send code to the cluster",
-    }.items():
+            named.append((key, text))
+    found = [replace(right_to(thing), role=key) for key, thing in named]
+    elsewhere = {"metrics": "write metrics to", "cluster": "send code to the cluster"}
+    for key, words in elsewhere.items():
         if values.get(key) and values[key] != "auto" and not str(values[key]).startswith("local"):
             found.append(Right(f"{words} {values[key]}"))
     return list(dict.fromkeys(found))
@@ -413,7 +417,8 @@ def right_to(thing: str | Path) -> Right:
     path = thing.expanduser().absolute()
     if path.suffix == ".py":
         return Right(f"run the Python file {path}", _content(path))
-    return Right(f"load {path}, which can run code", _bytes(path))
+    whole = _content(path, lambda file: short(file.read_bytes()))
+    return Right(f"load {path}, which can run code", whole)
 
 
 def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
@@ -542,15 +547,8 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(inner, f"{key} {i}".strip())
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, digest: Callable[[Path], str] = source_digest) -> str:
     try:
-        return source_digest(path) if path.is_file() else NONE
-    except (OSError, ValueError):
-        return NONE
-
-
-def _bytes(path: Path) -> str:
-    try:
-        return short(path.read_bytes())
+        return digest(path) if path.is_file() else NONE
     except (OSError, ValueError):
         return NONE

@@ -1,4 +1,6 @@
-"""A Ray cluster: one that runs already, or one made on this machine."""
+"""A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine
+(``local:N``).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,7 @@ from hardcase.errors import INTERNAL, Problem
 from hardcase.runs.workers import OFTEN, ShardOutcome, Task, WorkerLost, run_task
 from hardcase.types import Guide
 
-# A Ray cluster: one that runs already (``auto``, ``ray://...``), or one made on this machine
-# (``local:N``).
+__all__ = ["Cluster", "check_place"]
 
 RETRIES = 3
 """How often the cluster itself runs a shard again whose worker or machine is gone."""
@@ -83,6 +84,8 @@ class Cluster:
             outcome: ShardOutcome = self.ray.get(handle)
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Problem) else _told(error.cause) from error
+        except errors.OutOfMemoryError as error:
+            raise WorkerLost("A machine of the cluster ran out of memory.") from error
         except (
             errors.RaySystemError,
             errors.WorkerCrashedError,
@@ -90,10 +93,6 @@ class Cluster:
             errors.ObjectLostError,
         ) as error:
             raise WorkerLost(str(error).splitlines()[0]) from error
-        except errors.RayError as error:
-            if isinstance(error, errors.OutOfMemoryError):
-                raise WorkerLost("A machine of the cluster ran out of memory.") from error
-            raise
         self.latest.pop(outcome.number, None)
         return outcome
 
