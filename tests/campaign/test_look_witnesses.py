@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -23,13 +22,10 @@ from hardcase.objectives import (
     with_witnesses,
 )
 from hardcase.oracles import LeavesLabel, Reaches, Witnessed, witness_margin
-from hardcase.runs.results import Run
-from hardcase.runs.tables import FINDINGS, SPENT, read, to_parquet
 from hardcase.spaces.pixel import Pixels
 from hardcase.statistics import count
 from hardcase.testing.toys import CLASSES, Counting, Quarters, toy_images, toy_subject
 from hardcase.types import Method, Probe, Seeds
-from tiny import rewrite
 
 MANY = 10**9
 
@@ -321,25 +317,6 @@ def test_the_funnel_counts_witnessed_valid_and_kept_each_among_failing():
     funnel = count(seeds, findings, verdicts, witnesses=True)["funnel"]
     assert (funnel["failing"], funnel["witnessed"]) == (3, 2)
     assert (funnel["valid"], funnel["label_kept"], funnel["confirmed"]) == (2, 2, 1)
-
-
-def test_runs_from_before_witnesses_are_read(tmp_path):
-    done = run(tmp_path / "a", witnesses=())
-    new = ("witnessed", "witness_margin", "witness_queries", "witness_gradients")
-    for path, types in (
-        *((path, FINDINGS) for path in (tmp_path / "a/findings").glob("*.parquet")),
-        (tmp_path / "a/seeds.parquet", SPENT),
-    ):
-        old = pq.read_table(path)
-        kept = old.drop_columns([name for name in new if name in old.column_names])
-        rewrite(tmp_path / "a", str(path.relative_to(tmp_path / "a")), to_parquet(kept))
-        again = read(path, types, list(types))
-        assert set(new) & set(types) <= set(again.column_names)
-    record = json.loads((tmp_path / "a/run.json").read_text())
-    record.pop("witnesses")
-    record["hashes"].pop("witnesses")
-    (tmp_path / "a/run.json").write_text(json.dumps(record))
-    assert Run(tmp_path / "a").counts()["funnel"] == done.record["funnel"]
 
 
 def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):

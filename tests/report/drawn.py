@@ -14,6 +14,7 @@ from hardcase.runs.tables import findings_table, seeds_table, to_parquet
 from hardcase.statistics import count
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
+from tiny import put_verdicts
 
 SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 WHERE = {
@@ -156,10 +157,6 @@ def _history(tests: int, elapsed: float, lines: int = 30) -> str:
 
 def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     """The same run with made-up verdicts: by the number of the seed, in groups by class."""
-    import json
-
-    import pyarrow as pa
-
     rows = run.findings.select(["id", "seed", "expected"]).to_pylist()
     said = [
         {
@@ -171,9 +168,7 @@ def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
         for row in rows
         for i in [int(row["seed"].removeprefix("drawn/"))]
     ]
-    run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
-    run.store.write("run.json", json.dumps({**run.record, "judge": card}).encode())
-    return Run(run.folder)
+    return put_verdicts(run, said, judge=card)
 
 
 def drawn_curves(**changes: Any) -> dict[str, Any]:

@@ -1,17 +1,16 @@
 """Runs of two-pixel pictures with a subject whose answers are known, for everything that comes after a search."""
 
-import pyarrow as pa
 import torch
 from torch import nn
 
 from hardcase.models.subject import Subject
-from hardcase.runs.files import seal_of
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, seeds_table, to_parquet
 from hardcase.statistics import count
 from hardcase.types import Findings
+from tiny import put_verdicts
 
 
 class Brightness(nn.Module):
@@ -82,11 +81,7 @@ def write_run(
     )  # fmt: skip
     store = Store.create(folder, {**about, **counts}, "", [table])
     store.put(0, Packed(to_parquet(part), to_parquet(table), pack_deltas({})))
-    if said is not None:
-        data = to_parquet(pa.Table.from_pylist(said))
-        store.write("verdicts/part-00000.parquet", data)
-        store.write_record({**store.record(), "verdicts": {"part-00000.parquet": seal_of(data)}})
-    return Run(folder)
+    return Run(folder) if said is None else put_verdicts(Run(folder), said)
 
 
 def verdict(valid=True, kept=True, group="0-1-1", silent=False):

@@ -5,16 +5,15 @@ import io
 import json
 from xml.etree import ElementTree
 
-import pyarrow as pa
 import pytest
 from test_export import ANIMALS, made
 
 from hardcase.cli.main import main
 from hardcase.runs.results import Run
-from hardcase.runs.tables import to_parquet
 from hardcase.suite.annotations import table_text
 from hardcase.suite.export import export
 from hardcase.types import ClassNames
+from tiny import put_verdicts
 
 
 def judged(folder):
@@ -25,8 +24,7 @@ def judged(folder):
         {"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0}
         for i, name in enumerate(names)
     ]
-    run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
-    return Run(folder)
+    return put_verdicts(run, said)
 
 
 def test_csv_has_a_row_per_finding_with_class_names(tmp_path):

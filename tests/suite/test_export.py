@@ -17,6 +17,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
 from hardcase.suite.export import class_folders, export
 from hardcase.types import Findings
+from tiny import put_verdicts
 
 ANIMALS = ("ant", "bee", "cat")
 
@@ -129,8 +130,7 @@ def test_npz_goes_into_a_folder_if_a_folder_is_named(tmp_path):
 def test_verdicts_travel_with_the_tests(tmp_path):
     run = made(tmp_path / "run")
     said = [{"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0} for i, name in enumerate(run.findings.column("id").to_pylist())]  # fmt: skip
-    run.store.write("verdicts/part-00000.parquet", to_parquet(pa.Table.from_pylist(said)))
-    run = Run(run.folder)
+    run = put_verdicts(run, said)
     out = export(run, "imagefolder", tmp_path / "folders")
     rows = list(csv.DictReader((out / "metadata.csv").open()))
     assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
