@@ -105,8 +105,9 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise unwritable(path, error) from error
         if not held:
+            who = path.read_text(errors="replace")[:200].strip()
             raise Problem(
-                f"another process is writing to {folder}: {path.read_text()[:200].strip()}.",
+                f"another process is writing to {folder}: {who}.",
                 "Two writers would search the same shards twice.",
                 fix=f"wait for it, or stop it; hardcase status {folder} shows where it stands",
             )

@@ -79,13 +79,13 @@ class Identity:
     @staticmethod
     def from_json(said: Any) -> Identity | None:
         """What was stored; None if nothing was, or something else than an identity."""
-        parts = said.get("parts") if isinstance(said, Mapping) else None
-        if not isinstance(parts, Mapping):
-            return None
-        if not all(isinstance(one, str) for one in (*parts, *parts.values())):
-            return None
-        identity = Identity(dict(parts))
-        return identity if said.get("digest") == identity.digest else None
+        match said:
+            case {"parts": dict(parts), "digest": digest}:
+                if all(isinstance(one, str) for one in (*parts, *parts.values())):
+                    identity = Identity(parts)
+                    if identity.digest == digest:
+                        return identity
+        return None
 
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
         """The names of ingredients that are not the same `now`; of settings, which."""
@@ -150,7 +150,7 @@ def machine_parts(device: str) -> dict[str, str]:
 def run_digest(record: Mapping[str, Any]) -> str:
     """The identity of a run's campaign, by which its verdicts know it."""
     identity = Identity.from_json(record.get("identity"))
-    return "" if identity is None else identity.digest
+    return identity.digest if identity else ""
 
 
 def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
@@ -186,9 +186,9 @@ def require_same(
     """Raise the problem that names every ingredient that differs; a run that stored none is not
     compared.
     """
-    changed = [] if then is None else then.differences(now, but=but)
+    changed = then.differences(now, but=but) if then else []
     if changed:
-        be = "is not the one" if len(changed) == 1 else "are not those"
+        be = {1: "is not the one"}.get(len(changed), "are not those")
         raise Problem(
             f"the {', the '.join(changed)} {be} this run began with.",
             "Findings of two different campaigns would be mixed.",
@@ -239,7 +239,7 @@ def source_files(path: Path) -> list[Path]:
             continue
         seen[file] = None
         waiting += _imported(file, path.absolute().parent)
-    return [path.absolute(), *sorted(f for f in seen if f != path.absolute())] if seen else []
+    return [*[*seen][:1], *sorted([*seen][1:])]
 
 
 def _imported(file: Path, home: Path) -> Iterator[Path]:
@@ -295,8 +295,8 @@ def class_sources(model: Model) -> str:
         return NONE
     kinds = {type(module) for module in inner.net.modules()}
     own = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
-    texts = sorted(text for kind in own if (text := _source(kind)))
-    return short("\0".join(texts).encode()) if texts else NONE
+    texts = "\0".join(sorted(filter(None, map(_source, own))))
+    return short(texts.encode()) if texts else NONE
 
 
 def _source(kind: Any) -> str:
@@ -380,7 +380,8 @@ class Right:
     role: str = ""
 
     def __str__(self) -> str:
-        return one_line(f"{self.what} (as {self.role})" if self.role else self.what)
+        role = f" (as {self.role})" * bool(self.role)
+        return one_line(f"{self.what}{role}")
 
 
 def rights(values: Mapping[str, Any]) -> list[Right]:
@@ -548,7 +549,7 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _content(path: Path, digest: Callable[[Path], str] = source_digest) -> str:
-    try:
-        return digest(path) if path.is_file() else NONE
-    except (OSError, ValueError):
-        return NONE
+    with suppress(OSError, ValueError):
+        if path.is_file():
+            return digest(path)
+    return NONE

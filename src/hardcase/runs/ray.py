@@ -44,7 +44,7 @@ class Cluster:
             _connect(self.ray, where)
         self.campaign = self.ray.put(campaign)
         self.guides = self.ray.put(())
-        self.gpus = 1 if campaign.subject.device.type == "cuda" else 0
+        self.gpus = int(campaign.subject.device.type == "cuda")
         self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
         self.work = self.ray.remote(_work).options(
             num_cpus=1, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": STRICT}
@@ -62,8 +62,8 @@ class Cluster:
     @property
     def slots(self) -> int:
         """One shard for every free place there is now: machines may come and go."""
-        there = self.ray.cluster_resources()
-        return max(1, int(there.get("GPU", 0) if self.gpus else there.get("CPU", 1)))
+        kind = ("CPU", "GPU")[self.gpus]
+        return max(1, int(self.ray.cluster_resources().get(kind, 1)))
 
     def begin(self, guides: Sequence[Guide]) -> None:
         self.guides = self.ray.put(tuple(guides))

@@ -186,7 +186,7 @@ class Run:
 
     def _check_labels(self, labels: pa.ChunkedArray) -> None:
         """Refuse numbers that no class of the data has; what a network answers may lie beyond."""
-        known = len(self.record["classes"]) if "classes" in self.record else math.inf
+        known = len(self.record.get("classes") or ()) or math.inf
         if len(labels) and not 0 <= pc.min(labels).as_py() <= pc.max(labels).as_py() < known:
             raise self._damaged("it has labels of classes that its data lacks")
 
@@ -253,12 +253,12 @@ class Run:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["funnel"]
         attempted = counts["attempted"] or 0
-        seeds = f"{counts['seeds']} seed{'' if counts['seeds'] == 1 else 's'}"
+        seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
         usable = f"{counts['usable']} usable (correctly classified)"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
-            *([f"{self.record.get('method')}: {settings}"] if settings else []),
+            *(f"{self.record.get('method')}: {words}" for words in [settings] if words),
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
@@ -266,11 +266,8 @@ class Run:
             hits = counts[step]
             if step == "witnessed" and hits is None:
                 continue
-            said = "not judged" if hits is None else str(Rate(hits, attempted))
-            lines.append(f"{step.replace('_', ' '):>11}: {said}")
-        undecided = self.undecided()
-        said = "not judged" if undecided is None else str(Rate(undecided, attempted))
-        lines.append(f"  undecided: {said}")
+            lines.append(f"{step.replace('_', ' '):>11}: {_rate(hits, attempted)}")
+        lines.append(f"  undecided: {_rate(self.undecided(), attempted)}")
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
             lines.append(
@@ -332,3 +329,7 @@ class Run:
 
 def _rows(rows: Sequence[int] | None, count: int) -> Sequence[int]:
     return range(count) if rows is None else rows
+
+
+def _rate(hits: int | None, total: int) -> str:
+    return "not judged" if hits is None else str(Rate(hits, total))

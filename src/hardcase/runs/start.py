@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -114,7 +114,9 @@ def _first_record(
 
 def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     """Where the networks of the search come from, if others have trained any of them."""
-    called = catalogued if is_photographic(images.shape) else attrgetter("name")
+    called: Callable[[Any], str] = attrgetter("name")
+    if is_photographic(images.shape):
+        called = catalogued
     known = {
         "subject": lineage_of(called(campaign.subject)),
         "peers": [lineage_of(called(peer)) for peer in campaign.peers],

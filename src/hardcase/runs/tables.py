@@ -247,7 +247,7 @@ def read_groups(
     columns: Sequence[str] | None = None,
     *,
     stored: Callable[[int, int], bool] | None = None,
-    only: Collection[int] | None = None,
+    only: Collection[int] = (),
     most: int = LARGE,
 ) -> Iterator[pa.Table]:
     """The row groups of a table, one after the other, with their checksums verified and their
@@ -260,22 +260,19 @@ def read_groups(
         stored: Says whether size and checksum of the file are those of what was written. What is
             not does not reach Arrow, which a flipped bit can end together with the process. None:
             it was asked before.
-        only: The numbers of the wanted row groups; all of them if None.
+        only: The numbers of the wanted row groups; all of them if there is none.
         most: Bytes that the file may have.
     """
     try:
         with opened(path, most=most) as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read() if size <= SMALL else None
-            pieces = in_pieces(file) if data is None else [data]
-            if stored is not None and not stored(*checksum(pieces)):
+            if stored is not None and not stored(*checksum(in_pieces(file))):
                 raise ValueError("its content is not the one that was stored")
-            source = pa.PythonFile(file, "r") if data is None else pa.BufferReader(data)
-            with pq.ParquetFile(source, page_checksum_verification=True) as whole:
-                wanted = {name: types[name] for name in columns or types}
-                groups = range(whole.num_row_groups) if only is None else sorted(only)
-                for rows in _bounded(whole, groups, columns, SPREAD * size + SMALL):
-                    yield _named(_checked(rows, wanted), types)
+        with pq.ParquetFile(path, page_checksum_verification=True) as whole:
+            wanted = {name: types[name] for name in columns or types}
+            groups = only or range(whole.num_row_groups)
+            for rows in _bounded(whole, groups, columns, SPREAD * size + SMALL):
+                yield _named(_checked(rows, wanted), types)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         folder = path.parent if path.name == "seeds.parquet" else path.parent.parent
         raise Problem(
@@ -293,17 +290,18 @@ def _bounded(
     about = file.schema_arrow.metadata
     left = most
     for group in groups:
-        parts = []
         said = file.metadata.row_group(group)
-        pages = [said.column(i).total_uncompressed_size for i in range(said.num_columns)]
-        batches = file.iter_batches(BATCH, row_groups=[group], columns=columns, use_threads=False)
-        for part in batches if sum(pages) <= left else ():
+        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
+        if pages > left:
+            raise ValueError(f"it unfolds to more than {most:,} bytes")
+        parts = []
+        for part in file.iter_batches(
+            BATCH, row_groups=[group], columns=columns, use_threads=False
+        ):
             parts.append(part)
             left -= part.nbytes
             if left < 0:
-                break
-        if left < 0 or not parts:
-            raise ValueError(f"it unfolds to more than {most:,} bytes")
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
         yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
     if not file.num_row_groups:
         yield file.read(columns, use_threads=False)
@@ -373,7 +371,9 @@ def _content_hash(seed: str, kind: str, image: bytes) -> str:
 def _array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    return pa.array(values.cpu().numpy() if isinstance(values, Tensor) else values, kind)
+    if isinstance(values, Tensor):
+        values = values.cpu().numpy()
+    return pa.array(values, kind)
 
 
 def _images(images: Sequence[bytes]) -> pa.StructArray:

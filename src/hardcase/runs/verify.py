@@ -47,7 +47,7 @@ def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
 def read_beside(store: Store, name: str) -> dict[str, Any] | None:
     """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
     said = _checked(store.folder / name)
-    return said if said.get("run") == store.run and said else None
+    return said if said and said.get("run") == store.run else None
 
 
 def read_judge(folder: Path) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         for name, seal in entry.files.items():
             found = file_seal(store.folder / name, size=seal[0])
             if found != [*seal]:
-                yield f"{name} is {'missing' if found is None else 'not what was stored'}"
+                yield f"{name} is missing or not what was stored"
     shards = record.get("shards")
     if not isinstance(shards, int):
         yield "run.json does not say how many shards the run has"
