@@ -30,9 +30,7 @@ _leave: Leave | None = None
 
 
 def guard_code(leave: Leave | None) -> None:
-    """From now on nothing that can run code is opened without `leave`; None: the user's own program
-    decides.
-    """
+    """From now on nothing that can run code is opened without `leave`; None: anything is."""
     global _leave
     _leave = leave
 
@@ -48,9 +46,7 @@ def ask_leave(thing: str | Path) -> None:
 
 
 class Raised(Problem):
-    """What user code raised, as a problem that names the code;
-    the exception itself is the cause.
-    """
+    """What user code raised, as a problem that names the code; its cause is the exception."""
 
 
 class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
@@ -141,23 +137,15 @@ def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
 @contextmanager
 def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
     """Break off what takes longer than so many seconds, where the system can (the main thread of a
-    POSIX process).
-
-    Inside another such block, the outer one's time holds.
+    POSIX process). Inside another such block, the outer one's time holds.
 
     Args:
         seconds: How long it may take; None: any time.
         error: What is raised then.
-
-    Raises:
-        Unanswered: When the time is over.
     """
-    if (
-        seconds is None
-        or threading.current_thread() is not threading.main_thread()
-        or not hasattr(signal, "setitimer")
-        or signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    ):
+    main = threading.current_thread() is threading.main_thread()
+    can = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
+    if seconds is None or not can:
         yield
         return
 
