@@ -250,8 +250,9 @@ def conduct(
         again: Go on with what the folder holds.
         say: Told why a run was not measured or judged.
     """
+    search = start.resume if again else start.start
     with watching as watcher:
-        done = start.start(context.plan, folder, watcher, again=again)
+        done = search(context.plan, folder, watcher)
         paint_paths(done, context.campaign, context.seeds)
     if not done.record["complete"]:
         return done

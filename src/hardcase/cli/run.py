@@ -334,8 +334,7 @@ def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     """What a small file of a run folder says; one that is damaged is named."""
-    from hardcase.runs.files import read_plain
-    from hardcase.runs.files import unsealed
+    from hardcase.runs.files import read_plain, unsealed
 
     try:
         said, sound = unsealed(read_plain(path))
