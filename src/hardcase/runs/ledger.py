@@ -142,7 +142,7 @@ class _Accuracy(_Entries):
     images: Whole = 0
 
 
-class _Shrink(_Entries):
+class _ShrinkRecord(_Entries):
     needed: Counts | None = None
     __pydantic_extra__: dict[str, str | Number | None]
 
@@ -226,10 +226,10 @@ class _Record(_Entries):
     verdicts: dict[str, list[Whole]] | None = None
     coverage: list[_Coverage] | None = None
     people: _People | None = None
-    shrink: _Shrink | None = None
+    shrink: _ShrinkRecord | None = None
 
 
-class _Beginning(_Entries):
+class _BegunRecord(_Entries):
     """state/begun.json."""
 
     record: _Record
@@ -265,7 +265,7 @@ def wrong_record(record: Any) -> str:
 
 def sound_beginning(said: Any) -> bool:
     """Whether this is what a run keeps of its beginning."""
-    return not _wrong(_Beginning, said)
+    return not _wrong(_BegunRecord, said)
 
 
 def _wrong(kind: type[_Entries], said: Any) -> str:
