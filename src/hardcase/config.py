@@ -36,8 +36,17 @@ class SubjectConfig(_Section):
     """Mean per channel that is subtracted, in units of [0, 1]."""
     std: tuple[float, ...] = (1.0,)
     """Standard deviation per channel that is divided by."""
-    outputs: Literal["auto", "logits", "probabilities", "sigmoid"] = "auto"
-    """What the model returns."""
+    outputs: Literal[
+        "auto",
+        "logits",
+        "probabilities",
+        "sigmoid",
+        "binary",
+        "binary-sigmoid",
+        "binary-first",
+        "binary-sigmoid-first",
+    ] = "auto"
+    """What the model returns; the binary ones are one output for two classes."""
     channels: Literal["rgb", "bgr", "grey", "colour", "last"] = "rgb"
     """What it wants of the channels."""
     classes: tuple[str, ...] = ()

@@ -17,14 +17,13 @@ from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_tim
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
-from hardcase.data.images import large
-from hardcase.data.sources import load
+from hardcase.data.sources import large, load
 from hardcase.data.streams import ImageSet, LabelledSet, Stream
 from hardcase.errors import Problem
-from hardcase.models.load import AskSettings, Loading, is_stated, load_model
+from hardcase.models.http import ClientConfig
+from hardcase.models.load import Loading, is_stated, load_model, names_outputs
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.quantised import CALIBRATION, copy_for
-from hardcase.models.specs import names_outputs
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import campaign_tile
 from hardcase.models.witnesses import WitnessSelection, standins_for, witness_record
@@ -753,10 +752,10 @@ def _several(witnesses: str | Sequence[str | Model] | None) -> tuple[str | Model
     return None if witnesses is None else tuple(witnesses)
 
 
-def _asking(config: Config, label_only: bool | None) -> AskSettings:
+def _asking(config: Config, label_only: bool | None) -> ClientConfig:
     """How models are asked; a limit of requests per second is shared out over the workers."""
-    names = (field.name for field in fields(AskSettings))
-    settings = AskSettings(**{name: getattr(config.subject, name) for name in names})
+    names = (field.name for field in fields(ClientConfig))
+    settings = ClientConfig(**{name: getattr(config.subject, name) for name in names})
     if settings.rate is not None:
         settings = replace(settings, rate=settings.rate / config.workers)
     if label_only is not None:

@@ -20,16 +20,13 @@ ELSEWHERE = {
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
-    "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity "
-    "models/external",
+    "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
     "torture/test_hostile_folders.py": "folders of others: runs/directory",
     "torture/test_flips.py": "flipped bits: runs/verify",
-    "models/test_http.py": "time limits of servers: models/deadline",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
     "cli/test_main.py": "errors",
-    "data/test_own_tables.py": "data/readers",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "cli/inspect cli/science config companions",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
@@ -37,8 +34,8 @@ ELSEWHERE = {
     "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
     "judges/probes judges/textures",
     "judges/test_teach.py": "judges/panel",
-    "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
-    "models/test_http_campaigns.py": "models/load",
+    "methods/test_feature_perturbation.py": "generators/selection generators/staged "
+    "spaces/activations",
     "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
     "models/pretrained/lpips models/pretrained/pickles models/pretrained/roles "
     "models/pretrained/synsets",

@@ -256,12 +256,11 @@ def test_grey_pictures_in_a_colour_stream_are_given_three_channels():
 
 
 def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
-    from hardcase.data.own import read_folder
-    from hardcase.data.readers import read_csv
+    from hardcase.data.own import read_csv, read_folder
 
     photo_folder(tmp_path / "photos")
     sized = read_folder(tmp_path / "photos", "test", resize="8", crop="center")
-    assert (sized.x.shape, sized.divided) == ((3, 3, 8, 8), False)
+    assert (sized.images.images().x.shape, sized.divided) == ((3, 3, 8, 8), False)
     rows = [
         {"path": "photos/cat/a.png", "label": "0", "split": "train"},
         {"path": "photos/dog/c.png", "label": "1", "split": "test"},
@@ -269,6 +268,6 @@ def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
     ]
     path = table(tmp_path / "photos.csv", rows)
     tables = {part: read_csv(path, part, resize="8") for part in ("train", "test", "all")}
-    assert [len(table.y) for table in tables.values()] == [1, 2, 3]
+    assert [len(table.images) for table in tables.values()] == [1, 2, 3]
     assert tables["test"].divided
-    assert {table.classes for table in tables.values()} == {("0", "1")}
+    assert {table.images.classes for table in tables.values()} == {("0", "1")}

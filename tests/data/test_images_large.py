@@ -5,9 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.data import images
-from hardcase.data.images import large
-from hardcase.data.sources import load
+from hardcase.data import own
+from hardcase.data.sources import large, load
 
 
 @pytest.fixture
@@ -34,7 +33,8 @@ def test_many_files_are_divided_as_few_are(spec, split):
 def test_only_the_sample_is_decoded(spec, monkeypatch):
     found = large(spec, "test", most=5)
     decoded = []
-    before = images.decoded
-    monkeypatch.setattr(images, "decoded", lambda *given: decoded.append(1) or before(*given))
-    assert torch.equal(found.first(2).images().x, load(spec, split="test").x[:2])
+    before = own.decoded
+    monkeypatch.setattr(own, "decoded", lambda *given: decoded.append(1) or before(*given))
+    few = found.first(2).images()
     assert len(decoded) == 2
+    assert torch.equal(few.x, load(spec, split="test").x[:2])

@@ -121,7 +121,7 @@ def test_runs_without_findings(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, png: Png) -> None:
     path = tmp_path / "set.parquet"
     parquet.write_table(pa.table({"picture": [1]}), path)
-    with pytest.raises(Problem, match="no column image or img; it has picture"):
+    with pytest.raises(Problem, match="no image or img; it has picture"):
         load(f"parquet:{path}")
     parquet.write_table(pa.table({"image": [1, 2], "label": [0, 0]}), path)
     with pytest.raises(Problem, match="images are stored as int64"):
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, png: Png) -> None:
     with pytest.raises(Problem, match="1 of 2 labels are missing"):
         load(f"parquet:{path}")
     written(path, [png(0), png(1)], label=["cat", "dog"])
-    with pytest.raises(Problem, match="one whole number an image"):
+    with pytest.raises(Problem, match="one whole number per image"):
         load(f"parquet:{path}")
     written(path, [png(0), png(1)], ["cat"], label=[0, 1])
     with pytest.raises(Problem, match=r"outside the 1 classes; set/00001 has label 1"):

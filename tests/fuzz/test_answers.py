@@ -14,8 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hardcase.models import http
-from hardcase.models.http import LENGTH, Client, Garbled, Http, Manners, Refused, TensorSpec
-from hardcase.models.wrappers import Unanswered
+from hardcase.models.http import (
+    LENGTH,
+    Client,
+    ClientConfig,
+    Http,
+    MalformedAnswer,
+    Refused,
+    TensorSpec,
+)
+from hardcase.usercode import Unanswered
 
 WANTED = TensorSpec("scores", "FP32", (None, 3))
 JSON = {
@@ -58,7 +66,7 @@ def text(document):
     b'{"outputs":[{"name":"scores","datatype":"FP32","shape":[1],"data":[' + b"9" * 5000 + b"]}]}"
 )
 def test_json_of_any_kind(body):
-    lawful(lambda: http.decode({}, body, WANTED), Garbled)
+    lawful(lambda: http.decode({}, body, WANTED), MalformedAnswer)
 
 
 @often(200)
@@ -73,14 +81,14 @@ def test_json_of_any_kind(body):
 )
 def test_binary_of_any_kind(head, tail, length):
     headers = {LENGTH: str(len(head)) if length is None else length}
-    lawful(lambda: http.decode(headers, head + tail, WANTED), Garbled)
+    lawful(lambda: http.decode(headers, head + tail, WANTED), MalformedAnswer)
 
 
 @often(100)
 @given(st.one_of(twisted(METADATA).map(text), damaged(text(METADATA))))
 @example(b"[" * DEEP)
 def test_metadata_of_any_kind(body):
-    lawful(lambda: http.specs(body), Garbled)
+    lawful(lambda: http.specs(body), MalformedAnswer)
 
 
 def scripted(metadata, answer):
@@ -110,7 +118,7 @@ def test_a_model_behind_any_server(metadata, answer):
 
     def ask():
         subject = Http(
-            "http://127.0.0.1:9/v2/models/m/infer", 3, (1, 4, 4), manners=Manners(retries=0)
+            "http://127.0.0.1:9/v2/models/m/infer", 3, (1, 4, 4), config=ClientConfig(retries=0)
         )
         logits = subject(images).logits
         assert logits.shape[0] == 2
@@ -158,7 +166,9 @@ BUSY = b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 def test_any_bytes_instead_of_http(content):
     with saying(content) as port:
         client = Client(
-            f"http://127.0.0.1:{port}/v2/models/m/infer", Manners(retries=0, timeout=1), Counter()
+            f"http://127.0.0.1:{port}/v2/models/m/infer",
+            ClientConfig(retries=0, timeout=1),
+            Counter(),
         )
         answer = lawful(lambda: client.ask("GET", "/v2/models/m", {}, b""), Refused, Unanswered)
         client.hang_up()

@@ -12,13 +12,13 @@ from serving import Server, serving, write_onnx
 
 from hardcase.errors import Problem
 from hardcase.models import http
-from hardcase.models.http import Http, Manners
+from hardcase.models.http import ClientConfig, Http
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 
 IMAGE = (1, SIZE, SIZE)
-QUICK = Manners(timeout=5.0, retries=3, batch=8)
+QUICK = ClientConfig(timeout=5.0, retries=3, batch=8)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def pictures(count=20):
 
 
 def made(server, **how):
-    return Http(server.url, 4, IMAGE, manners=how.pop("manners", QUICK), **how)
+    return Http(server.url, 4, IMAGE, config=how.pop("config", QUICK), **how)
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -70,7 +70,7 @@ def test_a_fault_that_passes_changes_nothing(model, fault):
 
 def test_a_slow_answer_is_asked_for_again(model):
     with serving(model) as server:
-        subject, x = made(server, manners=Manners(timeout=0.3, retries=3)), pictures(3)
+        subject, x = made(server, config=ClientConfig(timeout=0.3, retries=3)), pictures(3)
         server.faults.append("slow")
         begun = time.monotonic()
         subject(x)
@@ -108,7 +108,7 @@ def test_a_server_that_was_never_there():
             "http://127.0.0.1:9/v2/models/toy/infer",
             4,
             IMAGE,
-            manners=Manners(timeout=1, retries=0),
+            config=ClientConfig(timeout=1, retries=0),
         )
 
 
@@ -134,7 +134,7 @@ def test_an_input_on_which_the_server_hangs(model, monkeypatch):
 
     monkeypatch.setattr(Server, "poisoned", hang)
     with serving(model) as server:
-        subject = Patient(made(server, manners=Manners(timeout=0.2, retries=4)), piece=8)
+        subject = Patient(made(server, config=ClientConfig(timeout=0.2, retries=4)), piece=8)
         subject(x)
         server.poison = x[2].numpy()
         begun = time.monotonic()
@@ -165,7 +165,7 @@ def test_images_of_another_size_are_told(model):
         serving(model) as server,
         pytest.raises(Problem, match="takes inputs of 1 x 8 x 8; the images are 3 x 9 x 9"),
     ):
-        Http(server.url, 4, (3, 9, 9), manners=QUICK)
+        Http(server.url, 4, (3, 9, 9), config=QUICK)
 
 
 def test_nan_is_an_answer(model):
@@ -195,7 +195,7 @@ def test_repeated_images_are_not_asked_again_and_counted_apart(model):
 
 def test_many_requests_at_a_time_but_no_more(model):
     with serving(model) as server:
-        subject = made(server, manners=Manners(batch=2, concurrency=3, timeout=5))
+        subject = made(server, config=ClientConfig(batch=2, concurrency=3, timeout=5))
         right = subject(pictures(24)).logits
         server.most = 0
         server.always, server.delay = "slow", 0.05
@@ -207,7 +207,7 @@ def test_many_requests_at_a_time_but_no_more(model):
 
 def test_the_rate_is_kept(model):
     with serving(model) as server:
-        subject = made(server, manners=Manners(batch=1, concurrency=4, rate=50.0))
+        subject = made(server, config=ClientConfig(batch=1, concurrency=4, rate=50.0))
 
         http.sleep = time.sleep
         server.times.clear()
@@ -308,7 +308,7 @@ def test_certificates_are_verified(model, tmp_path):
         serving(model, tls=context) as server,
         pytest.raises(Problem, match="certificate verify failed"),
     ):
-        made(server, manners=Manners(timeout=5, retries=0))
+        made(server, config=ClientConfig(timeout=5, retries=0))
 
 
 def test_another_model_behind_the_same_name_is_known_by_its_answers_to_the_seeds(model, tmp_path):

@@ -12,7 +12,7 @@ from serving import serving, write_onnx
 from hardcase import api, data, methods
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles
-from hardcase.models.http import Http, Manners
+from hardcase.models.http import ClientConfig, Http
 from hardcase.models.onnx import Onnx
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.randomness import Rng, stream
@@ -103,7 +103,7 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
 
     with serving(model) as server:
         subject = Patient(
-            Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0)), piece=32
+            Http(server.url, 4, (1, SIZE, SIZE), "toy", config=ClientConfig(retries=0)), piece=32
         )
         real = server.answer
 
@@ -153,7 +153,8 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
 
 def _remote(server):
     return Patient(
-        Http(server.url, 4, (1, SIZE, SIZE), "toy", manners=Manners(retries=0, timeout=5)), piece=32
+        Http(server.url, 4, (1, SIZE, SIZE), "toy", config=ClientConfig(retries=0, timeout=5)),
+        piece=32,
     )
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.models.mistakes import diagnose
-from hardcase.models.normalisation import USUAL
+from hardcase.models.mistakes import USUAL, diagnose, settled
 from hardcase.types import Images
 from tiny import bars
 
@@ -74,6 +73,24 @@ def test_a_missing_normalisation(wanted):
     assert found.mistakes[0].accuracy > 0.9 > found.accuracy
 
 
+@pytest.mark.parametrize(
+    ("net", "wanted"),
+    [
+        (Picky("to -1..1"), True),
+        (Picky("images in 0..255"), True),
+        (Picky(), False),
+        (nn.Sequential(nn.Flatten(), nn.Linear(2, 6)), False),
+    ],
+    ids=["clearly wanted", "0..255", "none", "a network that fails"],
+)
+def test_a_normalisation_that_a_network_clearly_wants_is_taken_unasked(net, wanted):
+    found = settled(net.eval(), photographs())
+    assert (found is not None) == wanted
+    if found:
+        assert found.accuracy > 0.95
+        assert diagnose(net, photographs(), mean=found.mean, std=found.std).mistakes == ()
+
+
 def test_exchanged_colours_and_light():
     class Swapped(Picky):
         def forward(self, x):
@@ -84,6 +101,7 @@ def test_exchanged_colours_and_light():
             return super().forward(1 - x)
 
     assert names(Swapped()) == ["BGR"]
+    assert settled(Swapped().eval(), photographs()) is None, "colours are not exchanged unasked"
     assert names(Negative()) == ["inverted"]
 
 

@@ -1,9 +1,17 @@
+import math
+import pickle
+import queue
+import socket
+import sqlite3
+import tempfile
+import threading
+
 import pytest
 import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.subject import Subject
+from hardcase.models.subject import BINARY, Subject
 from hardcase.randomness import stream
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
@@ -153,3 +161,73 @@ def test_a_sigmoid_is_inverted():
     x = torch.rand(4, 1, 8, 8)
     ended = Subject(nn.Sequential(net, nn.Sigmoid()), outputs="sigmoid")
     assert torch.allclose(ended(x).logits, Subject(net)(x).logits, atol=1e-4)
+
+
+HELD = {
+    "lock": threading.Lock,
+    "queue": queue.SimpleQueue,
+    "socket": socket.socket,
+    "open file": tempfile.TemporaryFile,
+    "database": lambda: sqlite3.connect(":memory:"),
+    "module": lambda: math,
+    "generator": lambda: (number for number in range(3)),
+    "thread": threading.Thread,
+}
+
+
+class Holding(Quarters):
+    """A network that holds a thing beside its weights, and batch statistics to spoil."""
+
+    def __init__(self, thing=None, *, spoils=False):
+        super().__init__()
+        self.thing, self.spoils = thing, spoils
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        if self.spoils:
+            self.mean.weight.data.mul_(1.5)
+        return self.norm(super().forward(x))
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_a_network_that_cannot_be_copied_is_asked_itself_and_left_as_it_was(held, caplog):
+    net = Holding(HELD[held]()).train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    subject = Subject(net, name=held)
+    assert torch.equal(subject(X).logits, Subject(Holding())(X).logits)
+    assert net.training
+    assert net.norm.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert subject.hash == Subject(Holding()).hash
+    if subject.uncopied:  # some Pythons copy some of them
+        assert "file.py:name" in caplog.text
+        with pytest.raises(Problem, match=held) as caught:
+            pickle.dumps(subject)
+        assert "file.py:name" in caught.value.fix
+
+
+def test_an_original_that_changes_under_test_is_noticed():
+    with pytest.raises(Problem, match="have changed"):
+        Subject(Holding(threading.Lock(), spoils=True))(X)
+
+
+def test_most_things_of_the_table_cannot_be_copied():
+    assert sum(bool(Subject(Holding(make())).uncopied) for make in HELD.values()) >= 6
+
+
+@pytest.mark.parametrize("outputs", BINARY)
+def test_one_output_for_two_classes(outputs):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+    score = net(X)[:, 0]
+    if "sigmoid" in outputs:
+        net.append(nn.Sigmoid())
+    net.append(nn.Flatten(0))  # as squeezed by many
+    probabilities = Subject(net, outputs=outputs)(X).logits.softmax(1)
+    positive = 0 if outputs.endswith("first") else 1
+    assert torch.allclose(probabilities[:, positive], score.sigmoid(), atol=1e-5)
+    assert torch.allclose(probabilities.sum(1), torch.ones(5))
+
+
+def test_several_outputs_are_not_one():
+    with pytest.raises(Problem, match="4 outputs"):
+        Subject(Quarters(), outputs="binary")(X)

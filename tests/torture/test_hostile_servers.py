@@ -17,10 +17,10 @@ from hostile import ANSWERS, METADATA, TOKEN, TRANSPORT, hostile
 
 from hardcase.environment import redact
 from hardcase.errors import Problem
-from hardcase.models.http import Http, Manners
-from hardcase.models.wrappers import Unanswered
+from hardcase.models.http import ClientConfig, Http
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
+from hardcase.usercode import Unanswered
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 TIMEOUT = 1.0 if LONG else 0.4
@@ -51,9 +51,9 @@ def asked(url, truth, pictures):
     longest = 0.0
     try:
         begun = time.monotonic()
-        manners = Manners(timeout=TIMEOUT, retries=3, batch=8)
+        config = ClientConfig(timeout=TIMEOUT, retries=3, batch=8)
         try:
-            subject = Http(url, 4, (1, SIZE, SIZE), manners=manners)
+            subject = Http(url, 4, (1, SIZE, SIZE), config=config)
         finally:
             longest = max(longest, time.monotonic() - begun)
         for _ in range(3):
@@ -111,7 +111,7 @@ def test_an_answer_that_was_not_asked_for_is_not_taken_for_the_next_one():
     images = from_bytes(toy_images(12).x)
     with hostile(ANSWERS["two answers at once"], stage="answer", seconds=3.0) as port:
         url = f"http://127.0.0.1:{port}/v2/models/toy/infer"
-        subject = Http(url, 4, (1, SIZE, SIZE), manners=Manners(timeout=2.0, retries=1))
+        subject = Http(url, 4, (1, SIZE, SIZE), config=ClientConfig(timeout=2.0, retries=1))
         for row in images:
             time.sleep(0.02)
             right = toy_subject()(row[None]).logits
@@ -158,7 +158,7 @@ def test_tls_handshakes_end_in_time(answer):
         url = f"https://127.0.0.1:{listening.getsockname()[1]}/v2/models/toy/infer"
         begun = time.monotonic()
         with pytest.raises(Problem, match="does not answer") as caught:
-            Http(url, 4, (1, SIZE, SIZE), manners=Manners(timeout=TIMEOUT, retries=2))
+            Http(url, 4, (1, SIZE, SIZE), config=ClientConfig(timeout=TIMEOUT, retries=2))
         assert time.monotonic() - begun <= 2 * TIMEOUT + SLACK
         assert not shown(str(caught.value))
 
@@ -180,7 +180,7 @@ def test_addresses_that_lead_nowhere_share_one_deadline(monkeypatch):
             "http://host.example/v2/models/toy/infer",
             4,
             (1, SIZE, SIZE),
-            manners=Manners(timeout=TIMEOUT),
+            config=ClientConfig(timeout=TIMEOUT),
         )
     assert time.monotonic() - begun <= 2 * TIMEOUT + SLACK
 

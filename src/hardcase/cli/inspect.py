@@ -329,7 +329,7 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     what was set shows here.
     """
     from hardcase.models.load import is_stated
-    from hardcase.models.normalisation import flags_of, name_of
+    from hardcase.models.mistakes import flags_of, name_of
     from hardcase.models.subject import Subject
 
     mean = list(config.subject.mean)

@@ -85,9 +85,9 @@ def read_cifar_binary(path: Path) -> Part:
 
 def read_cifar_rows(path: Path) -> Bytes:
     """A PNG in which each line of 1,024 colour pixels is one 32 x 32 image."""
-    from hardcase.data.own import decode
+    from hardcase.data.sizing import Sizing, decoded
 
-    pixels = decode(path.read_bytes(), str(path))
+    pixels = decoded(path.read_bytes(), Sizing(), str(path))
     if pixels.ndim != 3 or pixels.shape[1] != 1024:
         raise damaged(path, f"it is {pixels.shape}, not rows of 1,024 colour pixels")
     return np.ascontiguousarray(pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))

@@ -1,62 +1,59 @@
-"""A user's own images: class folders, NumPy files, Parquet files."""
+"""A user's own images: class folders, CSV tables, NumPy files, Parquet files, runs.
+
+Every reader returns `OwnData`. Folders and tables are streams: nothing is decoded before it is
+asked for.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.lib.npyio import NpzFile
 from pyarrow import parquet
-from torch import Tensor
 
 from hardcase.data.formats import Array, Bytes, Labels
-from hardcase.data.sizing import Sizing, decoded, stacked
+from hardcase.data.sizing import Sizing, decoded
+from hardcase.data.streams import ImageSet, Stream, to_tensor
 from hardcase.errors import Problem
 from hardcase.registry import data
 from hardcase.types import Images
 
-# What every reader returns, and the checks that all of them share.
+__all__ = [
+    "OwnData",
+    "check",
+    "class_names",
+    "labelled",
+    "natural",
+    "numbered",
+    "read_csv",
+    "read_folder",
+    "read_npz",
+    "read_parquet",
+    "read_run",
+    "to_nchw",
+    "to_uint8",
+]
 
 MOST_CLASSES = 1_000_000
 _SPLIT = ("train and test never overlap", "fixed split")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledArrays:
-    """A labelled image set as it was read. `divided`: the source has its own train and test part,
-    and this is one of them.
-    """
+@dataclass(frozen=True, slots=True)
+class OwnData:
+    """What a reader found; `divided`: the source has a split of its own, and this is one part."""
 
-    x: Bytes
-    y: Labels
-    id: tuple[str, ...]
-    classes: tuple[str, ...]
-    divided: bool = False
-
-    def take(self, rows: Labels) -> LabelledArrays:
-        ids = tuple(self.id[i] for i in rows.tolist())
-        return LabelledArrays(
-            x=self.x[rows], y=self.y[rows], id=ids, classes=self.classes, divided=self.divided
-        )
-
-
-def to_images(table: LabelledArrays, *, name: str, split: str) -> Images:
-    return Images(to_tensor(table.x), to_tensor(table.y), table.id, table.classes, name, split)
-
-
-def to_tensor(array: Bytes | Labels) -> Tensor:
-    """A tensor of its own: contiguous, and free to be written to."""
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    images: ImageSet
+    divided: bool
 
 
 def numbered(prefix: str, count: int) -> tuple[str, ...]:
@@ -65,8 +62,9 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 def natural(text: str) -> tuple[list[str | int], str]:
     """A sorting key that puts ``2`` before ``10`` and ignores case."""
-    parts = re.split(r"(\d+)", text.lower())
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], text
+    parts: list[str | int] = [*re.split(r"(\d+)", text.lower())]
+    parts[1::2] = [int(digits) for digits in parts[1::2]]
+    return parts, text
 
 
 def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
@@ -83,35 +81,67 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
 
-Numbers = TypeVar("Numbers", Labels, Tensor)
+def labelled(
+    given: Sequence[Any], classes: Sequence[str], count: int, name: str
+) -> tuple[Labels, tuple[str, ...]]:
+    """Class numbers and names of `count` images from labels that are numbers or names."""
+    if len(given) != count:
+        raise Problem(
+            f"{name}: {count} images, but {len(given)} labels.", fix="one label for each image"
+        )
+    if all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given):
+        y = np.asarray(given, dtype=np.int64)
+        names = class_names(y, classes)
+    elif all(isinstance(each, str) for each in given):
+        names = tuple(classes) or tuple(sorted(set(given), key=natural))
+        number = {each: at for at, each in enumerate(names)}
+        strange = [each for each in given if each not in number]
+        if strange:
+            raise Problem(
+                f"{name}: label {strange[0]!r} is none of the {len(names)} classes given."
+            )
+        y = np.asarray([number[each] for each in given], dtype=np.int64)
+    else:
+        kinds = sorted({type(each).__name__ for each in given})
+        raise Problem(f"{name}: labels are {', '.join(kinds)}; whole numbers or names are needed.")
+    if count and (y.min() < 0 or y.max() >= len(names)):
+        raise Problem(
+            f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",
+            "Labels count from 0.",
+            fix="labels - 1, if they count from 1",
+        )
+    return y, names
 
 
-def from_one(y: Numbers, classes: tuple[str, ...]) -> dict[str, Any]:
-    """Labels that count from 1 as `y` and `classes` that count from 0; classes that are named by
-    their numbers keep these names.
+def from_one(images: ImageSet) -> ImageSet:
+    """Labels that count from 1 as labels that count from 0.
+
+    Classes that are named by their numbers keep these names.
     """
-    numbered = classes == tuple(map(str, range(len(classes))))
-    return {"y": y - 1, "classes": classes[1:] if numbered else classes}
+    classes = images.classes
+    if classes == tuple(map(str, range(len(classes)))):
+        classes = classes[1:]
+    return replace(images, y=images.y - 1, classes=classes)
 
 
-def check(table: LabelledArrays, where: str) -> None:
+def check(images: ImageSet, where: str) -> None:
     """The errors that any data can have: nothing in it, or labels that no class has."""
-    if not len(table.y):
+    if not len(images):
         raise Problem(
             f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
         )
-    wrong = np.flatnonzero((table.y < 0) | (table.y >= len(table.classes)))
+    y, count = images.y, len(images.classes)
+    wrong = ((y < 0) | (y >= count)).nonzero().flatten()
     if len(wrong):
-        shifted = table.y.min() == 1 and table.y.max() == len(table.classes)
+        first = int(wrong[0])
+        fix = "correct the labels, or name all classes"
+        if y.min() == 1 and y.max() == count:
+            fix = "?first=1 after the path: these labels count from 1"
         raise Problem(
-            f"{where}: {len(wrong)} of {len(table.y)} labels lie outside the {len(table.classes)}"
-            f" classes; {table.id[wrong[0]]} has label {table.y[wrong[0]]}.",
-            f"Labels count from 0 to {len(table.classes) - 1}.",
-            fix=(
-                "?first=1 after the path: these labels count from 1"
-                if shifted
-                else "correct the labels, or name all classes"
-            ),
+            f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
+            f" {images.id[first]} has label {int(y[first])}.",
+            f"Labels count from 0 to {count - 1}.",
+            fix=fix,
         )
 
 
@@ -120,8 +150,8 @@ def whole_numbers(labels: Array, where: str) -> Labels:
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.ndim != 1 or flat.dtype.kind not in "iu":
         raise Problem(
-            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number an image"
-            " is needed.",
+            f"{where}: labels are {labels.dtype} of shape {labels.shape}; one whole number per"
+            " image is needed.",
             fix="save class numbers counted from 0 (for one-hot labels: labels.argmax(1))",
         )
     return flat.astype(np.int64)
@@ -138,7 +168,7 @@ LABEL_KEYS = ("labels", "y")
     needs="8-bit images, or floats in 0..1",
     laws=_SPLIT,
 )
-def read_npz(path: Path, split: str) -> LabelledArrays:
+def read_npz(path: Path, split: str) -> OwnData:
     """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
     any.
 
@@ -148,31 +178,25 @@ def read_npz(path: Path, split: str) -> LabelledArrays:
         divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
         parts = ["_train", "_test"] if divided else [""]
         labels = {part: _pick(arrays, LABEL_KEYS, part, path) for part in parts}
-        named = [str(name) for name in np.ravel(arrays["classes"])] if "classes" in arrays else None
+        named = [str(name) for name in np.ravel(arrays.get("classes", []))]
         wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
         images = [
             to_nchw(to_uint8(_pick(arrays, IMAGE_KEYS, part, path), str(path)), str(path))
             for part in wanted
         ]
     y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
+    ids = []
     for part, x in zip(wanted, images):
+        ids += numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
         if len(x) != len(y[part]):
             raise Problem(
                 f"{path}: {len(x)} images, but {len(y[part])} labels.",
                 fix="save one label for each image",
             )
-    ids = [
-        name
-        for part, x in zip(wanted, images)
-        for name in numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
-    ]
-    return LabelledArrays(
-        x=np.concatenate(images),
-        y=np.concatenate([y[part] for part in wanted]),
-        id=tuple(ids),
-        classes=class_names(np.concatenate(list(y.values())), named),
-        divided=divided,
-    )
+    x = to_tensor(np.concatenate(images))
+    chosen = to_tensor(np.concatenate([y[part] for part in wanted]))
+    classes = class_names(np.concatenate(list(y.values())), named)
+    return OwnData(Images(x, chosen, tuple(ids), classes), divided)
 
 
 @contextmanager
@@ -217,7 +241,8 @@ def to_uint8(images: Array, where: str) -> Bytes:
             f"{where}: images are {images.dtype}; 8-bit (uint8) or floats in 0..1 are needed.",
             fix="images.astype(np.uint8), if the values lie in 0..255",
         )
-    low, high = (float(images.min()), float(images.max())) if images.size else (0.0, 0.0)
+    low = float(images.min(initial=0.0))
+    high = float(images.max(initial=0.0))
     if not (low >= 0 and high <= 1):
         raise Problem(
             f"{where}: float images range over {low:.4g}..{high:.4g}; 0..1 is needed.",
@@ -252,49 +277,29 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
     return images if first else images.transpose(0, 3, 1, 2)
 
 
-# Encoded images (PNG, JPEG and the like) into one array of equal images.
-
-_Item = TypeVar("_Item")
-
-
-def decode(data: bytes, where: str, sizing: Sizing | None = None) -> Bytes:
-    """One image, upright: H x W where it is stored as grey, else H x W x 3.
-
-    Transparency is dropped.
-    """
-    return decoded(data, sizing or Sizing(), where)
-
-
-def decode_all(
-    items: Sequence[_Item],
-    read: Callable[[_Item], bytes],
-    names: Sequence[str],
-    sizing: Sizing | None = None,
-) -> Bytes:
-    """All images as N x C x H x W: one channel if every image is grey, else three."""
-
-    def one(item: _Item, name: str) -> Bytes:
-        try:
-            data = read(item)
-        except OSError as error:
-            raise Problem(f"cannot read the image {name}: {error.strerror or error}.") from error
-        return decode(data, name, sizing)
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return stack(list(pool.map(one, items, names)), names)
-
-
-def stack(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
-    if not images:
-        return np.zeros((0, 1, 1, 1), dtype=np.uint8)
-    return stacked(images, names)
-
-
 # Image files in class folders, or with the class number at the start of their names.
 
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pnm"}
 )
+
+
+def file_stream(
+    files: Sequence[Path], y: Labels, ids: Sequence[str], classes: tuple[str, ...], sizing: Sizing
+) -> Stream:
+    """Image files with their labels, before anything is decoded."""
+
+    def read(row: int) -> Bytes:
+        return decoded(file_bytes(files[row]), sizing, str(files[row]))
+
+    return Stream(read, torch.arange(len(files)), to_tensor(y), classes, 0, ids.__getitem__)
+
+
+def file_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Problem(f"cannot read the image {path}: {error.strerror or error}.") from error
 
 
 @data(
@@ -309,9 +314,8 @@ def read_folder(
     labels: Literal["folder", "prefix"] = "folder",
     resize: str = "0",
     crop: str = "0",
-) -> LabelledArrays:
-    """Image files in class folders; ?labels=prefix reads the class from the number before the first
-    _.
+) -> OwnData:
+    """Image files in class folders; ?labels=prefix reads the number before the first _.
 
     All images below the path; if it has folders ``train`` and ``test`` of its own, those of the
     split only.
@@ -323,31 +327,13 @@ def read_folder(
         resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
         crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
     """
-    found = listed(path, split, labels)
-    sizing = Sizing.of({"resize": resize, "crop": crop})
-    x = decode_all(found.files, Path.read_bytes, [str(file) for file in found.files], sizing)
-    return LabelledArrays(x=x, y=found.y, id=found.id, classes=found.classes, divided=found.divided)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The image files of a folder with their labels, before anything is decoded."""
-
-    files: list[Path]
-    y: Labels
-    id: tuple[str, ...]
-    classes: tuple[str, ...]
-    divided: bool
-
-
-def listed(path: Path, split: str, labels: str = "folder") -> Listing:
-    """The files of one split of a folder; of all where it has no split of its own."""
     if not path.is_dir():
         raise Problem(
             f"{path} is not a folder.",
             fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
         )
-    parts = ("train", "test") if _has_own_split(path) else ("",)
+    divided = _has_own_split(path)
+    parts = ("train", "test") if divided else ("",)
     found = [(part, file) for part in parts for file in image_files(path / part)]
     if not found:
         raise Problem(
@@ -362,8 +348,10 @@ def listed(path: Path, split: str, labels: str = "folder") -> Listing:
         y = _labels_by_folder(path, found, classes)
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
-    ids = tuple(f"{path.resolve().name}/{file.relative_to(path).as_posix()}" for file in files)
-    return Listing(files, y[rows], ids, classes, len(parts) > 1)
+    home = path.resolve().name
+    ids = [f"{home}/{file.relative_to(path).as_posix()}" for file in files]
+    sizing = Sizing.of({"resize": resize, "crop": crop})
+    return OwnData(file_stream(files, y[rows], ids, classes, sizing), divided)
 
 
 def image_files(root: Path) -> list[Path]:
@@ -413,10 +401,8 @@ def _labels_by_folder(
             f"{len(loose)} of {len(found)} images in {path} lie in no class folder, the first is"
             f" {loose[0]}.",
             "The folder that holds an image names its class.",
-            fix=(
-                "move them into class folders, or for names such as 7_photo.png:"
-                f" --data 'folder:{path}?labels=prefix'"
-            ),
+            fix="move them into class folders, or for names such as 7_photo.png:"
+            f" --data 'folder:{path}?labels=prefix'",
         )
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number[parts[0]] for parts in places], dtype=np.int64)
@@ -432,6 +418,75 @@ def _prefix(file: Path) -> int:
     return int(match[1])
 
 
+# A CSV table of paths and labels.
+
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "image", "img", "images", "picture")
+CLASS_COLUMNS = (
+    "label",
+    "labels",
+    "fine_label",
+    "y",
+    "class",
+    "target",
+    "targets",
+    "category",
+    "expected",
+)
+
+
+@data(
+    "csv:PATH",
+    needs="columns path and label; a column split with train and test divides it",
+    laws=_SPLIT,
+)
+def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> OwnData:
+    """A table with a column of image paths and a column of labels (numbers or names).
+
+    Args:
+        path: The file; relative paths in it are looked for beside it.
+        split: ``train``, ``test`` or ``all``.
+        resize: Pixels of the shorter side, or of both without `crop`; 0 leaves the size.
+        crop: Side of the square that is cut from the middle; ``center`` cuts what `resize` says.
+    """
+    return table(path, split, Sizing.of({"resize": resize, "crop": crop}))
+
+
+def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -> OwnData:
+    """`read_csv`, with names for the classes where the labels are numbers."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Problem(f"{path} cannot be read as CSV: {error}.") from error
+    if not rows:
+        raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
+    where = known_key(rows[0], PATH_COLUMNS, str(path))
+    what = known_key(rows[0], CLASS_COLUMNS, str(path))
+    words: list[Any] = [row[what] for row in rows]
+    if all(word.isdigit() for word in words) and not classes:
+        words = [int(word) for word in words]
+    y, names = labelled(words, classes, len(rows), str(path))
+    divided = "split" in rows[0]
+    chosen = list(range(len(rows)))
+    if divided:
+        parts = ("train", "test") if split == "all" else (split,)
+        chosen = [i for part in parts for i in chosen if rows[i]["split"] in (part, "")]
+    files = [path.parent / rows[i][where] for i in chosen]
+    ids = [f"{path.stem}/{file.name}" for file in files]
+    return OwnData(file_stream(files, y[chosen], ids, names, sizing), divided)
+
+
+def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:
+    """The first of the known names that a table has."""
+    present = list(table)
+    found = next((key for key in known if key in present), None)
+    if found is None:
+        raise Problem(
+            f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}."
+        )
+    return found
+
+
 # Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
 
 IMAGE_COLUMNS = ("image", "img")
@@ -443,29 +498,27 @@ LABEL_COLUMNS = ("label", "labels", "expected")
     needs="columns image and label (or expected)",
     laws=_SPLIT,
 )
-def read_parquet(path: Path, split: str) -> LabelledArrays:
+def read_parquet(path: Path, split: str) -> OwnData:
     """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings
     are.
 
     One file, or all ``*.parquet`` below a folder; files named ``train*`` and ``test*`` are the
     source's own split.
     """
-    files = (
-        sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
-        if path.is_dir()
-        else [path]
-    )
-    files = [file for file in files if not file.name.startswith(".")]
+    files = [path]
+    if path.is_dir():
+        found = sorted(path.rglob("*.parquet"), key=lambda file: natural(str(file)))
+        files = [file for file in found if not file.name.startswith(".")]
     if not files:
         raise Problem(f"there are no Parquet files in {path}.")
     divided = all(any(file.name.startswith(part) for file in files) for part in ("train", "test"))
-    wanted = (
-        [file for file in files if file.name.startswith(split)]
-        if divided and split != "all"
-        else files
-    )
     prefix = path.resolve().stem
-    return _read(wanted, files, f"{prefix}/{split}" if divided else prefix, path, divided=divided)
+    wanted = files
+    if divided and split != "all":
+        wanted = [file for file in files if file.name.startswith(split)]
+    if divided:
+        prefix += f"/{split}"
+    return _read(wanted, files, prefix, path, divided=divided)
 
 
 @data(
@@ -473,7 +526,7 @@ def read_parquet(path: Path, split: str) -> LabelledArrays:
     needs="a run folder",
     undivided=True,
 )
-def read_run(path: Path, split: str) -> LabelledArrays:
+def read_run(path: Path, split: str) -> OwnData:
     """What a run has found: its images under the labels they should have had.
 
     A run is not divided: both splits are all of it.
@@ -491,7 +544,7 @@ def read_run(path: Path, split: str) -> LabelledArrays:
 
 def _read(
     wanted: list[Path], every: list[Path], prefix: str, where: Path, *, divided: bool
-) -> LabelledArrays:
+) -> OwnData:
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     columns = _columns(every[0])
     image = _column(columns, IMAGE_COLUMNS, where)
@@ -502,18 +555,17 @@ def _read(
             f"{where} holds no images.", f"Read {len(wanted)} Parquet files without rows."
         )
     ids = _ids(table, prefix)
-    x = decode_all(
-        _encoded(table.column(image), ids, where), bytes, [f"{name} in {where}" for name in ids]
-    )
+    encoded = _encoded(table.column(image), ids, where)
     names = _named_column(table, label) or _named_by_run(every[0].parent.parent)
     used = _labels(table if names else _open(every, [label], where), label, where)
-    return LabelledArrays(
-        x=x,
-        y=_labels(table, label, where),
-        id=ids,
-        classes=class_names(used, names),
-        divided=divided,
-    )
+
+    def read(row: int) -> Bytes:
+        return decoded(encoded[row], Sizing(), f"{ids[row]} in {where}")
+
+    y = to_tensor(_labels(table, label, where))
+    rows = torch.arange(len(ids))
+    stream = Stream(read, rows, y, class_names(used, names), 0, ids.__getitem__)
+    return OwnData(stream.images(), divided)
 
 
 def _labels(table: pa.Table, label: str, where: Path) -> Labels:
@@ -557,14 +609,14 @@ def _unreadable(file: Path, error: Exception) -> Problem:
 
 
 def _column(columns: list[str], names: tuple[str, ...], where: Path) -> str:
-    found = next((name for name in names if name in columns), None)
-    if found is None:
+    try:
+        return known_key(columns, names, str(where))
+    except Problem as problem:
         raise Problem(
-            f"{where} has no column {' or '.join(names)}; it has {', '.join(columns)}.",
+            problem.what,
             "An image set has a column of encoded images and a column of class numbers.",
             fix="rename the columns to image and label",
-        )
-    return found
+        ) from None
 
 
 def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
@@ -575,7 +627,7 @@ def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:
 
 def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list[bytes]:
     """The encoded bytes of every image, from ``{bytes, path}`` or from a plain column of bytes."""
-    merged = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    merged = pa.concat_arrays(column.chunks)
     if pa.types.is_struct(merged.type) and merged.type.get_field_index("bytes") >= 0:
         merged = merged.field("bytes")
     if not (pa.types.is_binary(merged.type) or pa.types.is_large_binary(merged.type)):

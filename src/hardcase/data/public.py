@@ -36,7 +36,7 @@ from hardcase.data.formats import (
     read_cifar_binary,
     read_cifar_pickled,
 )
-from hardcase.data.own import to_tensor
+from hardcase.data.streams import to_tensor
 from hardcase.errors import Problem, choice
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
 
 from hardcase.cache import named_path
 from hardcase.catalogue import options_of
-from hardcase.data.formats import Labels, split_rows
-from hardcase.data.own import LabelledArrays, check, from_one, numbered, to_images
+from hardcase.data.formats import content_hashes, split_by_content
+from hardcase.data.own import OwnData, check, from_one, numbered
 from hardcase.data.public import PublicSet, public_part
+from hardcase.data.streams import LabelledSet, Stream, peeked, to_tensor
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, parts, resolve
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
-# What an image set holds, and what about it deserves a warning.
+__all__ = ["describe", "large", "load", "opened", "parse", "readers"]
 
 
 def describe(images: Images) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def describe(images: Images) -> dict[str, Any]:
 
     Example:
         >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> from hardcase.testing.toys import toy_images
         >>> hc.data.describe(toy_images(8))["name"]
         'toy'
     """
@@ -67,8 +68,6 @@ def _notes(images: Images, counts: list[int]) -> list[str]:
     return notes
 
 
-# From the words that name a data set to its images.
-
 SPLITS = ("train", "test")
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -99,7 +98,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
     if spec.partition(":")[0] in readers() and ":" in spec:
-        return _read(spec, split)
+        found, part = opened(spec, split)
+        return _part(found.images.images(), found.divided, part, spec.partition("?")[0])
     text, _, query = spec.partition("?")
     if text not in parts("data") and ".py:" not in text:
         raise _unknown(spec)
@@ -107,12 +107,32 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     made = part() if part.facts.get("fetched") else _supplied(spec, part)
     if isinstance(made, PublicSet):
         x, y = public_part(made, split, offline=offline)
-        table = LabelledArrays(
-            x=x, y=y, id=numbered(f"{spec}/{split}", len(y)), classes=made.classes
-        )
-        return to_images(table, name=spec, split=split)
+        ids = numbered(f"{spec}/{split}", len(y))
+        return Images(to_tensor(x), to_tensor(y), ids, made.classes, spec, split)
     wanted = _options(text, {"split": ("all",)}, query).get("split", split)
     return _divided(spec, made, wanted)
+
+
+MANY = 2_000
+"""Files up to which a set is decoded whole: 300 MB of photographs of 224 pixels."""
+
+
+def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
+    """One split of a folder or a table of many files, as `load` would give it.
+
+    No more than a shard of it is decoded at once. None for other data, and for few files.
+
+    Args:
+        spec: What names the data.
+        split: ``train`` or ``test``.
+        most: Files up to which a set is loaded whole.
+    """
+    if spec.partition(":")[0] not in ("folder", "csv"):
+        return None
+    found, part = opened(spec, split)
+    if not isinstance(found.images, Stream) or len(found.images) <= most:
+        return None
+    return _part(replace(peeked(found.images), name=spec), found.divided, part, spec)
 
 
 def readers() -> dict[str, Part]:
@@ -136,20 +156,8 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
     return kind, named_path(text), _options(f"{kind}:", choices, query)
 
 
-def read_own(kind: str, path: Path, options: Mapping[str, str], part: str) -> LabelledArrays:
-    """The train part, the test part or all of the user's own data."""
-    words = {name: word for name, word in options.items() if name != "first"}
-    table: LabelledArrays = readers()[kind](path, part, **words)
-    if options.get("first") == "1":
-        table = replace(table, **from_one(table.y, table.classes))
-    check(table, f"the {part} part of {path}" if table.divided and part != "all" else str(path))
-    if not table.divided and part != "all":
-        table = table.take(_part_rows(table, part, f"{kind}:{path}"))
-    return table
-
-
-def _read(spec: str, split: str) -> Images:
-    """Data of the user's own, in one of the forms that have readers."""
+def opened(spec: str, split: str) -> tuple[OwnData, str]:
+    """Data of the user's own, in one of the forms that have readers, and which part of it."""
     kind, path, options = parse(spec)
     if not path.exists():
         raise Problem(
@@ -157,9 +165,19 @@ def _read(spec: str, split: str) -> Images:
             f"Looked from {Path.cwd()}.",
             fix=f"{kind}:PATH with a path that exists",
         )
+    reader = readers()[kind]
     part = options.pop("split", split)
-    part = "all" if readers()[kind].facts.get("undivided") else part
-    return to_images(read_own(kind, path, options, part), name=spec, split=part)
+    if reader.facts.get("undivided"):
+        part = "all"
+    first = options.pop("first", "0")
+    found: OwnData = reader(path, part, **options)
+    if first == "1":
+        found = replace(found, images=from_one(found.images))
+    where = str(path)
+    if found.divided and part != "all":
+        where = f"the {part} part of {path}"
+    check(found.images, where)
+    return replace(found, images=replace(found.images, name=spec, split=part)), part
 
 
 def _options(what: str, known: Choices, query: str) -> dict[str, str]:
@@ -183,47 +201,39 @@ def _supplied(spec: str, part: Part) -> object:
 
 def _divided(spec: str, made: object, split: str) -> Images:
     """One split of what a function of the user's returned."""
-    if isinstance(made, Images):
-        table = _table(made, spec)
-        if split != "all":
-            table = table.take(_part_rows(table, split, spec))
-    elif _is_pair(made):
-        pair = [_table(images, spec) for images in made]
-        table = _joined(pair) if split == "all" else pair[SPLITS.index(split)]
-    else:
+    pair = [made]
+    if isinstance(made, tuple | list) and len(made) == len(SPLITS):
+        pair = list(made)
+    images = [each for each in pair if isinstance(each, Images)]
+    if len(images) < len(pair):
         raise Problem(
             f"{spec} returned {type(made).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
-    return to_images(table, name=spec, split=split)
-
-
-def _is_pair(made: object) -> TypeGuard[Sequence[Images]]:
-    if not isinstance(made, tuple | list) or len(made) != len(SPLITS):
-        return False
-    return all(isinstance(one, Images) for one in made)
-
-
-def _table(images: Images, where: str) -> LabelledArrays:
-    table = LabelledArrays(
-        x=images.x.cpu().numpy(), y=images.y.cpu().numpy(), id=images.id, classes=images.classes
-    )
-    check(table, where)
-    return table
-
-
-def _joined(pair: Sequence[LabelledArrays]) -> LabelledArrays:
-    return LabelledArrays(
-        x=np.concatenate([table.x for table in pair]),
-        y=np.concatenate([table.y for table in pair]),
-        id=tuple(name for table in pair for name in table.id),
-        classes=pair[0].classes,
+    own = [
+        Images(each.x.cpu(), each.y.cpu(), each.id, each.classes, spec, split) for each in images
+    ]
+    for each in own:
+        check(each, spec)
+    if len(own) == 1:
+        return _part(own[0], False, split, spec)
+    if split != "all":
+        return own[SPLITS.index(split)]
+    return replace(
+        own[0],
+        x=torch.cat([each.x for each in own]),
+        y=torch.cat([each.y for each in own]),
+        id=tuple(name for each in own for name in each.id),
     )
 
 
-def _part_rows(table: LabelledArrays, part: str, where: str) -> Labels:
-    """The rows of one split of data without a split of their own."""
-    rows = split_rows(table.x, table.y, part)
+def _part(images: LabelledSet, divided: bool, part: str, where: str) -> LabelledSet:
+    """One part of images: of those without a split of their own by their content."""
+    if divided or part == "all":
+        return images
+    shards = images.shards() if isinstance(images, Stream) else [images]
+    hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in shards])
+    rows = split_by_content(hashes, images.y.numpy(), part)
     if not len(rows):
         raise Problem(
             f"the {part} part of {where} is empty: no class has more than one image.",
@@ -231,7 +241,7 @@ def _part_rows(table: LabelledArrays, part: str, where: str) -> Labels:
             " testing.",
             fix=f"{where}?split=all uses everything for both",
         )
-    return rows
+    return images.take(torch.from_numpy(rows))
 
 
 def _unknown(spec: str) -> Problem:

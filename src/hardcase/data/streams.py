@@ -16,12 +16,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.data.formats import Bytes
-from hardcase.data.own import to_tensor
+from hardcase.data.formats import Bytes, Labels
 from hardcase.data.sizing import stacked
 from hardcase.errors import Problem
 from hardcase.randomness import balanced_order
 from hardcase.types import Images
+
+__all__ = ["HELD", "ImageSet", "LabelledSet", "Stream", "to_tensor"]
 
 SHARD = 256
 """Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
@@ -35,7 +36,8 @@ Read = Callable[[int], Bytes]
 class Stream:
     """A labelled image set like `Images`, of which only what is asked for is in memory.
 
-    `read` gives the image of a source's row; `rows` are the source's rows in this stream's order.
+    `read` gives the image of a source's row; `rows` are the source's rows in this stream's order;
+    `channels` of 0: three if any image that is decoded together has colour, else one.
     Everything that does not need pixels (labels, names, choosing, sampling) costs none; `images`
     decodes some rows, `shards` walks all of them.
 
@@ -140,9 +142,27 @@ LabelledSet = TypeVar("LabelledSet", bound=Images | Stream)
 """The same, where one kind goes in and comes out."""
 
 
+PEEKED = 64
+"""Images, evenly spread, that say whether a set is grey or has colour."""
+
+
+def peeked(stream: Stream) -> Stream:
+    """The stream with its channels settled by the images that are looked at for it."""
+    if not len(stream):
+        raise Problem(f"{stream.name} holds no images.")
+    rows = stream.rows[:: max(1, len(stream) // PEEKED)].tolist()
+    grey = all(stream.read(row).ndim == 2 for row in rows)
+    return replace(stream, channels=1 if grey else 3)
+
+
+def to_tensor(array: Bytes | Labels) -> Tensor:
+    """A tensor of its own: contiguous, and free to be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
 def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:
     """Grey shards of a colour set are given three channels; colour in a grey set is an error."""
-    if x.shape[1] == channels:
+    if channels in (0, x.shape[1]):
         return x
     if x.shape[1] == 1:
         return np.repeat(x, channels, axis=1)

@@ -26,7 +26,6 @@ from hardcase.judges.rules import DecisionRule, learned
 from hardcase.models.load import Loading, lineage_of, load_model, network
 from hardcase.models.names import map_between
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.specs import load_spec
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -286,7 +285,7 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
     config = cards.read_card(folder)["configuration"]
     encoders = []
     for spec, known, size, *layers in config["encoders"]:
-        subject = load_spec(spec, device=device).subject
+        subject = network(load_model(spec, Loading(device=str(device))))
         if subject.hash != known:
             raise Problem(
                 f"{spec} is not the network that this judge was made with.",

@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from hardcase import companions
 from hardcase.cache import sweep
-from hardcase.data.images import large
-from hardcase.data.sources import load
+from hardcase.data.sources import large, load
 from hardcase.data.streams import HELD, ImageSet, LabelledSet
 from hardcase.errors import Problem
 from hardcase.judges import photographs, teach

@@ -11,7 +11,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.models.subject import Subject
+from hardcase.models.subject import Subject, in_evaluation_mode
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import ask_leave
+
+__all__ = [
+    "Adapted",
+    "Scored",
+    "adapted",
+    "adapted_if_needed",
+    "from_model_file",
+    "is_model",
+    "logits_of",
+    "module_of",
+    "own_names",
+    "without_trainer",
+]
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""
@@ -48,11 +61,11 @@ def logits_of(returned: Any) -> Tensor:
     tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
-    shapes = [f"{name}: {_words(part)}" for name, part in parts.items()]
+    shapes = ", ".join(f"{name}: {_words(part)}" for name, part in parts.items())
     raise Problem(
         f"the model returns {_article(type(returned).__name__)}; which part of it are the class"
         " scores?",
-        *([f"It holds {', '.join(shapes)}."] if shapes else []),
+        *filter(None, [shapes and f"It holds {shapes}."]),
         fix='a forward that returns the logits, or a dictionary with "logits"',
     )
 
@@ -182,38 +195,33 @@ def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
         f"{_article(type(thing).__name__)} is no model that is known.",
         "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
         " functions of images.",
-        fix=(
-            "pass an object, not its class"
-            if isinstance(thing, type)
-            else "a function that takes images and returns scores"
-        ),
+        fix="an object, not its class, or a function that takes images and returns scores",
     )
+
+
+def is_model(thing: Any) -> bool:
+    """Whether this is a model of hardcase already."""
+    if isinstance(thing, nn.Module):
+        return isinstance(thing, Subject)
+    return isinstance(thing, Model)
 
 
 def adapted(
     thing: Any,
     *,
-    mean: Sequence[float] = (0.0,),
-    std: Sequence[float] = (1.0,),
     classes: Sequence[str] = (),
-    name: str = "",
-    outputs: Literal["logits", "probabilities"] = "logits",
-    device: torch.device | str | None = None,
     example: Float[Tensor, "m c h w"] | None = None,
     arrays: bool = False,
+    **how: Any,
 ) -> Model:
     """A model of whatever the user has; models of hardcase are returned as they are.
 
     Args:
         thing: See `module_of`.
-        mean: Per channel, taken from images in [0, 1] before the network sees them.
-        std: Per channel; what is left is divided by it.
         classes: Names of the outputs; a network's own ``config.id2label`` if none are given.
-        name: How reports call it; the type's name if empty.
-        outputs: Whether the network ends in a softmax.
-        device: Where to ask it; where it is, if not given.
         example: A few images, to find out whether a function can be differentiated.
         arrays: Whether a function takes NumPy arrays instead of tensors.
+        **how: Further arguments of `Subject`.
 
     Example:
         >>> import torch
@@ -221,20 +229,11 @@ def adapted(
         >>> model(torch.rand(2, 1, 2, 2)).logits.shape
         torch.Size([2, 3])
     """
-    if isinstance(thing, Subject) or (
-        not isinstance(thing, nn.Module) and isinstance(thing, Model)
-    ):
-        return thing
+    if is_model(thing):
+        return thing  # type: ignore[no-any-return]  # checked by is_model
     net = module_of(thing, arrays=arrays)
-    subject = Subject(
-        net,
-        mean=mean,
-        std=std,
-        classes=tuple(classes) or own_names(thing),
-        name=name or _name(thing),
-        outputs=outputs,
-        device=device,
-    )
+    name = str(getattr(thing, "__name__", "") or type(thing).__name__)
+    subject = Subject(net, **{"name": name, "classes": tuple(classes) or own_names(thing), **how})
     if isinstance(net, _Function) and (arrays or not _differentiable(subject, example)):
         return Scored(subject)
     return subject
@@ -255,10 +254,10 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
     wrapped = Adapted(net)
     if wrapped.dtype is not torch.float32 or isinstance(net, torch.jit.ScriptModule):
         return wrapped
+    device = next((weight.device for weight in net.parameters()), x.device)
     try:
-        returned = copy.deepcopy(net).eval()(
-            x.to(next((p.device for p in net.parameters()), x.device))
-        )
+        with in_evaluation_mode(net):
+            returned = net(x.to(device))
     except Exception:  # told in full by the check of the model's health
         return net
     return net if isinstance(returned, Tensor) else wrapped
@@ -358,7 +357,3 @@ def _source(function: Callable[..., Any]) -> str:
         return digest([inspect.getsource(function)])
     except (OSError, TypeError):
         return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-def _name(thing: Any) -> str:
-    return str(getattr(thing, "__name__", "") or type(thing).__name__)

@@ -11,11 +11,19 @@ from torch import Tensor
 
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
-from hardcase.models.normalisation import FINE
+from hardcase.models.mistakes import (
+    FINE,
+    diagnosis_of,
+    in_unit_interval,
+    is_softmax,
+    most_said,
+)
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model
 from hardcase.usercode import Raised
+
+__all__ = ["Health", "answers", "check", "probabilities", "usable"]
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
@@ -25,9 +33,6 @@ ROUNDS = 60
 """... about how often they have to be asked."""
 PATIENCE = 20.0
 """Seconds that this may take."""
-
-# `check`: does this subject answer sensibly on these images? What is wrong is said before any
-# search starts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +64,12 @@ class Health:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
+        depend = {True: "do not depend on the batch", False: "depend on the batch in the last bits"}
         lines = [
-            (
-                f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence"
-                f" {self.confidence:.2f}"
-            ),
+            f"accuracy {100 * self.accuracy:.1f} % on {self.images} images, mean confidence"
+            f" {self.confidence:.2f}",
             f"{self.outputs} outputs, data has {self.classes} classes",
-            (
-                "answers do not depend on the batch"
-                if self.bitwise
-                else "answers depend on the batch in the last bits"
-            ),
+            f"answers {depend[self.bitwise]}",
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -134,20 +134,20 @@ def check(
     if not allow_low_accuracy:
         _better_than_chance(subject, logits, some, accuracy)
     confidence = logits.softmax(1).amax(1).mean().item()
-    notes = (
-        *_notes(subject, logits, some),
-        *_suspicion(subject, some, accuracy, allow_low_accuracy),
-        *(["all images show one class"] if len(set(some.y.tolist())) == 1 else []),
-    )
-    bitwise = _batch_independent(subject, some, logits)
+    notes = _notes(subject, logits, some)
+    if not allow_low_accuracy:
+        notes += _suspicion(subject, some, accuracy)
+    if len(set(some.y.tolist())) == 1:
+        notes.append("all images show one class")
     return Health(
-        accuracy, len(some), logits.shape[1], len(some.classes), confidence, bitwise, notes
+        accuracy=accuracy,
+        images=len(some),
+        outputs=logits.shape[1],
+        classes=len(some.classes),
+        confidence=confidence,
+        bitwise=_batch_independent(subject, some, logits),
+        notes=tuple(notes),
     )
-
-
-def looks_like_probabilities(logits: Float[Tensor, "n k"]) -> bool:
-    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
-    return bool((logits >= 0).all() and (logits.sum(1) - 1).abs().max() < 1e-3)
 
 
 def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
@@ -184,15 +184,13 @@ def _cause(subject: Model, images: Images, *, known: str = "") -> tuple[str, str
         images: Some of its images.
         known: What is known already; a mistake must then explain nearly all that is wrong.
     """
-    from hardcase.models.mistakes import diagnosis_of
-
     found = diagnosis_of(subject, images)
-    named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
+    if found is None:
+        return "", ""
+    named = [mistake for mistake in found.mistakes if mistake.name != "fails"]
     if not named or (known and (named[-1].accuracy or 0.0) < FINE):
         return "", ""
-    right = named[-1].accuracy
-    better = "" if right is None else f" ({100 * right:.0f} % right then)"
-    return f"Here {named[-1].what}{better}.", named[-1].fix
+    return f"Here {named[-1].sentence}.", named[-1].fix
 
 
 def _widths(subject: Model, logits: Tensor, images: Images) -> None:
@@ -207,7 +205,7 @@ def _widths(subject: Model, logits: Tensor, images: Images) -> None:
             f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
             " classes.",
             "Seeds of the missing classes could never be correctly classified.",
-            *([cause] if cause else []),
+            *filter(None, [cause]),
             fix=fix or "the data the model was trained for",
         )
 
@@ -218,10 +216,7 @@ def _finite(logits: Tensor) -> None:
         raise Problem(
             f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
             "Nothing can be searched on such answers.",
-            fix=(
-                "look at the weights, and at the normalisation: --set subject.mean=..."
-                " subject.std=..."
-            ),
+            fix="look at the weights, and at mean and std: --set subject.mean=... subject.std=...",
         )
 
 
@@ -248,26 +243,25 @@ def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy
     if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
         return  # of two classes nobody gets more than twice the chance
     share = logits.argmax(1).bincount().max().item() / len(images)
-    hint = (
-        f"It answers class {int(logits.argmax(1).mode().values)} for {100 * share:.0f} % of them."
-        if share > 0.9
-        else ""
-    )
     low = images.x.min().item() / 255
     high = images.x.max().item() / 255
     seen = (
         f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has"
-        f" {len(images.classes)} classes. {hint}"
+        f" {len(images.classes)} classes."
     )
+    if share > 0.9:
+        mode = int(logits.argmax(1).mode().values)
+        seen += f" It answers class {mode} for {100 * share:.0f} % of them."
     order = _permuted(logits, images)
     cause, fix = _cause(subject, images, known=order)
     fix = fix or "--set subject.mean=... subject.std=..."
+    if order and not cause:
+        cause = f"Here {order}."
     raise Problem(
         f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
         f" {100 * chance:.0f} %.",
-        f"Most often normalisation is missing or the class order differs. {seen.strip()}",
-        *([f"Here {order}."] if order and not cause else []),
-        *([cause] if cause else []),
+        f"Most often normalisation is missing or the class order differs. {seen}",
+        *filter(None, [cause]),
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
     )
 
@@ -287,9 +281,9 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
 
 def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
-    if getattr(subject, "outputs", "") == "probabilities" or looks_like_probabilities(logits):
+    if getattr(subject, "outputs", "") == "probabilities" or is_softmax(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
-    elif logits.min() >= 0 and logits.max() <= 1 and logits.std() > 0:
+    elif in_unit_interval(logits):
         notes.append("the outputs lie in 0..1: for a sigmoid, --set subject.outputs=sigmoid")
     if logits.shape[1] > len(images.classes):
         notes.append(
@@ -307,31 +301,30 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     return notes
 
 
-def _suspicion(subject: Model, images: Images, accuracy: float, expected: bool) -> list[str]:
-    """What may be wrong with a model that is often wrong; nothing where that was expected."""
-    if accuracy >= DOUBTFUL or expected:
+def _suspicion(subject: Model, images: Images, accuracy: float) -> list[str]:
+    """What may be wrong with a model that is often wrong."""
+    if accuracy >= DOUBTFUL:
         return []
     began = monotonic()
     answers(subject, images.take(torch.arange(min(SOME, len(images)))))
     if (monotonic() - began) * ROUNDS > PATIENCE:
         return [f"only {100 * accuracy:.0f} % right; hardcase doctor tries what may be wrong"]
     cause, fix = _cause(subject, images)
-    return [f"only {100 * accuracy:.0f} % right. {cause} Try: {fix}"] if cause else []
+    if not cause:
+        return []
+    return [f"only {100 * accuracy:.0f} % right. {cause} Try: {fix}"]
 
 
 def _permuted(logits: Tensor, images: Images) -> str:
-    """A sentence if relabelling the outputs would clearly raise accuracy:
-    the class order differs.
-    """
-    k = len(images.classes)
-    confusion = torch.zeros(k, logits.shape[1]).index_put_(
-        (images.y, logits.argmax(1)), torch.ones(len(images)), accumulate=True
+    """A sentence if another order of the classes would clearly raise accuracy."""
+    if len(set(images.y.tolist())) < max(2, len(images.classes)):
+        return ""
+    order = most_said(logits, images.y)
+    own = (logits.argmax(1) == images.y).float().mean().item()
+    best = (logits.argmax(1) == order[images.y]).float().mean().item()
+    if best <= own + 0.3 or len(set(order.tolist())) < len(order):
+        return ""
+    return (
+        f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check the"
+        " order of the classes"
     )
-    best = confusion.amax(1).sum().item() / len(images)
-    own = confusion[:, :k].diagonal().sum().item() / len(images)
-    if best > own + 0.3 and len(set(confusion.argmax(1).tolist())) == k:
-        return (
-            f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check"
-            " the order of the classes"
-        )
-    return ""

@@ -1,9 +1,15 @@
-"""Models behind an address that speaks the Open Inference Protocol v2."""
+"""Models behind an address that speaks the Open Inference Protocol v2.
+
+`httpx2` moves the bytes. What stays here is what it does not have: a deadline for a whole call
+(its time limits are per read, so a server that sends one byte a second never ends), a limit on the
+size of an answer, retries, a rate limit, and a token that is never shown.
+"""
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
+import logging
 import math
 import os
 import random
@@ -13,9 +19,12 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
+from http import HTTPStatus
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -27,68 +36,85 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.models.deadline import TimedConnection, TimedTlsConnection
-from hardcase.models.onnx import Array, PixelLayout, to_logits
-from hardcase.models.wrappers import Unanswered
+from hardcase.models.onnx import Array, PixelLayout, filled, to_logits
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
+from hardcase.usercode import Unanswered
 
-# A small HTTP client: connections kept open, retries with back-off, a rate limit, a deadline for
-# every call.
+__all__ = ["ClientConfig", "Http", "checked_url", "is_here"]
 
 TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers after which the same request may succeed."""
+"""Statuses after which the same request may succeed."""
 LARGEST = 256 * 2**20
 """Bytes after which no answer is read on."""
 A_ROW = 2**20
 """Bytes that the answer to one image may have; metadata may have as many."""
 LONGEST = 60.0
-"""Seconds that are waited before another try, at most."""
+"""Longest pause before another try, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
-    """How a server is asked: images a request, requests at a time and a second,
-    seconds for an answer, tries after the first.
+class ClientConfig:
+    """How a model is asked that may be slow, far away or costly.
+
+    Args:
+        batch: Images per request.
+        concurrency: Requests at a time.
+        rate: Requests per second; None for no limit.
+        timeout: Seconds for an answer; None: 30 for servers, no limit for others.
+        retries: Tries after the first.
+        cache: Answers that are remembered.
+        label_only: Whether all but the label is forgotten.
     """
 
     batch: int = 32
     concurrency: int = 4
     rate: float | None = None
-    timeout: float = 30.0
+    timeout: float | None = None
     retries: int = 5
+    cache: int = 100_000
+    label_only: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The time that a server has for an answer."""
+        return self.timeout or 30.0
 
 
 class Refused(Exception):  # noqa: N818 - what happened
     """The server answered with an error that trying again does not cure."""
 
     def __init__(self, status: int, words: str) -> None:
-        super().__init__(f"{status} {http.client.responses.get(status, '')}: {words}".strip())
+        with suppress(ValueError):
+            words = f"{HTTPStatus(status).phrase}: {words}"
+        super().__init__(f"{status} {words}")
         self.status = status
 
 
 class Client:
-    """Asks one server. Each thread has a connection of its own.
+    """Asks one server; TLS certificates are always verified.
 
-    TLS certificates are always verified.
+    The exchange runs on an event loop in a thread of its own, because there a time limit can cover
+    a whole call. Each asking thread has connections of its own, so that one whose answers are not
+    believed any more can be closed without disturbing the others.
     """
 
-    def __init__(self, url: str, manners: Manners, tally: Counter[str]) -> None:
+    def __init__(self, url: str, config: ClientConfig, tally: Counter[str]) -> None:
         self.place = checked_url(url)
-        self.manners = manners
+        self.config = config
         self.tally = tally
         self.token = _token(self.place)
         self.local = threading.local()
         self.lock = threading.Lock()
-        self.next = 0.0
+        self.next_turn = 0.0
         self.jitter = random.Random(0)
         self.hurried = False
 
     def deadline(self) -> float:
         """The moment (monotonic seconds) by which a question that is asked now must be over."""
-        return monotonic() + 2 * self.manners.timeout
+        return monotonic() + 2 * self.config.seconds
 
     def ask(
         self,
@@ -99,12 +125,11 @@ class Client:
         *,
         rows: int = 0,
         until: float | None = None,
-    ) -> tuple[dict[str, str], bytes]:
-        """Headers (names in small letters) and body of a good answer.
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Headers and body of a good answer.
 
-        All tries and the pauses between them are over `until` then, by default after twice the
-        timeout; an answer that does not come in time is waited for twice only. `hurried`: no
-        second try.
+        All tries and the pauses between them are over by `until`; an answer that does not come in
+        time is waited for twice only. A client that is `hurried` tries once.
 
         Args:
             method: Of HTTP.
@@ -112,145 +137,168 @@ class Client:
             headers: More of them.
             body: What is sent.
             rows: Images that are asked about; the answer may have so many times `A_ROW` bytes.
-            until: When to give up (monotonic seconds).
+            until: When to give up (monotonic seconds); by default after twice the timeout.
 
         Raises:
             Refused: For an error of ours.
             Unanswered: When all tries were in vain.
         """
-        why = ""
-        tries = 1 if self.hurried else self.manners.retries + 1
-        self._turn()
-        until = self.deadline() if until is None else until
+        tries = 1 if self.hurried else self.config.retries + 1
+        largest = min(LARGEST, A_ROW * (rows + 1))
         times_late = 0
         for attempt in range(tries):
-            if attempt:
-                self._turn()
+            self._wait_for_turn()
+            until = until or self.deadline()
             self._count("calls")
+            wait = ""
             try:
-                allowed = min(self.manners.timeout, until - monotonic())
-                largest = min(LARGEST, A_ROW * (rows + 1))
-                status, answered, content = self._once(
-                    method, path, headers, body, allowed, largest
-                )
-            except (OSError, http.client.HTTPException) as error:
-                self.hang_up()
-                late = isinstance(error, TimeoutError)
-                self._count("timeouts" if late else "dropped")
-                wait = None
-                why = self._said(error)
-                if late:
-                    why = f"no answer within {self.manners.timeout:g} s"
-                    times_late += 1
-                if times_late > 1:
-                    break
+                allowed = min(self.config.seconds, until - monotonic())
+                request = (method, path, headers, body)
+                status, answered, content = self._exchange(request, allowed, largest)
+            except TimeoutError:
+                self._count("timeouts")
+                why = f"no answer within {self.config.seconds:g} s"
+                times_late += 1
+            except OSError as error:
+                self._count("dropped")
+                why = str(error)
             else:
                 if status == 200:
                     return answered, content
-                refused = Refused(status, self._words(content))
-                why = str(refused)
+                refused = Refused(status, self._quoted(content))
                 if status not in AGAIN:
                     raise refused
-                wait = answered.get("retry-after")
+                why = str(refused)
+                wait = answered.get("retry-after", "")
             pause = self._pause(attempt, wait)
-            if attempt + 1 == tries or monotonic() + pause >= until:
+            if times_late > 1 or attempt + 1 == tries or monotonic() + pause >= until:
                 break
             self._count("retries")
             sleep(pause)
         raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
 
-    def _once(
+    def _exchange(
+        self, request: tuple[str, str, Mapping[str, str], bytes], seconds: float, largest: int
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of one request, from connecting to the last byte.
+
+        Raises:
+            TimeoutError: If that takes longer than `seconds`.
+            OSError: If the connection fails, or the answer has more than `largest` bytes.
+        """
+        httpx = _httpx()
+        future = asyncio.run_coroutine_threadsafe(
+            self._stream(self.session, *request, seconds, largest), _loop()
+        )
+        try:
+            return future.result()
+        except TimeoutError:
+            self.hang_up()
+            raise
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
+            self.hang_up()
+            words = type(error).__name__
+            if isinstance(error, httpx.ConnectError):  # others may quote the server
+                words += f": {error}"
+            raise OSError(words) from None
+        except BaseException:  # Ctrl-C: nobody waits for the answer any more
+            future.cancel()
+            raise
+
+    async def _stream(
         self,
+        session: Any,
         method: str,
         path: str,
         headers: Mapping[str, str],
         body: bytes,
         seconds: float,
         largest: int,
-    ) -> tuple[int, dict[str, str], bytes]:
-        link = self._connection()
-        if link.disturbed():  # closed meanwhile, or the server has spoken unasked
-            self.hang_up()
-            link = self._connection()
-        link.until(monotonic() + seconds)
-        secret = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        link.request(method, path, body or None, {"User-Agent": "hardcase", **headers, **secret})
-        answer = link.getresponse()
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        sent = {"User-Agent": "hardcase", "Accept-Encoding": "identity", **headers}
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        url = f"{self.place.scheme}://{self.place.netloc}{path}"
         content = bytearray()
-        while block := answer.read1(1 << 20):
-            content += block
-            if len(content) > largest:
-                self.hang_up()
-                raise http.client.IncompleteRead(b"", largest)
-        answer.read()  # nothing is left; only now the connection is free for the next request
-        return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            bytes(content),
-        )
+        async with (
+            asyncio.timeout(seconds),
+            session.stream(method, url, headers=sent, content=body or None) as answer,
+        ):
+            async for block in answer.aiter_raw():
+                content += block
+                if len(content) > largest:
+                    raise OSError("TooLarge")
+        return answer.status_code, answer.headers, bytes(content)
 
-    def _connection(self) -> TimedConnection | TimedTlsConnection:
-        link: TimedConnection | TimedTlsConnection | None = getattr(self.local, "link", None)
-        if link is None:
-            host = self.place.hostname or ""
-            port = self.place.port
-            wait = self.manners.timeout
-            if self.place.scheme == "https":
-                link = TimedTlsConnection(
-                    host, port, timeout=wait, context=ssl.create_default_context()
-                )
-            else:
-                link = TimedConnection(host, port, timeout=wait)
-            self.local.link = link
-        return link
+    @property
+    def session(self) -> Any:
+        """The connections of this thread."""
+        if getattr(self.local, "session", None) is None:
+            self.local.session = _httpx().AsyncClient(
+                trust_env=False, timeout=None, verify=ssl.create_default_context()
+            )
+        return self.local.session
 
     def hang_up(self) -> None:
-        """The next request of this thread opens a connection of its own."""
-        link = getattr(self.local, "link", None)
-        if link is not None:
-            link.close()
-        self.local.link = None
+        """Close the connections of this thread; its next request opens new ones."""
+        session = getattr(self.local, "session", None)
+        self.local.session = None
+        if session is not None:
+            asyncio.run_coroutine_threadsafe(session.aclose(), _loop())
 
-    def _turn(self) -> None:
+    def _wait_for_turn(self) -> None:
         """Wait until the rate allows another request."""
-        if self.manners.rate is None:
+        if self.config.rate is None:
             return
         with self.lock:
             now = monotonic()
-            mine = max(self.next, now)
-            self.next = mine + 1 / self.manners.rate
-        sleep(mine - now)
+            turn = max(self.next_turn, now)
+            self.next_turn = turn + 1 / self.config.rate
+        sleep(turn - now)
 
-    def _pause(self, attempt: int, asked: str | None) -> float:
-        """Twice as long each time, never all at the same moment,
-        and as long as the server asks for.
-        """
-        own = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
-        return min(max(own, _asked_for(asked or "")), LONGEST)
+    def _pause(self, attempt: int, retry_after: str) -> float:
+        """Exponential back-off with jitter, and as long as the server asks for."""
+        backoff = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
+        return min(max(backoff, _asked_for(retry_after)), LONGEST)
 
     def _count(self, what: str) -> None:
         with self.lock:
             self.tally[what] += 1
 
-    def _words(self, content: bytes) -> str:
-        """What a server says of an error, on one line. A server that knows a secret is not quoted:
-        it may repeat it.
+    def _quoted(self, content: bytes) -> str:
+        """What a server says of an error, on one line.
+
+        A server that knows a secret is not quoted: it may repeat it.
         """
         if self.token:
             return f"{len(content):,} bytes that are not shown, because a token was sent"
         words = content[:300].decode(errors="replace")
         return " ".join("".join(c if c.isprintable() else " " for c in words).split())
 
-    def _said(self, error: Exception) -> str:
-        """A failure of the connection in words; those of a server are left out."""
-        why = error.strerror if isinstance(error, OSError) else None
-        return f"{type(error).__name__}: {why}" if why else type(error).__name__
+
+def _httpx() -> Any:
+    try:
+        import httpx2
+    except ImportError as error:
+        raise Problem(
+            "models behind an address need httpx2, which is not installed.",
+            fix="pip install 'hardcase[http]'",
+        ) from error
+    for name in ("httpx2", "httpcore2"):  # their logs show headers, which a server can fill
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return httpx2
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all clients of this process, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="hardcase-http").start()
+    return loop
 
 
 def _asked_for(header: str) -> float:
-    """Seconds that a server asks to be left alone for: a number, or the moment when it may be asked
-    again.
-    """
+    """Seconds that a Retry-After header asks for, as a number or as a date."""
     text = header.strip()
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         return float(text)
@@ -263,21 +311,17 @@ def _asked_for(header: str) -> float:
 
 def checked_url(url: str) -> SplitResult:
     """The parts of a model's address. Secrets have no place in it: it is stored with the run."""
+    path = r"[!-~]*/v2/models/[!-.0-~]+(/versions/[!-.0-~]+)?/infer"
     try:
         place = urlsplit(url)
-        good = (
-            place.scheme in ("http", "https")
-            and bool(place.hostname)
-            and (place.port is None or place.port > 0)
-        )
+        reachable = bool(place.hostname) and (place.port is None or place.port > 0)
+        good = place.scheme in ("http", "https") and reachable and re.fullmatch(path, place.path)
     except ValueError:
         good = False
-    if not good or not re.fullmatch(
-        r"[!-~]*/v2/models/[!-.0-~]+(/versions/[!-.0-~]+)?/infer", place.path
-    ):
+    if not good:
+        shown = re.sub(r"//[^/]*@", "//...@", url).partition("?")[0][:200]
         raise Problem(
-            f"{_without_secrets(url)} is not the address of a model.",
-            fix="http://HOST:PORT/v2/models/NAME/infer",
+            f"{shown} is not the address of a model.", fix="http://HOST:PORT/v2/models/NAME/infer"
         )
     if place.username or place.password or place.query or place.fragment:
         raise Problem(
@@ -306,36 +350,35 @@ def _token(place: SplitResult) -> str:
     return token
 
 
-def _without_secrets(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//...@", url).partition("?")[0][:200]
-
-
 # The Open Inference Protocol v2 as pure functions: a request into bytes, bytes into an answer, JSON
-# or binary tensors.
-#
-# https://github.com/kserve/open-inference-protocol; the binary form is Triton's extension of it.
+# or binary tensors. https://github.com/kserve/open-inference-protocol; the binary form is Triton's
+# extension of it.
 
-KINDS = {
-    "FP16": "<f2",
-    "FP32": "<f4",
-    "FP64": "<f8",
-    "UINT8": "|u1",
-    "INT8": "|i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
+KINDS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    f"{sign.upper()}INT{8 * size}": f"{'|' if size == 1 else '<'}{sign or 'i'}{size}"
+    for sign in ("", "u")
+    for size in (1, 2, 4, 8)
 }
+"""The types of tensors, as NumPy calls them."""
 LARGEST_BATCH = 1024
 """Images that a model may demand at once; a request is filled up to that number."""
 LARGEST_REQUEST = 2**25
 """Numbers in a request that is filled up."""
 LENGTH = "inference-header-content-length"
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
+"""What reading JSON that anybody may have written can raise."""
 
 
-class Garbled(ValueError):  # noqa: N818 - what happened
+class MalformedAnswer(ValueError):  # noqa: N818 - what happened
     """An answer that is not one of this protocol."""
 
 
@@ -343,23 +386,22 @@ class _Unusable(ValueError):  # noqa: N818 - what happened
     """Something is wrong that can be told in words of our own."""
 
 
-def _kind(error: Exception) -> str:
-    """What is wrong with an answer, without a word of it: a server may put anything there, also our
-    token.
+def _reason(error: Exception) -> str:
+    """What is wrong with an answer, without a word of it.
+
+    A server may put anything there, also our token.
     """
     if isinstance(error, _Unusable):
         return str(error)
     if isinstance(error, json.JSONDecodeError):
         return f"no JSON at byte {error.pos}"
     names = {"KeyError": "something is missing", "RecursionError": "nested too deeply"}
-    return names.get(type(error).__name__, f"{type(error).__name__}")
+    return names.get(type(error).__name__, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor of a model: its name, its type, its shape with the batch axis first (None:
-    any size).
-    """
+    """One tensor of a model: name, type, and shape with the batch axis first (None: any size)."""
 
     name: str
     kind: str
@@ -370,20 +412,21 @@ def encode(
     array: Array, given: TensorSpec, wanted: TensorSpec, *, binary: bool
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body of the request for `array`, which a digest of it names."""
-    name = name_of(array)
-    one: dict[str, Any] = {"name": given.name, "shape": list(array.shape), "datatype": given.kind}
+    tensor: dict[str, Any] = {
+        "name": given.name,
+        "shape": list(array.shape),
+        "datatype": given.kind,
+    }
+    request = {"id": name_of(array), "inputs": [tensor], "outputs": [{"name": wanted.name}]}
     if not binary:
-        body = json.dumps(
-            {"id": name, "inputs": [{**one, "data": []}], "outputs": [{"name": wanted.name}]}
-        ).encode()
-        head, tail = body.split(b'"data": []', 1)
-        return {"Content-Type": "application/json"}, head + b'"data": [' + _numbers(
-            array
-        ) + b"]" + tail
+        tensor["data"] = []
+        head, tail = json.dumps(request).encode().split(b'"data": []', 1)
+        body = head + b'"data": [' + _numbers(array) + b"]" + tail
+        return {"Content-Type": "application/json"}, body
     data = array.astype(KINDS[given.kind], copy=False).tobytes()
-    asked = {"name": wanted.name, "parameters": {"binary_data": True}}
-    sized = {**one, "parameters": {"binary_data_size": len(data)}}
-    header = json.dumps({"id": name, "inputs": [sized], "outputs": [asked]}).encode()
+    tensor["parameters"] = {"binary_data_size": len(data)}
+    request["outputs"] = [{"name": wanted.name, "parameters": {"binary_data": True}}]
+    header = json.dumps(request).encode()
     return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
 
 
@@ -393,105 +436,91 @@ def name_of(array: Array) -> str:
 
 
 def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec, *, name: str = "") -> Array:
-    """The tensor that an answer holds; anything else than a whole and well-formed one, or the
-    answer to another request than that called `name`, is `Garbled`.
+    """The tensor that an answer holds.
+
+    Raises:
+        MalformedAnswer: If it is not whole and well-formed, or answers another request than that
+            called `name`.
     """
-    size = headers.get(LENGTH)
     try:
-        cut = len(body) if size is None else int(size)
-        said = json.loads(body[:cut])
-        if name and said.get("id", name) not in (name, ""):
+        cut = int(headers.get(LENGTH, len(body)))
+        answer = json.loads(body[:cut])
+        if name and answer.get("id", name) not in (name, ""):
             raise _Unusable("it answers another request")
-        outputs = said["outputs"]
-        one = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
-        shape = tuple(int(length) for length in one["shape"])
-        kind = np.dtype(KINDS[one["datatype"]])
-        before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(one)])
-        flat = _values(one, body[cut + before :], kind)
-        return flat.reshape(shape)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        raise Garbled(f"an answer that cannot be read ({_kind(error)})") from None
+        outputs = answer["outputs"]
+        tensor = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
+        shape = tuple(int(length) for length in tensor["shape"])
+        kind = np.dtype(KINDS[tensor["datatype"]])
+        before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(tensor)])
+        return _values(tensor, body[cut + before :], kind).reshape(shape)
+    except UNREADABLE as error:
+        raise MalformedAnswer(f"an answer that cannot be read ({_reason(error)})") from None
 
 
 def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
     """Input, output and identity (name, versions, platform) from a model's metadata."""
     try:
-        said = json.loads(body)
-        (given,) = said["inputs"]
-        wanted = said["outputs"][0]
-        identity = json.dumps([said["name"], said.get("versions"), said.get("platform")])
-        return _spec(given), _spec(wanted), identity
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise Garbled(f"metadata that cannot be used ({_kind(error)})") from None
+        metadata = json.loads(body)
+        (given,) = metadata["inputs"]
+        identity = [metadata["name"], metadata.get("versions"), metadata.get("platform")]
+        return _spec(given), _spec(metadata["outputs"][0]), json.dumps(identity)
+    except UNREADABLE as error:
+        raise MalformedAnswer(f"metadata that cannot be used ({_reason(error)})") from None
 
 
-def _spec(said: Mapping[str, Any]) -> TensorSpec:
-    kind = str(said["datatype"])
+def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
+    kind = str(tensor["datatype"])
     if kind not in KINDS:
         raise _Unusable("tensors of an unknown type")
-    shape = tuple(None if int(size) < 1 else int(size) for size in said["shape"])
+    sizes = [int(size) for size in tensor["shape"]]
+    shape = tuple(size if size > 0 else None for size in sizes)
     if shape and (shape[0] or 1) > LARGEST_BATCH:
         raise _Unusable(f"more than {LARGEST_BATCH:,} images at once")
-    return TensorSpec(str(said["name"]), kind, shape)
+    return TensorSpec(str(tensor["name"]), kind, shape)
 
 
-def _values(one: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array:
-    size = _binary_size(one)
+def _values(tensor: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array:
+    size = _binary_size(tensor)
     if size is None:
-        return (
-            np.asarray(one["data"], dtype=np.float64 if kind.kind == "f" else np.int64)
-            .ravel()
-            .astype(kind)
-        )
+        exact = np.float64 if kind.kind == "f" else np.int64
+        return np.asarray(tensor["data"], dtype=exact).ravel().astype(kind)
     if not 0 <= size <= len(binary):
         raise _Unusable(f"{len(binary):,} bytes follow instead of those it promises")
     return np.frombuffer(binary[:size], kind)
 
 
-def _binary_size(one: Mapping[str, Any]) -> int | None:
-    size = (one.get("parameters") or {}).get("binary_data_size")
+def _binary_size(tensor: Mapping[str, Any]) -> int | None:
+    size = (tensor.get("parameters") or {}).get("binary_data_size")
     return None if size is None else int(size)
 
 
 def _numbers(array: Array) -> bytes:
-    """The numbers of an array, each in the fewest digits that give it back;
-    images have few different ones.
+    """The numbers of an array, each in the fewest digits that give it back.
+
+    Images have few different ones, so each is written once.
     """
     different, where = np.unique(array, return_inverse=True)
     words = np.array([str(value) for value in different], dtype=object)
     return ",".join(words[where.ravel()]).encode()
 
 
-# Models behind an address that speaks the Open Inference Protocol v2: KServe, Triton, MLServer,
-# TorchServe.
-
 SAME = 0.02
 """How far logits of the same image may differ between two answers."""
-GARBLED = 2
+MALFORMED = 2
 """How often an answer that cannot be read is asked for again."""
+HINTS = {
+    401: f"a bearer token in the environment variable {TOKEN}",
+    403: f"a bearer token in the environment variable {TOKEN}",
+    404: "the model's name: http://HOST:PORT/v2/models/NAME/infer",
+}
 
 
 @dataclass
 class Http:
-    """A model that is asked over a network. Which form its server understands (binary or JSON) is
-    found out once.
+    """A model that is asked over a network (KServe, Triton, MLServer, TorchServe).
+
+    Which form its server understands (binary or JSON) is found out once. A fixed image, the canary,
+    travels with every request of several images: its answer shows whether the rows kept order.
 
     Args:
         url: Address of the inference endpoint.
@@ -499,8 +528,8 @@ class Http:
         image: Channels, height and width.
         name: Name in run folders and reports.
         pixels: How the server wants images laid out.
-        outputs: ``logits`` or ``probabilities``.
-        manners: Rate, retries and time-outs.
+        outputs: ``logits``, ``probabilities``, ``sigmoid`` or ``binary``.
+        config: Rate, retries and time-outs.
         hash: What the server says of its version.
     """
 
@@ -510,12 +539,11 @@ class Http:
     name: str = "http"
     pixels: PixelLayout = field(default_factory=PixelLayout)
     outputs: str = "logits"
-    manners: Manners = field(default_factory=Manners)
+    config: ClientConfig = field(default_factory=ClientConfig)
     hash: str = ""
 
     def __post_init__(self) -> None:
-        self.tally: Counter[str] = Counter()
-        self._begin()
+        self._connect()
         until = self.client.deadline()
         self.given, self.wanted, identity = self._metadata(until)
         if (self.given.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
@@ -541,7 +569,7 @@ class Http:
 
     @property
     def offers(self) -> Offer:
-        return "scores" if np.dtype(KINDS[self.wanted.kind]).kind == "f" else "label"
+        return "scores" if self.wanted.kind.startswith("FP") else "label"
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -549,7 +577,7 @@ class Http:
         if taps:
             raise Problem(f"{self.name} shows no layers; a server offers {self.offers} only.")
         self.tally["rows"] += len(x)
-        size = min(self.manners.batch, self.given.shape[0] or self.manners.batch)
+        size = min(self.config.batch, self.given.shape[0] or self.config.batch)
         if self.canary is not None and len(x) > 1:
             size = max(size - 1, 1)  # one row is the canary's
         parts = [x[part] for part in chunks(len(x), size)]
@@ -560,18 +588,16 @@ class Http:
     def _ask(self, x: Tensor, until: float | None = None) -> Float[Tensor, "m k"]:
         """One request; an answer that makes no sense is asked for again a few times.
 
-        All of them are over `until` then, by default after twice the timeout.
+        All of them are over by `until`, by default after twice the timeout.
         """
         place = self._canary_place(x)
         rows = x
         if place is not None:
-            picture = self._pictures()[:1].to(x)
-            rows = torch.cat([x[:place], picture, x[place:]])
+            rows = torch.cat([x[:place], self._canary_image().to(x), x[place:]])
         array = self._array(rows)
         headers, body = encode(array, self.given, self.wanted, binary=self.binary)
-        until = self.client.deadline() if until is None else until
-        why = ""
-        for _ in range(GARBLED + 1):
+        until = until or self.client.deadline()
+        for _ in range(MALFORMED + 1):
             try:
                 answered, content = self.client.ask(
                     "POST", self.client.place.path, headers, body, rows=len(array), until=until
@@ -583,7 +609,7 @@ class Http:
                 return self._without_canary(logits[: len(rows)], place)
             except ValueError as error:
                 self.client.hang_up()  # whatever follows on this connection is not believed
-                why = "an answer of another shape" if self.client.token else str(error)
+                why = str(error)
                 if monotonic() >= until:
                     break
             except Refused as error:
@@ -591,27 +617,22 @@ class Http:
                     raise Unanswered(str(error)) from error
                 raise self._refused(error) from error
         promised = self.wanted.kind
-        if not self.client.token:  # numbers, too, can spell a secret
+        if self.client.token:  # numbers, too, can spell a secret
+            why = "an answer of another shape"
+        else:
             promised += f" of shape {self.wanted.shape}"
         raise Problem(f"{self.name} gives {why}.", f"Its metadata promise {promised}.")
 
     def _array(self, x: Tensor) -> Array:
-        """The images as the server wants them; a server with a fixed batch gets its number of
-        rows.
-        """
+        """The images as the server wants them, as many rows as it demands at once."""
         array = self.pixels.array(x, self.given.shape, np.dtype(KINDS[self.given.kind]))
-        missing = (self.given.shape[0] or len(array)) - len(array)
-        return (
-            np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
-            if missing > 0
-            else array
-        )
+        return filled(array, self.given.shape[0])
 
     def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
         path = self.client.place.path.removesuffix("/infer")
         try:
             return specs(self.client.ask("GET", path, {}, b"", until=until)[1])
-        except Garbled as error:
+        except MalformedAnswer as error:
             raise Problem(f"{self.url} describes its model with {error}.") from error
         except Refused as error:
             raise self._refused(error) from error
@@ -623,43 +644,46 @@ class Http:
 
     def _understands_binary(self, until: float) -> bool:
         """Try one image in the binary form; a server that errs is asked in JSON from then on."""
-        quick = Client(self.url, Manners(timeout=self.manners.timeout, retries=0), self.tally)
-        headers, body = encode(
-            self._array(self._pictures()[:1]), self.given, self.wanted, binary=True
-        )
+        array = self._array(self._canary_image())
+        headers, body = encode(array, self.given, self.wanted, binary=True)
+        path = self.client.place.path
+        self.client.hurried = True
         try:
-            answered, content = quick.ask(
-                "POST", quick.place.path, headers, body, rows=self.given.shape[0] or 1, until=until
+            answered, content = self.client.ask(
+                "POST", path, headers, body, rows=len(array), until=until
             )
             decode(answered, content, self.wanted)
         except (Refused, Unanswered, ValueError):
+            self.client.hang_up()
             return False
+        finally:
+            self.client.hurried = False
         return True
 
     def _known_answer(self, until: float) -> Tensor | None:
-        """What the model says of a fixed image that is asked about alone;
-        it then travels with every other request.
-        """
+        """What the model says of the canary when it is asked about it alone."""
         try:
-            logits = self._ask(self._pictures()[:1], until)
+            logits = self._ask(self._canary_image(), until)
         except Unanswered as error:
             raise Problem(f"{self.url} does not answer: {error}") from error
         return logits if bool(logits.isfinite().all()) else None
 
     def _canary_place(self, x: Tensor) -> int | None:
-        """Where among the rows the fixed image goes; nowhere if there is one row only, or no
-        room.
+        """Where among the rows the canary goes; nowhere beside one row, or where there is no room.
+
+        Never the middle, where it would stay if the rows were turned round.
         """
         room = self.given.shape[0] or len(x) + 1
         if self.canary is None or not 1 < len(x) < room:
             return None
         place = crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
-        middle = 2 * place == len(x)  # where it would stay if the rows were turned round
-        return 0 if middle else place
+        return 0 if 2 * place == len(x) else place
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
-        """The answers to the other rows; a `ValueError` if the fixed image's answer came back in
-        another row's place.
+        """The answers to the other rows.
+
+        Raises:
+            ValueError: If the canary's answer came back in another row's place.
         """
         if self.canary is None:
             return logits
@@ -672,32 +696,23 @@ class Http:
             raise ValueError("answers in another order than the images were sent")
         return torch.cat([logits[:place], logits[place + 1 :]])
 
-    def _pictures(self) -> Float[Tensor, "m c h w"]:
-        return (torch.rand(4, *self.image, generator=stream(0, "fingerprint")) * 255).round() / 255
+    def _canary_image(self) -> Float[Tensor, "1 c h w"]:
+        noise = torch.rand(4, *self.image, generator=stream(0, "fingerprint"))
+        return (noise * 255).round()[:1] / 255
 
     def _refused(self, error: Refused) -> Problem:
-        hints = {
-            401: "a bearer token in the environment variable HARDCASE_TOKEN",
-            403: "a bearer token in the environment variable HARDCASE_TOKEN",
-            404: "the model's name: http://HOST:PORT/v2/models/NAME/infer",
-        }
-        return Problem(f"{self.url} refuses the request: {error}", fix=hints.get(error.status, ""))
+        return Problem(f"{self.url} refuses the request: {error}", fix=HINTS.get(error.status, ""))
 
-    def _begin(self) -> None:
-        self.client = Client(self.url, self.manners, self.tally)
-        self.pool = ThreadPoolExecutor(self.manners.concurrency, thread_name_prefix="hardcase-http")
+    def _connect(self) -> None:
+        self.tally: Counter[str] = Counter()
+        self.client = Client(self.url, self.config, self.tally)
+        self.pool = ThreadPoolExecutor(self.config.concurrency, thread_name_prefix="hardcase-http")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Connections and the token stay behind: another process takes the token from its own
-        environment.
-        """
-        return {
-            key: value
-            for key, value in self.__dict__.items()
-            if key not in ("client", "pool", "tally")
-        }
+        """Connections and the token stay behind: another process has its own environment."""
+        here = ("client", "pool", "tally")
+        return {key: value for key, value in self.__dict__.items() if key not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.tally = Counter()
-        self._begin()
+        self._connect()

@@ -1,10 +1,12 @@
-"""Names become subjects: networks of the zoo, of a file or of torchvision; ONNX files;
-addresses of servers.
+"""Names become subjects: networks of the zoo, of a file or of a hub; ONNX files; servers.
+
+One path for all of them: the words before the colon choose where the network comes from, what its
+source states (normalisation, classes, size) is taken from there, and the rest is found by trying on
+labelled images and said.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -16,23 +18,29 @@ from typing import Any
 import torch
 from torch import nn
 
+from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.errors import Problem
 from hardcase.models.adapters import (
+    Adapted,
     adapted,
     adapted_if_needed,
+    from_model_file,
+    is_model,
     module_of,
     own_names,
     without_trainer,
 )
 from hardcase.models.checkpoints import fit_state, read_state
-from hardcase.models.health import answers, looks_like_probabilities
-from hardcase.models.http import Http, Manners, checked_url, is_here
+from hardcase.models.health import answers
+from hardcase.models.http import ClientConfig, Http, checked_url, is_here
+from hardcase.models.hubs import LOADERS, from_hub
+from hardcase.models.mistakes import binary_reading, is_softmax, settled, stated_by
 from hardcase.models.names import aligned
-from hardcase.models.normalisation import settled, stated_by
 from hardcase.models.onnx import Onnx, PixelLayout
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.specs import is_known, load_spec
+from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
+from hardcase.models.pretrained.fetching import load as load_fetched
+from hardcase.models.pretrained.fetching import subject as fetched
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Patient
 from hardcase.models.zoo import trained_classifier
@@ -41,56 +49,76 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
 from hardcase.usercode import Unanswered, ask_leave, file_member, guarded
 
+__all__ = [
+    "NOTHING",
+    "Loading",
+    "from_file",
+    "is_stated",
+    "lineage_of",
+    "load_model",
+    "model_of",
+    "names_outputs",
+    "network",
+]
+
 _log = logging.getLogger(__name__)
 
 FORMS = (
     "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, timm:NAME, hf:NAME-OR-PATH,"
-    " torchvision:NAME, weights@timm:NAME, FILE.pt2, onnx:FILE.onnx,"
+    " torchvision:NAME, weights@timm:NAME, FILE.pt2, FILE.pt (TorchScript), onnx:FILE.onnx,"
     " http://HOST/v2/models/NAME/infer"
 )
-
-
+WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
+"""Files that hold a network whole."""
 NOTHING = Images(torch.zeros(0, 1, 1, 1, dtype=torch.uint8), torch.zeros(0).long(), (), ())
 """No images."""
+SOME = 64
+"""Labelled images that show what kind of outputs a model has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskSettings:
-    """How a model is asked that may be slow, far away or dear; `timeout` of None:
-    30 s for servers, none for others.
-    """
+def _register(row: Pretrained) -> None:
+    """Put a network of the catalogue on the registry, beside those that are trained here."""
 
-    batch: int = 32
-    concurrency: int = 4
-    rate: float | None = None
-    timeout: float | None = None
-    retries: int = 5
-    cache: int = 100_000
-    label_only: bool = False
+    def fetched_network() -> nn.Module:
+        return load_fetched(row.name)[0]
+
+    fetched_network.__doc__ = f"{row.summary}."
+    registry.model(
+        row.name,
+        paper=row.paper,
+        needs=f"hardcase fetch model {row.name}",
+        size=row.size,
+        lineage=row.lineage,
+        licence=row.licence,
+        accuracy=row.accuracy,
+    )(fetched_network)
+
+
+for _row in PRETRAINED.values():
+    _register(_row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How a model is loaded: where it goes, how its input is normalised, whom it trusts,
-    what a zoo model learns from.
+    """How a model is loaded.
 
     Args:
         train: What a zoo model learns from; networks that state everything need no images.
-        test: What it is measured on.
+        test: What it is measured on, and what shows how it wants to be asked.
         device: Where the networks are.
         mean: Mean per channel, in units of [0, 1].
         std: Standard deviation per channel.
-        outputs: ``logits``, ``probabilities``, ``sigmoid`` or ``auto``.
+        outputs: What it returns, see `Subject`; ``auto``: found by trying.
         channels: ``rgb``, or what else the network wants of them; see `Subject`.
         trust_pickle: Unpickle weights, which may run any code.
         seed: Everything random follows from it.
         progress: Told how the training goes.
         offline: Ask nothing outside this machine.
-        asking: How a model behind an address is asked.
+        asking: How a model is asked that may be slow, far away or costly.
 
     Example:
         >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> from hardcase.testing.toys import toy_images
         >>> how = hc.models.Loading(train=toy_images(8), test=toy_images(4))
         >>> how.device
         'cpu'
@@ -107,7 +135,16 @@ class Loading:
     seed: int = 0
     progress: Callable[[TrainingProgress], None] | None = None
     offline: bool = False
-    asking: AskSettings = field(default_factory=AskSettings)
+    asking: ClientConfig = field(default_factory=ClientConfig)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether a normalisation was said."""
+        return (tuple(self.mean), tuple(self.std)) != ((0.0,), (1.0,))
+
+    @property
+    def pixels(self) -> PixelLayout:
+        return PixelLayout(mean=tuple(self.mean), std=tuple(self.std))
 
 
 def load_model(spec: str, how: Loading) -> Model:
@@ -119,7 +156,42 @@ def load_model(spec: str, how: Loading) -> Model:
         how: How it is loaded.
     """
     form, _, name = spec.partition(":")
-    if form == "zoo" and not is_stated(spec):
+    if form == "onnx":
+        open_file = partial(Onnx, named_path(name), len(how.test.classes), spec, how.pixels)
+        model = _with_outputs(open_file, how)
+    elif form in ("http", "https"):
+        model = _server(spec, how)
+    elif is_stated(spec):
+        model = _stated(spec, how)
+    else:
+        model = _local(spec, how)
+    if how.asking.timeout is not None and form not in ("http", "https"):
+        model = Patient(model, how.asking.timeout)
+    return LabelOnly(model) if how.asking.label_only else model
+
+
+def _stated(spec: str, how: Loading) -> Subject:
+    """A network whose source states its normalisation; the user may state another."""
+    weights, _, code = spec.rpartition("@")
+    kind, _, name = code.partition(":")
+    if kind == "zoo":
+        subject = fetched(name, device=how.device)
+        subject.sizing = f"resize={PRETRAINED[name].size}&crop=center"
+        return subject
+    hub = from_hub(code, weights=weights, offline=how.offline, trust=how.trust_pickle)
+    _log.info("%s", hub)
+    mean, std = (how.mean, how.std) if how.normalised else (hub.mean, hub.std)
+    subject = Subject(
+        Adapted(hub.net), mean=mean, std=std, classes=hub.classes, name=spec, device=how.device
+    )
+    subject.sizing = hub.options
+    return subject
+
+
+def _local(spec: str, how: Loading) -> Subject:
+    """A network that is trained here, or lies in a file; what it states nothing of is tried."""
+    form, _, name = spec.partition(":")
+    if form == "zoo":
         name, _, seed = name.partition("?seed=")  # another training of the same network
         net, _ = trained_classifier(
             name,
@@ -129,12 +201,23 @@ def load_model(spec: str, how: Loading) -> Model:
             seed=int(seed) if seed.isdecimal() else how.seed,
             progress=how.progress,
         )
-        model: Model = _subject(net, spec, how)
-    else:
-        model = _load(spec, how)
-    if how.asking.timeout is not None and not spec.startswith(("http:", "https:")):
-        model = Patient(model, how.asking.timeout)
-    return LabelOnly(model) if how.asking.label_only else model
+        return _subject(net, spec, how)
+    if "@" not in spec and named_path(spec).suffix in WHOLE:
+        net = from_model_file(named_path(spec))
+        return _subject(net, spec, _with_normalisation(net, how))
+    weights, _, code = spec.rpartition("@")
+    path, _, factory = code.rpartition(":")
+    if not path or not factory.isidentifier():
+        raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
+    net = from_file(named_path(path), factory)
+    if weights:
+        fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
+        if fitted.note:
+            _log.info("%s: %s", weights, fitted.note)
+    if isinstance(net, Subject):
+        return net
+    net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
+    return _subject(net, spec, _with_normalisation(net, how))
 
 
 def model_of(thing: Any, images: Images) -> Model:
@@ -152,29 +235,23 @@ def model_of(thing: Any, images: Images) -> Model:
         >>> model_of(toy_subject().net, toy_images(8)).offers
         'gradients'
     """
-    if isinstance(thing, Subject) or (
-        not isinstance(thing, nn.Module) and isinstance(thing, Model)
-    ):
-        return thing
+    if is_model(thing):
+        return thing  # type: ignore[no-any-return]  # checked by is_model
     example = from_bytes(images.x[:2])
-    names = own_names(thing)
-    known = aligned(images, names) if names else images
-    how = Loading(test=known)
-    stated = stated_by(thing)
-    if stated is not None:
-        how = replace(how, mean=stated[0], std=stated[1])
-    elif not isinstance(thing, nn.Module | torch.export.ExportedProgram):
+    if not isinstance(thing, nn.Module | torch.export.ExportedProgram):
         return adapted(thing, example=example, arrays=not _takes_tensors(thing, example))
-    else:
-        how = _with_normalisation(module_of(thing), how)
+    names = own_names(thing)
+    how = Loading(test=aligned(images, names) if names else images)
     net = thing if isinstance(thing, nn.Module) else module_of(thing)
-    own = adapted_if_needed(without_trainer(net), example)
+    stated = stated_by(thing)
+    if stated is None:
+        how = _with_normalisation(module_of(thing), how)
+    else:
+        how = replace(how, mean=stated[0], std=stated[1])
+    device = next((each.device for each in net.parameters()), torch.device("cpu"))
     name = str(getattr(thing, "__name__", "") or type(thing).__name__)
-    return _subject(own, name, replace(how, device=str(_place(net))))
-
-
-def _place(net: nn.Module) -> torch.device:
-    return next((each.device for each in net.parameters()), torch.device("cpu"))
+    net = adapted_if_needed(without_trainer(net), example)
+    return _subject(net, name, replace(how, device=str(device)))
 
 
 def _takes_tensors(function: Callable[..., Any], example: torch.Tensor) -> bool:
@@ -197,62 +274,15 @@ def network(model: Model) -> Subject:
     return model
 
 
-def _load(spec: str, how: Loading) -> Model:
-    """A model from elsewhere: a file, a server, a source of pretrained networks."""
-    form, _, name = spec.partition(":")
-    if form == "onnx":
-        return _black_box(
-            partial(Onnx, named_path(name), len(how.test.classes), spec, _pixels(how)), how
-        )
-    if form in ("http", "https"):
-        return _server(spec, how)
-    if is_known(spec):
-        return _stated(spec, how)
-    weights, _, code = spec.rpartition("@")
-    path, _, factory = code.rpartition(":")
-    if not path or not factory.isidentifier():
-        raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
-    net = from_file(named_path(path), factory)
-    if weights:
-        fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
-        if fitted.note:
-            _log.info("%s: %s", weights, fitted.note)
-    if isinstance(net, Subject):
-        return net
-    own = adapted_if_needed(net, from_bytes(how.test.x[:1]))
-    return _subject(own, spec, _with_normalisation(own, how))
-
-
 def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
     """`how`, with the usual normalisation that the network clearly wants where none was said."""
-    if (tuple(how.mean), tuple(how.std)) != ((0.0,), (1.0,)):
+    if how.normalised:
         return how
-    found = settled(copy.deepcopy(net).eval(), how.test, how.channels)
+    found = settled(net, how.test, how.channels)
     if found is None:
         return how
     _log.warning("found by trying the usual ones: %s", found)
     return replace(how, mean=found.mean, std=found.std)
-
-
-def _stated(spec: str, how: Loading) -> Subject:
-    """A network whose source states its normalisation; the user may state another."""
-    found = load_spec(
-        spec,
-        mean=how.mean if tuple(how.mean) != (0.0,) else None,
-        std=how.std if tuple(how.std) != (1.0,) else None,
-        device=how.device,
-        offline=how.offline,
-        trust=how.trust_pickle,
-    )
-    if found.note:
-        _log.info("%s", found.note)
-    if is_stated(spec):
-        return found.subject
-    return _subject(found.subject.net, spec, _with_normalisation(found.subject.net, how))
-
-
-def _pixels(how: Loading) -> PixelLayout:
-    return PixelLayout(mean=tuple(how.mean), std=tuple(how.std))
 
 
 def _server(spec: str, how: Loading) -> Model:
@@ -263,43 +293,42 @@ def _server(spec: str, how: Loading) -> Model:
             fix="leave out --offline",
         )
     ask_leave(spec)
-    ask = how.asking
-    manners = Manners(
-        batch=ask.batch,
-        concurrency=ask.concurrency,
-        rate=ask.rate,
-        timeout=ask.timeout or 30.0,
-        retries=ask.retries,
-    )
     channels, height, width = how.test.x.shape[1:]
 
     def make(outputs: str) -> Model:
-        return Http(
-            spec,
-            len(how.test.classes),
-            (channels, height, width),
-            spec,
-            _pixels(how),
-            outputs,
-            manners,
-        )
+        image = (channels, height, width)
+        classes = len(how.test.classes)
+        return Http(spec, classes, image, spec, how.pixels, outputs, how.asking)
 
-    patient = Patient(_black_box(make, how), piece=ask.batch)
-    return Cached(patient, ask.cache) if ask.cache else patient
+    patient = Patient(_with_outputs(make, how), piece=how.asking.batch)
+    return Cached(patient, how.asking.cache) if how.asking.cache else patient
 
 
-def _black_box(make: Callable[[str], Model], how: Loading) -> Model:
-    """A model with its kind of output found out on a few images, unless it was said."""
-    if how.outputs != "auto" or not len(how.test):
-        return make("logits" if how.outputs == "auto" else how.outputs)
+def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
+    """A model with its kind of output found out on a few images, unless it was said.
+
+    One output for two classes is read as a logit or a probability of the class that the labels
+    speak for; which, is said.
+    """
+    if how.outputs not in ("auto", "sigmoid") or not len(how.test):
+        return make(how.outputs.replace("auto", "logits"))
     plain = make("logits")
+    some = how.test.take(torch.linspace(0, len(how.test) - 1, min(SOME, len(how.test))).long())
     try:
-        some = answers(plain, how.test.take(torch.arange(min(32, len(how.test)))))
+        scores = answers(plain, some)
     except Unanswered as error:
         raise Problem(f"{plain.name} does not answer: {error}") from error
     except Exception:  # wrong sizes and the like are told in full by `health.check`
         return plain
-    return make("probabilities") if looks_like_probabilities(some) else plain
+    if scores.shape[1] == 1 and len(some.classes) == 2:
+        outputs, why = binary_reading(scores, some.y)
+        named = why.replace("second class", f"class {some.classes[1]!r}")
+        named = named.replace("first class", f"class {some.classes[0]!r}")
+        _log.warning("%s has %s; to fix it: --set subject.outputs=%s", plain.name, named, outputs)
+        return make(outputs)
+    if how.outputs == "sigmoid":
+        return make("sigmoid")
+    return make("probabilities") if is_softmax(scores) else plain
 
 
 def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
@@ -317,7 +346,7 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
             channels=how.channels,
         )
 
-    made = _black_box(make, how)
+    made = _with_outputs(make, how)
     assert isinstance(made, Subject)
     return made
 
@@ -336,23 +365,15 @@ def from_file(path: Path, factory: str) -> nn.Module:
     return net
 
 
-HUBS = ("timm", "hf", "torchvision")
-"""Kinds of names that stand for networks which others have trained."""
-
-
 def is_stated(spec: str) -> bool:
     """Whether the source of this network states its normalisation and the size of its images."""
     kind, _, name = spec.rpartition("@")[2].partition(":")
-    return kind in HUBS or (kind == "zoo" and name in PRETRAINED)
+    return kind in LOADERS or (kind == "zoo" and name in PRETRAINED)
 
 
-def _architecture(folder: str) -> str:
-    """What the configuration of a hub's network in a folder calls it; empty where there is none."""
-    try:
-        stated = json.loads((named_path(folder) / "config.json").read_text(encoding="utf-8"))
-        return str(stated.get("architecture") or stated.get("model_type") or "")
-    except (OSError, ValueError, AttributeError, Problem):
-        return ""
+def names_outputs(spec: str) -> bool:
+    """Whether a model of this name may bring class names of its own, other than the data's."""
+    return is_stated(spec) or spec.partition(":")[0] not in ("zoo", "onnx", "http", "https")
 
 
 def lineage_of(spec: str) -> str:
@@ -371,8 +392,17 @@ def lineage_of(spec: str) -> str:
     if row is not None:
         return row.lineage
     kind, _, name = spec.rpartition("@")[2].partition(":")
-    if kind not in HUBS:
+    if kind not in LOADERS:
         return ""
     base = _architecture(name) or name.rpartition("/")[2].partition(".")[0]
     base = base.lower().replace("_", "-")
     return "efficientnet-lite" if "efficientnet-lite" in base else base
+
+
+def _architecture(folder: str) -> str:
+    """What the configuration of a hub's network in a folder calls it; empty where there is none."""
+    try:
+        stated = json.loads((named_path(folder) / "config.json").read_text(encoding="utf-8"))
+        return str(stated.get("architecture") or stated.get("model_type") or "")
+    except (OSError, ValueError, AttributeError, Problem):
+        return ""

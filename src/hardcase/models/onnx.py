@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.models.external import external_files
 from hardcase.models.subject import as_logits
-from hardcase.tensors import digest
+from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
-# How images are laid out for a model that is only known by the shape it declares, and what its
-# answers mean.
+__all__ = ["Onnx", "PixelLayout", "to_logits"]
 
 Array = npt.NDArray[np.generic]
 SURE = 30.0
@@ -53,7 +50,8 @@ class PixelLayout:
         pixels = x.detach().float().cpu()
         if kind.kind in "iu":
             return _laid_out((pixels * 255).round(), shape).astype(kind)
-        mean, std = (torch.tensor(values).reshape(1, -1, 1, 1) for values in (self.mean, self.std))
+        mean = torch.tensor(self.mean).reshape(1, -1, 1, 1)
+        std = torch.tensor(self.std).reshape(1, -1, 1, 1)
         return _laid_out((pixels - mean) / std, shape).astype(kind)
 
 
@@ -61,13 +59,15 @@ def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
     """Channels first, channels last, without channels, or flat:
     whatever fits the declared shape.
     """
-    forms = (x, x.permute(0, 2, 3, 1), x.flatten(1), *([x[:, 0]] if x.shape[1] == 1 else []))
+    forms = [x, x.permute(0, 2, 3, 1), x.flatten(1)]
+    if x.shape[1] == 1:
+        forms.append(x[:, 0])
     for form in forms:
         if form.ndim == len(shape) and all(
             want in (None, -1, size) for want, size in zip(shape[1:], form.shape[1:])
         ):
             return np.ascontiguousarray(form.numpy())
-    declared = " x ".join("any" if size in (None, -1) else str(size) for size in shape[1:])
+    declared = " x ".join(str(size or "any").replace("-1", "any") for size in shape[1:])
     raise Problem(
         f"the model takes inputs of {declared}; the images are"
         f" {' x '.join(map(str, x.shape[1:]))}.",
@@ -95,7 +95,11 @@ def to_logits(answer: Array, rows: int, *, classes: int, outputs: str) -> Float[
     return as_logits(scores, outputs)
 
 
-# ONNX files as subjects, through onnxruntime.
+def filled(array: Array, batch: int | None) -> Array:
+    """`array` with its last row repeated until it has `batch` rows."""
+    missing = max((batch or 0) - len(array), 0)
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
+
 
 KINDS = {
     "tensor(float)": "f4",
@@ -107,15 +111,17 @@ KINDS = {
 
 @dataclass
 class Onnx:
-    """A model in an ONNX file. It offers scores (labels, if it gives whole numbers),
-    no gradients.
+    """A model in an ONNX file. It offers scores (labels, if it gives whole numbers), no gradients.
+
+    It holds the file whole, with weights that lie beside it, so that its hash covers them and
+    another machine needs none of the files.
 
     Args:
         path: The ONNX file.
         classes: Classes of the data.
         name: Name in run folders and reports.
         pixels: How the file wants images laid out.
-        outputs: ``logits`` or ``probabilities``.
+        outputs: ``logits``, ``probabilities``, ``sigmoid`` or ``binary``.
         hash: Hash of the file.
     """
 
@@ -124,17 +130,12 @@ class Onnx:
     name: str = "onnx"
     pixels: PixelLayout = field(default_factory=PixelLayout)
     outputs: str = "logits"
-
     hash: str = ""
 
     def __post_init__(self) -> None:
-        """Open the file; its hash covers the weights beside it,
-        and what is done to input and output.
-        """
-        self._session = _open(self.path, self.name)
-        self.hash = digest(
-            [*(path.read_bytes() for path in self.files()), repr(self.pixels), self.outputs]
-        )
+        self._data = _read(self.path)
+        self._session = _open(self._data, self.path, self.name)
+        self.hash = digest([self._data, repr(self.pixels), self.outputs])
 
     @property
     def device(self) -> torch.device:
@@ -144,104 +145,83 @@ class Onnx:
     def offers(self) -> Offer:
         return "label" if "int" in self._session.get_outputs()[0].type else "scores"
 
-    def files(self) -> list[Path]:
-        """The file itself and the files with weights that it names."""
-        return [self.path, *(path for path in external_files(self.path) if path.is_file())]
-
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         if taps:
             raise Problem(f"{self.name} shows no layers; an ONNX file offers {self.offers} only.")
         given = self._session.get_inputs()[0]
-        shape = [size if isinstance(size, int) else None for size in given.shape]
-        array = self.pixels.array(x, shape, np.dtype(KINDS[given.type]))
+        batch, *rest = [size if isinstance(size, int) else None for size in given.shape]
+        array = self.pixels.array(x, [batch, *rest], np.dtype(KINDS[given.type]))
+        # in calls of the size that the file demands, the last one filled up
+        parts = [
+            self._run(filled(array[rows], batch), given.name)
+            for rows in chunks(len(array), batch or len(array))
+        ]
         try:
-            return Answer(self._answers(array, shape[0], given.name))
+            whole = np.concatenate(parts)[: len(array)]
+            return Answer(to_logits(whole, len(x), classes=self.classes, outputs=self.outputs))
         except ValueError as error:
             raise Problem(f"{self.name} gives {error}.") from error
 
-    def _answers(self, array: Array, batch: int | None, name: str) -> Tensor:
-        """In one call, or in calls of the size that the file demands, the last one filled up."""
-        if batch is None:
-            parts = [self._run(array, name)]
-        else:
-            missing = -len(array) % batch
-            full = (
-                np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
-                if missing
-                else array
-            )
-            parts = [
-                self._run(full[start : start + batch], name) for start in range(0, len(full), batch)
-            ]
-        whole = np.concatenate(parts)[: len(array)]
-        return to_logits(whole, len(array), classes=self.classes, outputs=self.outputs)
-
     def _run(self, array: Array, name: str) -> Array:
+        wanted = self._session.get_outputs()[0].name
         try:
-            answer: Array = self._session.run([self._session.get_outputs()[0].name], {name: array})[
-                0
-            ]
+            return np.asarray(self._session.run([wanted], {name: array})[0])
         except Exception as error:  # onnxruntime raises classes of its own
             raise Problem(f"{self.name} fails: {(str(error).splitlines() or [''])[0]}") from error
-        return np.asarray(answer)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The model travels with its files, so that another machine needs none of them."""
-        home = self.path.parent
-        files = {str(path.relative_to(home)): path.read_bytes() for path in self.files()}
-        return _unpacked, (
-            files,
-            self.path.name,
-            self.classes,
-            self.name,
-            self.pixels,
-            self.outputs,
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_session"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = _open(self._data, self.path, self.name)
 
 
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+def _read(path: Path) -> bytes:
+    """The model in a file, with the weights that it keeps in files beside it."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise _not_installed("onnx") from error
+    if not path.is_file():
+        raise Problem(f"there is no file {path}.", fix="onnx:PATH with the path of an .onnx file")
+    try:
+        return bytes(onnx.load_model(str(path)).SerializeToString())
+    except Exception as error:  # onnx and protobuf raise classes of their own
+        raise _unloadable(path, error) from error
 
 
-def _unpacked(files: Mapping[str, bytes], first: str, *rest: Any) -> Onnx:
-    folder = tempfile.TemporaryDirectory(prefix="hardcase-")
-    _FOLDERS.append(folder)  # until this process ends
-    for name, data in files.items():
-        path = Path(folder.name) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return Onnx(Path(folder.name) / first, *rest)
-
-
-def _open(path: Path, name: str) -> Any:
+def _open(data: bytes, path: Path, name: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise Problem(
-            "ONNX models need onnxruntime, which is not installed.",
-            fix="pip install 'hardcase[onnx]'",
-        ) from error
-    if not path.is_file():
-        raise Problem(f"there is no file {path}.", fix="onnx:PATH with the path of an .onnx file")
+        raise _not_installed("onnxruntime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises classes of its own
-        why = (str(error).splitlines() or [""])[0]
-        raise Problem(
-            f"{path} cannot be loaded as ONNX: {why}",
-            "Weights that were exported to a file of their own (model.onnx.data) must lie"
-            " beside it.",
-        ) from error
+        raise _unloadable(path, error) from error
     given = session.get_inputs()
     if len(given) != 1 or given[0].type not in KINDS:
-        types = ", ".join(f"{one.name}: {one.type}" for one in given)
+        types = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in given)
         raise Problem(
             f"{name} takes {types}; one input of images is needed.", f"known: {', '.join(KINDS)}"
         )
     return session
+
+
+def _not_installed(package: str) -> Problem:
+    return Problem(
+        f"ONNX models need {package}, which is not installed.", fix="pip install 'hardcase[onnx]'"
+    )
+
+
+def _unloadable(path: Path, error: Exception) -> Problem:
+    return Problem(
+        f"{path} cannot be loaded as ONNX: {(str(error).splitlines() or [''])[0]}",
+        "Weights that were exported to a file of their own (model.onnx.data) must lie beside it.",
+    )

@@ -1,13 +1,13 @@
-"""The network under test: a frozen copy with its normalisation inside, taps on its layers,
-and a check of its answers.
-"""
+"""The network under test: a frozen copy with its normalisation inside, and taps on its layers."""
 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,24 +17,34 @@ from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
-from hardcase.usercode import Endless, guarded, interrupts, reraise, within
+from hardcase.usercode import Endless, interrupts, reraise, within
+
+__all__ = ["CHANNELS", "OUTPUTS", "Subject", "arranged", "as_logits", "in_evaluation_mode"]
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
 """
-OUTPUTS = ("logits", "probabilities", "sigmoid")
+BINARY = ("binary", "binary-sigmoid", "binary-first", "binary-sigmoid-first")
+"""One output for two classes: a logit or a probability, of the second class or of the first."""
+OUTPUTS = ("logits", "probabilities", "sigmoid", *BINARY)
 LUMA = (0.299, 0.587, 0.114)
 LOOPING = 900.0
 """Seconds after which a call of a network is taken for one that never ends."""
 
+_log = logging.getLogger(__name__)
+
 
 class Subject(nn.Module):
-    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy in evaluation
-    mode.
+    """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy.
+
+    It is always in evaluation mode. A network that cannot be copied (it holds a lock, a socket, an
+    open file) is asked itself, in this process only: each call leaves its mode as it was, and
+    raises if its weights are not those of the beginning.
 
     `mean` and `std` are per channel and applied here, so that everything outside works on images in
     [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
-    stands for the logits, and for ``sigmoid`` its inverse.
+    stands for the logits, and for ``sigmoid`` its inverse. ``binary`` is one logit of the second of
+    two classes, ``binary-sigmoid`` one probability; with ``-first`` they are of the first class.
 
     Args:
         net: The network; it is copied.
@@ -42,7 +52,7 @@ class Subject(nn.Module):
         std: Standard deviation per channel; a mean of 1 and a std of -1 exchange light and dark.
         classes: Names of its outputs, where they are not those of the data.
         name: Name in run folders and reports.
-        outputs: ``logits``, ``probabilities`` or ``sigmoid``.
+        outputs: ``logits``, ``probabilities``, ``sigmoid`` or one of `BINARY`.
         device: Where it runs; by default where its weights are.
         channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for one that takes
             the luma of colours, ``colour`` for one that takes grey images three times, ``last`` for
@@ -81,19 +91,34 @@ class Subject(nn.Module):
                 f"mean has {len(mean)} values and std has {list(std)}; they need equal lengths and"
                 " no std may be 0."
             )
-        for what, said, known in (("outputs", outputs, OUTPUTS), ("channels", channels, CHANNELS)):
-            if said not in known:
-                raise choice(f"value of {what}", said, known)
+        if outputs not in OUTPUTS:
+            raise choice("value of outputs", outputs, OUTPUTS)
+        if channels not in CHANNELS:
+            raise choice("value of channels", channels, CHANNELS)
         _computable(net, name)
-        self.net = _frozen(net, name)
+        self.uncopied = ""  # why the network is the original, not a copy
+        try:
+            self.net = copy.deepcopy(net).requires_grad_(False)
+        except Problem:
+            raise
+        except Exception as error:  # locks, threads, sockets, files and loggers refuse differently
+            self.uncopied = (str(error).splitlines() or [type(error).__name__])[0]
+            self.net = net
+            _log.warning(
+                "model %s cannot be copied (%s): the original is asked, its weights and mode are"
+                " checked at every call; workers need it as file.py:name",
+                *(name, self.uncopied),
+            )
         self.name = name
         self.outputs = outputs
         self.channels = channels
         self.class_names = tuple(classes)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
-        self.to(device if device is not None else _device_of(net))
+        self.to(device or _device_of(net))
         self.train(False)
+        if self.uncopied:
+            self._beginning = digest_tensors(self.net.state_dict())
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
@@ -114,17 +139,47 @@ class Subject(nn.Module):
 
     def train(self, mode: bool = True) -> Subject:
         """A subject stays in evaluation mode, whatever surrounds it."""
+        if self.uncopied:  # the user's network, whose own mode stays
+            self.training = False
+            return self
         return super().train(False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self.uncopied:
+            raise Problem(
+                f"model {self.name} cannot be copied or sent to another process: {self.uncopied}.",
+                "It is tested itself, in one process.",
+                fix="--model file.py:name, which every worker loads for itself, or workers=1",
+            )
+        return self.__dict__
+
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
-        parts = [self._tile(x[part], taps or {}) for part in tiles(len(x), x.device)]
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        if not self.uncopied:
+            return self._answer(x, taps or {})
+        with in_evaluation_mode(self.net):
+            answer = self._answer(x, taps or {})
+        if digest_tensors(self.net.state_dict()) != self._beginning:
+            raise Problem(
+                f"the weights of model {self.name} have changed since its test began.",
+                f"It cannot be copied ({self.uncopied}), so it was tested itself.",
+                fix="no training and no writing to weights or buffers while it is tested",
+            )
+        return answer
+
+    def _answer(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
+        parts = [self._tile(x[part], taps) for part in tiles(len(x), x.device)]
+        if len(parts) == 1:
+            return parts[0]
+        seen = {
+            name: torch.cat([part.activations[name] for part in parts])
+            for name in parts[0].activations
+        }
+        return Answer(torch.cat([part.logits for part in parts]), seen)
 
     def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         """The answer to the rows of one call, padded to whole tiles."""
         batch = pad_rows(x, tile_rows(x.device))
-        images = (arranged(batch, self.channels) - self.mean) / self.std
-        images = images.permute(0, 2, 3, 1) if self.channels == "last" else images
+        images = prepared(batch, self.mean, self.std, self.channels)
         before = interrupts()
         with self._tapped(taps) as seen:
             try:
@@ -144,27 +199,7 @@ class Subject(nn.Module):
         if any(kept.changed for kept in seen.values()):
             self._writes_over = True
             return self._tile(x, taps)
-        if not isinstance(logits, Tensor):
-            raise Problem(
-                f"the model returns a {type(logits).__name__}; it must be one tensor (images,"
-                " classes)."
-            )
-        if logits.ndim != 2 or len(logits) < len(x):
-            shape = tuple(logits.shape)
-            raise Problem(
-                f"the model returns shape {shape} for {len(batch)} images; it must be (images,"
-                " classes)."
-            )
-        if logits.is_complex() or logits.is_meta:
-            kind = "no values (meta tensors)" if logits.is_meta else "complex numbers"
-            raise Problem(
-                f"model {self.name} returns {kind}; it must return real logits (images, classes).",
-                fix=(
-                    "logits.real or logits.abs() at the end of forward"
-                    if logits.is_complex()
-                    else ""
-                ),
-            )
+        logits = _checked(logits, len(batch), self.name)
         logits = as_logits(logits[: len(x)], self.outputs)
         return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
 
@@ -217,10 +252,34 @@ def arranged(x: Float[Tensor, "m c h w"], channels: str) -> Float[Tensor, "m d h
         return x.flip(1)
     if channels == "grey" and x.shape[1] == len(LUMA):
         return (x * x.new_tensor(LUMA).reshape(-1, 1, 1)).sum(1, keepdim=True)
-    return x.expand(-1, len(LUMA), -1, -1) if channels == "colour" else x
+    if channels == "colour":
+        return x.expand(-1, len(LUMA), -1, -1)
+    return x
 
 
-def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m k"]:
+def prepared(
+    x: Float[Tensor, "m c h w"],
+    mean: Float[Tensor, "1 d 1 1"],
+    std: Float[Tensor, "1 d 1 1"],
+    channels: str,
+) -> Tensor:
+    """Images in [0, 1] as a network wants them: its channels, normalised, in its order of axes."""
+    images = (arranged(x, channels) - mean) / std
+    return images.permute(0, 2, 3, 1) if channels == "last" else images
+
+
+@contextmanager
+def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
+    """`net` in evaluation mode, for as long as this lasts."""
+    flags = {module: module.training for module in net.modules()}
+    try:
+        yield net.eval()
+    finally:
+        for module, flag in flags.items():
+            module.training = flag
+
+
+def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:
     """What a network returned, as logits; `outputs` is one of `OUTPUTS`.
 
     Example:
@@ -231,15 +290,41 @@ def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m k"
         return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
     if outputs == "sigmoid":
         return scores.float().logit(eps=torch.finfo(torch.float32).eps)
+    if outputs in BINARY:
+        if scores.shape[1] != 1:
+            raise Problem(
+                f"the model has {scores.shape[1]} outputs; outputs={outputs} is for one output of"
+                " two classes."
+            )
+        if "sigmoid" in outputs:
+            scores = as_logits(scores, "sigmoid")
+        half = scores / 2  # the softmax of (-s/2, s/2) is the sigmoid of s
+        return torch.cat([half, -half] if outputs.endswith("first") else [-half, half], 1)
     return scores
 
 
-def _joined(parts: Sequence[Answer]) -> Answer:
-    """The answers of several calls, one after the other."""
-    seen = {
-        name: torch.cat([part.activations[name] for part in parts]) for name in parts[0].activations
-    }
-    return Answer(torch.cat([part.logits for part in parts]), seen)
+def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
+    """What a network returned for `rows` images, refused unless it is a table of real numbers."""
+    if not isinstance(logits, Tensor):
+        raise Problem(
+            f"the model returns a {type(logits).__name__}; it must be one tensor (images, classes)."
+        )
+    if logits.ndim == 1:
+        logits = logits[:, None]  # one output for two classes, squeezed
+    if logits.ndim != 2 or len(logits) < rows:
+        raise Problem(
+            f"the model returns shape {tuple(logits.shape)} for {rows} images; it must be (images,"
+            " classes)."
+        )
+    must = "it must return real logits (images, classes)."
+    if logits.is_meta:
+        raise Problem(f"model {name} returns no values (meta tensors); {must}")
+    if logits.is_complex():
+        raise Problem(
+            f"model {name} returns complex numbers; {must}",
+            fix="logits.real or logits.abs() at the end of forward",
+        )
+    return logits
 
 
 class _Kept:
@@ -284,15 +369,6 @@ def _computable(net: nn.Module, name: str) -> None:
             f"{len(empty)} of {len(named)} tensors, the first of them {empty[0]}",
             fix="a factory that makes the network on the CPU and loads its weights",
         )
-
-
-def _frozen(net: nn.Module, name: str) -> nn.Module:
-    """A copy in evaluation mode; what cannot be copied (open handles,
-    compiled code) cannot be frozen.
-    """
-    why = "hardcase tests a frozen copy, so that yours stays untouched."
-    with guarded(f"copying model {name}", why=why):
-        return copy.deepcopy(net).eval().requires_grad_(False)
 
 
 def _device_of(net: nn.Module) -> torch.device:

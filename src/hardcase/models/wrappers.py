@@ -16,8 +16,9 @@ from hardcase.errors import Problem
 from hardcase.models.onnx import SURE
 from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import Unanswered as Unanswered
-from hardcase.usercode import within
+from hardcase.usercode import Unanswered, within
+
+__all__ = ["Cached", "LabelOnly", "Patient"]
 
 
 class _Around:

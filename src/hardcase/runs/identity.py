@@ -34,7 +34,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
-from hardcase.models.specs import WHOLE
+from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model

@@ -313,6 +313,8 @@ class Processes:
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         try:
             self.source = pickle.dumps(source)
+        except Problem:  # told already: a model that cannot be copied
+            raise
         except Exception as error:  # whatever a user's object raises
             raise Problem(
                 f"the campaign cannot be sent to worker processes: {type(error).__name__}: {error}",

@@ -1,0 +1,144 @@
+"""Words that name a network."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from hardcase.errors import Problem
+from hardcase.models.health import check
+from hardcase.models.load import Loading, is_stated, load_model, model_of, names_outputs
+from hardcase.models.subject import Subject
+from hardcase.tensors import from_bytes
+from hardcase.types import Images
+
+
+def net(classes=3):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, classes))
+
+
+X = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("spec", "stated", "named"),
+    [
+        ("zoo:resnet50-imagenet", True, True),
+        ("zoo:lenet5", False, False),
+        ("own.pt@timm:resnet18", True, True),
+        ("hf:google/vit", True, True),
+        ("net.pt2", False, True),
+        ("weights.pt@net.py:make", False, True),
+        ("onnx:net.onnx", False, False),
+    ],
+)
+def test_words_are_recognised(spec, stated, named):
+    assert (is_stated(spec), names_outputs(spec)) == (stated, named)
+
+
+def test_a_network_that_was_not_fetched_names_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    with pytest.raises(Problem) as caught:
+        load_model("zoo:efficientnet-lite0", Loading())
+    assert caught.value.fix == "hardcase fetch model efficientnet-lite0"
+
+
+def test_a_library_states_the_normalisation_and_the_user_may_state_another(monkeypatch):
+    fake = ModuleType("timm")
+
+    def create_model(name, pretrained, **more):
+        module = net()
+        module.pretrained_cfg = {
+            "mean": (0.5,) * 3,
+            "std": (0.25,) * 3,
+            "input_size": (3, 96, 96),
+            "crop_pct": 1.0,
+        }
+        return module
+
+    fake.create_model = create_model
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    found = load_model("timm:tiny", Loading())
+    torch.testing.assert_close(found(X).logits, net()((X - 0.5) / 0.25))
+    assert found.sizing == "resize=96&crop=96"
+    other = load_model("timm:tiny", Loading(mean=(0.1,), std=(1.0,)))
+    torch.testing.assert_close(other(X).logits, net()(X - 0.1))
+
+
+def test_a_scripted_file(tmp_path):
+    path = tmp_path / "net.pt"
+    torch.jit.script(net()).save(str(path))
+    found = load_model(str(path), Loading())
+    torch.testing.assert_close(found(X).logits, net()(X))
+
+
+def test_other_words_list_the_forms():
+    with pytest.raises(Problem, match="cannot tell") as caught:
+        load_model("net:1", Loading())
+    assert "timm:NAME" in str(caught.value)
+
+
+def lit(positive=1, count=40):
+    """Dark images of class 0 and light ones of class 1 (or the other way round)."""
+    y = torch.arange(count) % 2
+    light = (y == positive).long()
+    noise = torch.randint(0, 40, (count, 1, 4, 4), generator=torch.Generator().manual_seed(0))
+    x = (60 + 120 * light[:, None, None, None] + noise).to(torch.uint8)
+    return Images(x, y, tuple(map(str, range(count))), ("cat", "dog"))
+
+
+class Light(nn.Module):
+    """One output: how light an image is."""
+
+    def __init__(self, end=nn.Identity):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        self.layer.weight.data.fill_(30.0)
+        self.layer.bias.data.fill_(-15.0)
+        self.end = end()
+
+    def forward(self, x):
+        return self.end(self.layer(x.mean((1, 2, 3))[:, None]))
+
+
+@pytest.mark.parametrize("end", [nn.Identity, nn.Sigmoid], ids=["logit", "probability"])
+@pytest.mark.parametrize("positive", [1, 0])
+def test_one_output_for_two_classes_is_read_by_trying_and_said(end, positive, caplog):
+    images = lit(positive)
+    model = model_of(Light(end), images)
+    assert (model(from_bytes(images.x)).logits.argmax(1) == images.y).all()
+    assert f"class {images.classes[positive]!r} (100 % of 40 images right)" in caplog.text
+    assert f"subject.outputs={model.outputs}" in caplog.text
+    health = check(model, images)
+    assert (health.accuracy, health.outputs) == (1.0, 2)
+
+
+def test_a_sigmoid_of_one_output_that_was_said_is_one_of_two_classes(tmp_path):
+    (tmp_path / "net.py").write_text("from test_load import Light\nfrom torch import nn\n"
+                                     "def make():\n    return Light(nn.Sigmoid)\n")  # fmt: skip
+    how = Loading(test=lit(), outputs="sigmoid")
+    assert load_model(f"{tmp_path / 'net.py'}:make", how).outputs == "binary-sigmoid"
+
+
+def test_a_subject_of_one_output_names_the_setting():
+    with pytest.raises(Problem, match="1 outputs, but") as caught:
+        check(Subject(Light()), lit())
+    assert caught.value.fix == "--set subject.outputs=binary"
+
+
+def test_one_output_with_a_normalisation_of_its_own(caplog):
+    class Scaled(Light):
+        def forward(self, x):
+            return super().forward(x / 255)
+
+    model = model_of(Scaled(), lit())
+    assert check(model, lit()).accuracy == 1.0
+    assert "0..255" in caplog.text
+
+
+def test_which_class_is_meant_is_not_told_by_few_images(caplog):
+    model_of(Light(), lit(count=2))
+    assert "do not tell which" in caplog.text
