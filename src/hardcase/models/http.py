@@ -106,6 +106,7 @@ class Client:
         self.config = config
         self.tally = tally
         self.token = _token(self.place)
+        self.httpx = _httpx()
         self.local = threading.local()
         self.lock = threading.Lock()
         self.next_turn = 0.0
@@ -186,7 +187,7 @@ class Client:
             TimeoutError: If that takes longer than `seconds`.
             OSError: If the connection fails, or the answer has more than `largest` bytes.
         """
-        httpx = _httpx()
+        httpx = self.httpx
         future = asyncio.run_coroutine_threadsafe(
             self._stream(self.session, *request, seconds, largest), _loop()
         )
@@ -234,8 +235,8 @@ class Client:
     def session(self) -> Any:
         """The connections of this thread."""
         if getattr(self.local, "session", None) is None:
-            self.local.session = _httpx().AsyncClient(
-                trust_env=False, timeout=None, verify=ssl.create_default_context()
+            self.local.session = self.httpx.AsyncClient(
+                trust_env=False, timeout=None, verify=_certificates()
             )
         return self.local.session
 
@@ -287,6 +288,11 @@ def _httpx() -> Any:
     for name in ("httpx2", "httpcore2"):  # their logs show headers, which a server can fill
         logging.getLogger(name).setLevel(logging.WARNING)
     return httpx2
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 @cache
@@ -463,6 +469,8 @@ def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
         metadata = json.loads(body)
         (given,) = metadata["inputs"]
         identity = [metadata["name"], metadata.get("versions"), metadata.get("platform")]
+        if not given["shape"]:
+            raise _Unusable("an input without axes")
         return _spec(given), _spec(metadata["outputs"][0]), json.dumps(identity)
     except UNREADABLE as error:
         raise MalformedAnswer(f"metadata that cannot be used ({_reason(error)})") from None
