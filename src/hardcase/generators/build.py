@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from hardcase import registry
 from hardcase.errors import Problem, choice
 from hardcase.generators import diffusion, gan, vae, vqvae
-from hardcase.generators.gan import train_gan
 from hardcase.generators.quality import draw_reconstructions, measure, measure_samples
 from hardcase.generators.vqvae import train_jointly
 from hardcase.tensors import digest, digest_tensors, from_bytes, steady
@@ -37,120 +36,70 @@ KEPT = 0.8
 
 _log = logging.getLogger(__name__)
 
-# How each family of generators is trained and measured.
-
 Judge = Callable[[Tensor], Tensor] | None
-Train = Callable[["Course"], History]
-Measure = Callable[..., Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """What a lesson is given. `options` are the family's own, with every one present; `begun` gives
-    this very network as the family's usual options train it, from the cache if it is there; in the
-    folder `kept` a training that is stopped is kept.
-    """
-
-    net: nn.Module
-    images: Images
-    recipe: TrainingRecipe
-    options: Mapping[str, Any]
-    seed: int
-    name: str
-    device: torch.device | str
-    progress: Callable[[TrainingProgress], None] | None
-    begun: Callable[[], nn.Module]
-    kept: Path
-    limit: TimeLimit
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """How a family is trained and measured.
+class Family:
+    """How a family of generators is trained and measured.
 
     Args:
         kind: The kind that the family's name alone stands for.
-        train: Trains a network by a course.
+        train: Trains a network: (network, images, recipe, options, arguments of the training loop).
         measure: Fills in its card.
         options: What may be set for this family, with its defaults. One that is None is not part
             of a configuration.
     """
 
     kind: str
-    train: Train
-    measure: Measure
+    train: Callable[[Any, Images, TrainingRecipe, Mapping[str, Any], Mapping[str, Any]], History]
+    measure: Callable[..., Mapping[str, Any]]
     options: Mapping[str, Any]
 
 
-def _train_vae(course: Course) -> History:
-    made = (
-        vae.reconstruct_hierarchical
-        if isinstance(course.net, vae.Hierarchical)
-        else vae.reconstruct
-    )
-    return _fit(course, made(course.images, beta=course.options["beta"]))
+How = Mapping[str, Any]
+"""Arguments of the training loop: seed, name, device, progress, kept, limit."""
 
 
-def _train_vqvae(course: Course) -> History:
-    """Reconstruction; if a `mix` is given, the one that only reconstructs goes on,
-    with ARGUS's discriminators at that share.
-    """
-    net = course.net
-    mix = course.options["mix"]
-    assert isinstance(net, vqvae.VqVae)
-    reduction = course.options["reduction"] or "mean"
-    if mix:
-        net.load_state_dict(course.begun().state_dict())
-        weights = (course.options["latent_weight"], course.options["image_weight"])
-        rounds = course.options["joint_epochs"]
-        recipe = course.recipe if rounds is None else replace(course.recipe, epochs=rounds, steps=0)
+def _train_vae(
+    net: nn.Module, images: Images, recipe: TrainingRecipe, options: How, how: How
+) -> History:
+    goals = {True: vae.reconstruct_hierarchical, False: vae.reconstruct}
+    goal = goals[isinstance(net, vae.Hierarchical)](images, beta=options["beta"])
+    return fit(net, images, goal, recipe, seen=_drawing(net, images, how), **how)
+
+
+def _train_vqvae(
+    net: vqvae.VqVae, images: Images, recipe: TrainingRecipe, options: How, how: How
+) -> History:
+    """Reconstruction; with a `mix`, ARGUS's discriminators go on from the one that was begun."""
+    reduction = options["reduction"] or "mean"
+    how = {**how, "seen": _drawing(net, images, how)}
+    if options["mix"]:
+        net.load_state_dict(options["begun"]().state_dict())
+        if options["joint_epochs"] is not None:
+            recipe = replace(recipe, epochs=options["joint_epochs"], steps=0)
+        weights = (options["latent_weight"], options["image_weight"])
+        joint = {**how, "name": f"vqvae with mix {options['mix']}"}
         history = train_jointly(
-            net,
-            course.images,
-            recipe,
-            mix=mix,
-            weights=weights,
-            reduction=reduction,
-            seed=course.seed,
-            device=course.device,
-            progress=course.progress,
-            kept=course.kept,
-            seen=lambda: _draw(course),
+            net, images, recipe, mix=options["mix"], weights=weights, reduction=reduction, **joint
         )
     else:
-        vqvae.start_linear(net, course.images)
-        history = _fit(course, vqvae.reconstruct(course.images, reduction))
-    vqvae.healthy(net, course.images)
+        vqvae.start_linear(net, images)
+        history = fit(net, images, vqvae.reconstruct(images, reduction), recipe, **how)
+    vqvae.healthy(net, images)
     return history
 
 
-def _train_gan(course: Course) -> History:
-    assert isinstance(course.net, gan.Gan)
-    flips = bool(course.options["flips"])
-    return train_gan(
-        course.net,
-        course.images,
-        course.recipe,
-        seed=course.seed,
-        device=course.device,
-        flips=flips,
-        progress=course.progress,
-        kept=course.kept,
-    )
+def _drawing(net: nn.Module, images: Images, how: How) -> Callable[[], None]:
+    """Draws what the network gives back so far, beside what is kept of its training."""
 
+    def draw() -> None:
+        net.eval()
+        draw_reconstructions(how["kept"], net, images)
+        net.train()
 
-def _train_diffusion(course: Course) -> History:
-    assert isinstance(course.net, diffusion.Diffusion)
-    return diffusion.train_diffusion(
-        course.net,
-        course.images,
-        course.recipe,
-        seed=course.seed,
-        device=course.device,
-        progress=course.progress,
-        kept=course.kept,
-        limit=course.limit,
-    )
+    return draw
 
 
 def _measure_diffusion(
@@ -165,32 +114,9 @@ def _measure_diffusion(
     }
 
 
-def _draw(course: Course) -> None:
-    """What it gives back so far, beside what is kept of its training."""
-    course.net.eval()
-    draw_reconstructions(course.kept, course.net, course.images)
-    course.net.train()
-
-
-def _fit(course: Course, goal: Any) -> History:
-    return fit(
-        course.net,
-        course.images,
-        goal,
-        course.recipe,
-        seed=course.seed,
-        name=course.name,
-        device=course.device,
-        progress=course.progress,
-        kept=course.kept,
-        seen=lambda: _draw(course),
-        limit=course.limit,
-    )
-
-
-LESSONS = {
-    "vae": Lesson("linear", _train_vae, measure, {"beta": 1.0}),
-    "vqvae": Lesson(
+FAMILIES = {
+    "vae": Family("linear", _train_vae, measure, {"beta": 1.0}),
+    "vqvae": Family(
         "ema",
         _train_vqvae,
         measure,
@@ -202,8 +128,22 @@ LESSONS = {
             "reduction": None,
         },
     ),
-    "gan": Lesson("small", _train_gan, measure_samples, {"flips": False}),
-    "diffusion": Lesson("edm", _train_diffusion, _measure_diffusion, {"minutes": None}),
+    "gan": Family(
+        "small",
+        lambda net, images, recipe, options, how: gan.train_gan(
+            net, images, recipe, flips=bool(options["flips"]), **{**how, "name": "gan"}
+        ),
+        measure_samples,
+        {"flips": False},
+    ),
+    "diffusion": Family(
+        "edm",
+        lambda net, images, recipe, options, how: diffusion.train_diffusion(
+            net, images, recipe, **{**how, "name": "diffusion"}
+        ),
+        _measure_diffusion,
+        {"minutes": None},
+    ),
 }
 
 
@@ -224,9 +164,6 @@ def usual_generator(spec: str, channels: int) -> str:
     if channels == 1 or spec not in ("vae", "vqvae"):
         return spec
     return "vqvae:hierarchical"
-
-
-# Names become generators: fresh ones, trained ones, and ones read from a folder.
 
 
 def build_generator(
@@ -295,34 +232,32 @@ def trained_generator(
         options: The family's own options.
     """
     row = _row(family, kind)
-    lesson = LESSONS[family]
+    how = FAMILIES[family]
     for key in options:
-        if key not in lesson.options:
-            raise choice(f"option of {family}", key, list(lesson.options))
+        if key not in how.options:
+            raise choice(f"option of {family}", key, list(how.options))
     channels, size, classes = geometry(images_train, images_test)
     recipe: TrainingRecipe = row.facts["recipe"]
     if channels > 1:
         recipe = row.facts.get("colour", recipe)
-    recipe = recipe if epochs is None else replace(recipe, epochs=epochs, steps=0)
-    recipe = recipe if batch is None else replace(recipe, batch=batch)
-    settings = {**lesson.options, **options}
-    shape = {
+    if epochs is not None:
+        recipe = replace(recipe, epochs=epochs, steps=0)
+    recipe = replace(recipe, batch=batch or recipe.batch)
+    settings = {**how.options, **options}
+    config = {
         "family": family,
         "kind": row.facts["kind"],
         "channels": channels,
         "size": size,
         "classes": classes,
-    }
-    given = {key: value for key, value in settings.items() if value is not None}
-    config = {
-        **shape,
         "latent": latent or row.facts["latent"],
-        **given,
+        **{key: value for key, value in settings.items() if value is not None},
         "seed": seed,
         "recipe": stated(recipe),
     }
 
     def begun() -> nn.Module:
+        """This very network as the family's usual options train it."""
         return trained_generator(
             family,
             images_train,
@@ -341,20 +276,17 @@ def trained_generator(
     kept = loop.beside(cards.folder_of(family, row.facts["kind"], config, images_train.hash))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
-        course = Course(
-            net=net,
-            images=images_train,
-            recipe=recipe,
-            options=settings,
-            seed=seed,
-            name=row.name,
-            device=device,
-            progress=progress,
-            begun=begun,
-            kept=kept,
-            limit=TimeLimit(total=60 * (settings.get("minutes") or math.inf), piece=60 * piece),
-        )
-        return {"seed": seed, **asdict(lesson.train(course))}
+        limit = TimeLimit(total=60 * (settings.get("minutes") or math.inf), piece=60 * piece)
+        training = {
+            "seed": seed,
+            "name": row.name,
+            "device": device,
+            "progress": progress,
+            "kept": kept,
+            "limit": limit,
+        }
+        history = how.train(net, images_train, recipe, {**settings, "begun": begun}, training)
+        return {"seed": seed, **asdict(history)}
 
     shown = images_test
     if channels > 1 and steady(torch.device(device)):
@@ -366,7 +298,7 @@ def trained_generator(
         data=images_train.hash,
         build=_from_config,
         train=train,
-        measure=lambda net: lesson.measure(net.to(device), shown, judge, device=device),
+        measure=lambda net: how.measure(net.to(device), shown, judge, device=device),
         measured_on=_yardstick(shown, judge, device),
     )
     loop.forget(kept)
@@ -389,11 +321,11 @@ def load_generator(
 
 def _row(family: str, kind: str | None) -> registry.Part:
     """The row of this kind, or of the kind that the family's name alone stands for."""
-    if family not in LESSONS:
-        raise choice("generator", family, list(LESSONS))
+    if family not in FAMILIES:
+        raise choice("generator", family, list(FAMILIES))
     known = registry.parts("generator")
     kinds = {row.facts["kind"]: row for row in known.values() if row.facts.get("family") == family}
-    kind = LESSONS[family].kind if kind is None else kind
+    kind = FAMILIES[family].kind if kind is None else kind
     if kind not in kinds:
         raise choice(f"kind of {family}", kind, list(kinds))
     return kinds[kind]

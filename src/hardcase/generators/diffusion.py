@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,8 +35,6 @@ from hardcase.tensors import from_bytes, per_row
 from hardcase.training.loop import (
     Goal,
     History,
-    TimeLimit,
-    TrainingProgress,
     TrainingRecipe,
     average,
     fit,
@@ -279,10 +278,10 @@ class Diffusion(nn.Module):
         seen = self.denoiser(into * noisy, levels.log() / 4, torch.where(hide, self.labels, y))
         return functional.mse_loss(seen.float(), (x - skip * noisy) / out)
 
-    def _levels(self, most: float, steps: int) -> list[float]:
+    def _levels(self, most: float, steps: int, least: float = LEAST) -> list[float]:
         """Levels from `most` down to the least, denser near the image."""
         high = most ** (1 / BEND)
-        low = LEAST ** (1 / BEND)
+        low = least ** (1 / BEND)
         return [(high + i / steps * (low - high)) ** BEND for i in range(steps + 1)]
 
     def _walk(
@@ -339,9 +338,7 @@ class Diffusion(nn.Module):
         self, y: Int[Tensor, " m"], rng: torch.Generator, *, rounds: int = 12
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m c h w"]]:
         """Fresh codes of these classes, and their images."""
-        high = MOST ** (1 / BEND)
-        low = self.level ** (1 / BEND)
-        levels = [(high + i / rounds * (low - high)) ** BEND for i in range(rounds + 1)]
+        levels = self._levels(MOST, rounds, self.level)
         noisy = self._walk(self._noise(y, rng), levels, y, guidance=self.guidance)
         z = (noisy / self._unit).flatten(1)
         return z, self.decode(z, y)
@@ -410,17 +407,15 @@ def train_diffusion(
     images: Images,
     recipe: TrainingRecipe,
     *,
-    seed: int = 0,
     device: torch.device | str = "cpu",
-    progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
-    limit: TimeLimit | None = None,
+    **how: Any,
 ) -> History:
-    """Train a copy of `net`, whose weights follow as the moving average of the last twelfth of the
-    steps or so.
+    """Train a copy of `net`, whose weights follow as a moving average.
 
-    With a folder to be `kept` in, it goes on where it was stopped, and draws samples there as it
-    goes.
+    It reaches back over the last twelfth of the steps or so. With a folder to be `kept` in, it goes
+    on where it was stopped, and draws samples there as it goes; `how` are further arguments of
+    `fit`.
     """
     some = from_bytes(images.x[:: max(1, len(images) // 5000)])
     net.spread.fill_(float((2 * some - 1).std()))
@@ -432,13 +427,10 @@ def train_diffusion(
         images,
         denoise(),
         recipe,
-        seed=seed,
-        name="diffusion",
         device=place,
-        progress=progress,
         kept=kept,
         seen=lambda: kept and draw_samples(kept, net, net.labels, each=6),
         also=[net],
         after=lambda step: average(net, student, keep=(1 - 1 / step) ** MEMORY),
-        limit=limit,
+        **{"name": "diffusion", **how},
     )

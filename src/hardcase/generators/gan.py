@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from math import log2
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,13 +21,7 @@ from hardcase.generators.quality import draw_samples
 from hardcase.randomness import stream
 from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import (
-    History,
-    TrainingProgress,
-    TrainingRecipe,
-    average,
-    own_randomness,
-)
+from hardcase.training.loop import History, TrainingRecipe, average, own_randomness
 from hardcase.types import Images
 
 _MIYATO = """@inproceedings{miyato2018cgan,
@@ -49,8 +43,7 @@ _gan = partial(
 # A class-conditional GAN for small images: an image for a latent code and a class.
 #
 # T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch
-# normalisation in residual blocks. How it is trained, and against what:
-# `hardcase.generators.contest`, `hardcase.generators.critic`.
+# normalisation in residual blocks.
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -259,9 +252,9 @@ def xavier(net: Net) -> Net:
 
 
 class Critic(nn.Module):
-    """The projection discriminator (T.
+    """A plain and small projection discriminator.
 
-    Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018), plain and small.
+    T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018.
     """
 
     def __init__(self, channels: int, size: int, classes: int, *, width: int = 128) -> None:
@@ -271,11 +264,8 @@ class Critic(nn.Module):
         layers = list[nn.Module]()
         for number, after in enumerate(widths):
             layers += [spectral_norm(nn.Conv2d(before, after, 3, padding=1)), nn.LeakyReLU(0.1)]
-            layers += (
-                [spectral_norm(nn.Conv2d(after, after, 4, 2, 1)), nn.LeakyReLU(0.1)]
-                if number < 2
-                else []
-            )
+            if number < 2:
+                layers += [spectral_norm(nn.Conv2d(after, after, 4, 2, 1)), nn.LeakyReLU(0.1)]
             before = after
         self.body = nn.Sequential(*layers)
         self.real = spectral_norm(nn.Linear(width, 1))
@@ -429,14 +419,14 @@ def train_gan(
     seed: int = 0,
     device: torch.device | str = "cpu",
     flips: bool = False,
-    progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
+    **how: Any,
 ) -> History:
-    """Train `net` against a critic; its weights end as the moving average of the last thousand
-    steps or so.
+    """Train `net` against a critic.
 
-    With a folder to be `kept` in, it goes on where it was stopped, and draws samples there as it
-    goes.
+    Its weights end as the moving average of the last thousand steps or so. With a folder to be
+    `kept` in, it goes on where it was stopped, and draws samples there as it goes; `how` are
+    further arguments of `duel`.
     """
     with own_randomness(seed, "critic"):
         critic = opponent(net).to(device)
@@ -452,15 +442,15 @@ def train_gan(
         )
         real, fake = score.chunk(2)
         loss = functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()
-        return loss if kind is None else loss + functional.cross_entropy(kind[: len(y)], y)
+        if kind is not None:
+            loss = loss + functional.cross_entropy(kind[: len(y)], y)
+        return loss
 
     def fool(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         score, kind = critic.judge(augment(player.sample(y, noise)[1], noise, flips=flips), y)
-        return (
-            -score.mean()
-            if kind is None
-            else KIND_WEIGHT * functional.cross_entropy(kind, y) - score.mean()
-        )
+        if kind is None:
+            return -score.mean()
+        return KIND_WEIGHT * functional.cross_entropy(kind, y) - score.mean()
 
     def follow(step: int) -> None:
         if step % turns == 0:
@@ -475,14 +465,13 @@ def train_gan(
         images,
         recipe,
         seed=seed,
-        name="gan",
         device=device,
         half=net.thorough,
         after=follow,
-        progress=progress,
         kept=kept,
         also=[net],
         seen=lambda: kept and draw_samples(kept, net, net.classes),
+        **{"name": "gan", **how},
     )
     if net.thorough:
         settle(net, stream(seed, "settle", device=torch.device(device)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ from hardcase.training.adversarial import Player, duel
 from hardcase.training.loop import (
     Goal,
     History,
-    TrainingProgress,
     TrainingRecipe,
     own_randomness,
     pick,
@@ -545,16 +543,23 @@ def train_jointly(
     reduction: str = "mean",
     seed: int = 0,
     device: torch.device | str = "cpu",
-    progress: Callable[[TrainingProgress], None] | None = None,
-    kept: Path | None = None,
-    seen: Callable[[], object] = lambda: None,
+    **how: Any,
 ) -> History:
-    """`mix` is ARGUS's λ; `weights` are those of the latent and of the image generator loss (the
-    paper states neither), `reduction` is `own_loss`'s.
+    """Train a VQ-VAE further, so that interpolated codes look real to two discriminators.
 
     Every image is mixed with one of another class from the same batch. The two discriminators share
-    no weights, so that one step on the sum of their losses is a step of each. With a folder to be
-    `kept` in, it goes on where it was stopped.
+    no weights, so that one step on the sum of their losses is a step of each.
+
+    Args:
+        net: The VQ-VAE.
+        images: What it learns from.
+        recipe: How.
+        mix: ARGUS's λ.
+        weights: Of the latent and of the image generator loss (the paper states neither).
+        reduction: As in `own_loss`.
+        seed: Everything random follows from it.
+        device: Where it is trained.
+        **how: Further arguments of `duel`.
     """
     with own_randomness(seed, "discriminators"):
         latent = latent_discriminator(net).to(device)
@@ -584,17 +589,7 @@ def train_jointly(
         Player(nets=[net], loss=generator, lr=recipe.lr),
         Player(nets=[latent, image], loss=judges, lr=recipe.lr),
     )
-    return duel(
-        players,
-        images,
-        recipe,
-        seed=seed,
-        name=f"vqvae with mix {mix}",
-        device=device,
-        progress=progress,
-        kept=kept,
-        seen=seen,
-    )
+    return duel(players, images, recipe, seed=seed, device=device, **how)
 
 
 def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) -> Tensor:

@@ -1,5 +1,7 @@
-"""The one training loop, its optimisers and schedules, its progress,
-and how it goes on after a stop.
+"""The one training loop: recipes, progress, checkpoints to resume from, and what is learned.
+
+`fit` trains one network towards a goal, `adversarial.duel` several against each other; both are
+`steps_of`, which makes the batches, reports, keeps and resumes.
 """
 
 from __future__ import annotations
@@ -29,6 +31,22 @@ from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.replay import ReplayedStep
 from hardcase.types import Images
 
+__all__ = [
+    "Goal",
+    "History",
+    "TimeLimit",
+    "TrainingProgress",
+    "TrainingRecipe",
+    "classify",
+    "fit",
+    "geometry",
+    "own_randomness",
+    "patient_for",
+    "predict",
+]
+
+_log = logging.getLogger(__name__)
+
 UNSTATED: Mapping[str, Any] = {"unstated": True}
 """Marks a field that a card states only where it differs from its default, so that networks which
 were kept before the field existed are found again.
@@ -43,7 +61,9 @@ def stated(value: Any) -> Any:
             for one in fields(value)
             if not (one.metadata.get("unstated") and getattr(value, one.name) == one.default)
         }
-    return [stated(one) for one in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [stated(one) for one in value]
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,40 +113,31 @@ class TrainingRecipe:
         return max(self.epochs, math.ceil(self.steps / inside)), inside
 
 
-# The optimisers and schedules that a recipe may name.
-
 Optimiser = Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]
+"""Makes an optimiser of parameters, learning rate and weight decay."""
 Schedule = Callable[[float], float]
 """The share of the training that is done (0 to 1) gives the factor of the learning rate."""
 _Row = TypeVar("_Row")
 
 
-def pick(kind: str, name: str, table: dict[str, _Row]) -> _Row:
+def pick(kind: str, name: str, table: Mapping[str, _Row]) -> _Row:
     """The row called `name`, or an error that lists the names there are."""
     if name not in table:
         raise choice(kind, name, list(table))
     return table[name]
 
 
-def _adam(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
-
-
-def _sgd(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
+OPTIMISERS: dict[str, Optimiser] = {
+    "adam": lambda parameters, lr, decay: torch.optim.AdamW(
+        parameters, lr=lr, weight_decay=decay, fused=True
+    ),
+    "sgd": lambda parameters, lr, decay: torch.optim.SGD(
         parameters, lr=lr, weight_decay=decay, momentum=0.9, nesterov=True, fused=True
-    )
-
-
-def _adadelta(parameters: Iterable[nn.Parameter], lr: float, decay: float) -> torch.optim.Optimizer:
-    return torch.optim.Adadelta(parameters, lr=lr, weight_decay=decay)
-
-
-OPTIMISERS: dict[str, Optimiser] = {"adam": _adam, "sgd": _sgd, "adadelta": _adadelta}
-
-
-def _constant(done: float) -> float:
-    return 1.0
+    ),
+    "adadelta": lambda parameters, lr, decay: torch.optim.Adadelta(
+        parameters, lr=lr, weight_decay=decay
+    ),
+}
 
 
 def _cosine(done: float) -> float:
@@ -135,25 +146,20 @@ def _cosine(done: float) -> float:
 
 def _warm(done: float, rise: float = 0.1) -> float:
     """Up in the first tenth, then down along a cosine."""
-    return (done + 0.01) / (rise + 0.01) if done < rise else _cosine((done - rise) / (1 - rise))
-
-
-def _stairs(done: float) -> float:
-    """A tenth after two and after four fifths, as ARGUS's every 20 of 50 epochs."""
-    return 0.1 ** int(done / 0.4 + 1e-9)
+    if done < rise:
+        return (done + 0.01) / (rise + 0.01)
+    return _cosine((done - rise) / (1 - rise))
 
 
 SCHEDULES: dict[str, Schedule] = {
-    "constant": _constant,
+    "constant": lambda done: 1.0,
     "cosine": _cosine,
     "warm": _warm,
-    "stairs": _stairs,
+    # a tenth after two and after four fifths, as ARGUS's every 20 of 50 epochs
+    "stairs": lambda done: 0.1 ** int(done / 0.4 + 1e-9),
 }
 
 
-# Progress and history of a training run.
-
-_log = logging.getLogger(__name__)
 EVERY = 20
 """Steps between two reports: a report waits for the device."""
 
@@ -281,36 +287,33 @@ class Teller:
                 f"Nobody asked for it, so more than {patience / 60:.0f} minutes are not spent.",
                 fix=INSTEAD,
             )
-        if seconds > LONG and self.progress is not None:
-            said = f"takes about {minutes(seconds)}; it is trained once"
-            epoch = (self.step - 1) // self.inside + 1
+        if seconds > LONG:
+            self.say(loss, f"takes about {minutes(seconds)}; it is trained once")
+
+    def say(self, loss: float, warning: str = "") -> None:
+        """Tell whoever watches where the training stands."""
+        if self.progress is not None:
+            steps = self.epochs * self.inside
+            epoch = max(self.step - 1, 0) // self.inside + 1
             self.progress(
-                TrainingProgress(epoch, self.epochs, self.step, steps, loss, said, self.what)
+                TrainingProgress(epoch, self.epochs, self.step, steps, loss, warning, self.what)
             )
 
     def _report(self, recent: list[float], ended: bool) -> None:
-        self._refuse_infinite(recent)
-        self.epoch += recent
-        warning = self._doubt() if ended else ""
-        if ended:
-            self.means.append(sum(self.epoch) / len(self.epoch))
-            self.epoch.clear()
-        if self.progress is not None:
-            steps = self.epochs * self.inside
-            mean = sum(recent) / len(recent)
-            epoch = (self.step - 1) // self.inside + 1
-            self.progress(
-                TrainingProgress(epoch, self.epochs, self.step, steps, mean, warning, self.what)
-            )
-
-    def _refuse_infinite(self, recent: list[float]) -> None:
-        if not all(map(math.isfinite, recent)):
+        wrong = [value for value in recent if not math.isfinite(value)]
+        if wrong:
             raise Problem(
-                f"the loss became {next(value for value in recent if not math.isfinite(value))} by"
-                f" step {self.step}.",
+                f"the loss became {wrong[0]} by step {self.step}.",
                 "Weights that are not numbers answer nothing; nothing was kept.",
                 fix="a smaller learning rate; and look for images or labels that are not numbers",
             )
+        self.epoch += recent
+        warning = ""
+        if ended:
+            warning = self._doubt()
+            self.means.append(sum(self.epoch) / len(self.epoch))
+            self.epoch.clear()
+        self.say(sum(recent) / len(recent), warning)
 
     def _doubt(self) -> str:
         """After the first and the last epoch: was anything learned?"""
@@ -328,13 +331,10 @@ class Teller:
         return warning
 
 
-# A stopped training run resumes from a checkpoint stored next to the unfinished network. Never
-# pickle.
-
 STATE = "state.safetensors"
+"""The checkpoint of an unfinished training, in a folder beside that of the network."""
 SECONDS = 30.0
-"""The file, and the time between two writings of it: as much work may be lost."""
-_log = logging.getLogger(__name__)
+"""Time between two checkpoints: as much work may be lost."""
 
 
 def beside(folder: Path) -> Path:
@@ -349,10 +349,10 @@ def forget(folder: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Keeper:
-    """Everything that changes during a training. Called after every step, it writes it all to
-    `folder` now and then, or `now`.
+    """Checkpoints of everything that changes during a training.
 
-    `seen` is called after every writing, for images. Without a folder nothing is kept.
+    Called after every step, it writes them to `folder` now and then, or `now`; `seen` is called
+    after each, for images. Without a folder nothing is kept.
     """
 
     folder: Path | None
@@ -398,13 +398,13 @@ class Keeper:
             self._check(standing, tensors)
         except Exception as error:  # whatever is wrong with it: the training can be done again
             self._say(
-                0, f"what was kept of a stopped training cannot be used ({error}); it begins anew"
+                f"what was kept of a stopped training cannot be used ({error}); it begins anew"
             )
             return 0
         self._restore(standing, tensors)
         step = int(standing["step"])
         if step < self.tell.epochs * self.tell.inside:
-            self._say(step, f"goes on after step {step}, where it was stopped")
+            self._say(f"goes on after step {step}, where it was stopped")
         return step
 
     def _weights(self) -> dict[str, Tensor]:
@@ -424,11 +424,9 @@ class Keeper:
 
     def _random(self) -> dict[str, Tensor]:
         states = {"random/noise": self.noise.get_state(), "random/layers": torch.get_rng_state()}
-        return states | (
-            {"random/cuda": torch.cuda.get_rng_state(self.place)}
-            if self.place.type == "cuda"
-            else {}
-        )
+        if self.place.type == "cuda":
+            states["random/cuda"] = torch.cuda.get_rng_state(self.place)
+        return states
 
     def _standing(self, step: int) -> dict[str, Any]:
         waiting = [float(loss) for loss in self.tell.waiting]
@@ -473,16 +471,9 @@ class Keeper:
         self.tell.epoch = standing["epoch"]
         self.tell.waiting = list(torch.tensor(standing["waiting"], device=self.place))
 
-    def _say(self, step: int, text: str) -> None:
+    def _say(self, text: str) -> None:
         _log.info("%s: %s", self.tell.what, text)
-        if self.tell.progress is not None:
-            steps = self.tell.epochs * self.tell.inside
-            epoch = step // self.tell.inside + 1
-            self.tell.progress(
-                TrainingProgress(
-                    epoch, self.tell.epochs, step, steps, float("nan"), text, self.tell.what
-                )
-            )
+        self.tell.say(float("nan"), text)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -508,9 +499,6 @@ def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     return value.to(parameter.device) if parameter.device.type == "cuda" else value
 
 
-# The one training loop: data as a single tensor, order and noise from named streams, early checks.
-
-
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What is to be learned.
@@ -525,7 +513,7 @@ class Goal:
     loss: Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
     answer: Callable[[nn.Module, Tensor, Tensor], Tensor]
     chance: float
-    prepare: Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None
+    prepare: Prepare | None = None
     plain: bool = False
 
 
@@ -565,15 +553,6 @@ class TimeLimit:
     piece: float = math.inf
 
 
-def _paused(name: str, share: float) -> Problem:
-    return Problem(
-        f"{name} is trained to {share:.0%}; the piece that was asked for is over.",
-        "What there is was kept.",
-        fix="the same command goes on from here",
-        code=CANNOT_TELL,
-    )
-
-
 def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
     """Refuse a training whose weights, gradients and moments do not fit into the memory."""
     needed = 16 * sum(weight.numel() for weight in net.parameters())
@@ -599,15 +578,82 @@ def free_memory(place: torch.device) -> int | None:
     return int(known["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in known else None
 
 
+Prepare = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
+"""What is made of images and labels before a loss sees them."""
+Step = Callable[[int, float, Tensor, Tensor], Tensor]
+"""One step of training: its number, the share that is done, images, labels; the loss."""
+
+
 def fit(
     net: nn.Module,
     images: Images,
     goal: Goal,
     recipe: TrainingRecipe,
     *,
-    seed: int,
     name: str = "a network",
     device: torch.device | str = "cpu",
+    also: Sequence[nn.Module] = (),
+    **how: Any,
+) -> History:
+    """Train `net` in place and leave it on `device`, in eval mode.
+
+    On a CPU the same seed gives the same bytes (with the same number of threads: sums are taken in
+    another order with another one).
+
+    Args:
+        net: The network.
+        images: What it learns from.
+        goal: What it learns.
+        recipe: How.
+        name: What it is called in reports.
+        device: Where it is trained.
+        also: Other networks that `after` changes.
+        **how: `seed`, `progress`, `kept`, `seen`, `after` and `limit` of `steps_of`.
+
+    Raises:
+        Problem: If nothing was learned, or a piece of the training is over and more is to come.
+    """
+    place = torch.device(device)
+    _refuse_too_large(net, name, place)
+    half = recipe.half and place.type == "cuda"
+    optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
+        placed(net, place, half=half).parameters(), recipe.lr, recipe.decay
+    )
+    history = steps_of(
+        lambda noise: _stepper(net, goal, recipe, optimiser, noise),
+        images,
+        recipe,
+        learners=[net],
+        optimisers=[optimiser],
+        label="training",
+        chance=goal.chance,
+        prepare=goal.prepare,
+        half=half,
+        ahead=0,
+        name=name,
+        place=place,
+        also=also,
+        **how,
+    )
+    _refuse_constant(net, goal, images.x[:256].to(place), images.y[:256].to(place))
+    return history
+
+
+def steps_of(
+    stepper: Callable[[torch.Generator], Step],
+    images: Images,
+    recipe: TrainingRecipe,
+    *,
+    learners: Sequence[nn.Module],
+    optimisers: Sequence[torch.optim.Optimizer],
+    label: str,
+    name: str,
+    place: torch.device,
+    seed: int = 0,
+    chance: float = math.inf,
+    prepare: Prepare | None = None,
+    half: bool = False,
+    ahead: int = 1,
     progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
     seen: Callable[[], object] = lambda: None,
@@ -615,68 +661,83 @@ def fit(
     after: Callable[[int], None] = lambda step: None,
     limit: TimeLimit | None = None,
 ) -> History:
-    """Train `net` in place and leave it on `device`, in eval mode; on a CPU the same seed gives the
-    same bytes.
+    """All steps of a training: batches, progress, checkpoints, and resuming after a stop.
 
-    (The same number of threads is meant: sums are taken in another order with another one.) With a
-    folder to be `kept` in, a training that was stopped goes on where it stood and ends with the
-    same bytes; `seen` is called whenever it was written there. Who keeps the network removes the
-    folder. `after` is called with the number of every step taken; `also` are networks that it
-    changes. Within a `limit` of time the schedule is that of the time, and bytes may differ.
+    With a folder to be `kept` in, a training that was stopped goes on where it stood and ends with
+    the same bytes; who keeps the network removes the folder. Within a `limit` of time the schedule
+    is that of the time, and bytes may differ.
 
-    Raises:
-        Problem: If nothing was learned, or a piece of the training is over and more is to come.
+    Args:
+        stepper: Makes the step, given the noise it may draw from.
+        images: What is learned from.
+        recipe: How.
+        learners: The networks that are trained; they end in eval mode.
+        optimisers: Whose state is kept.
+        label: Of the streams of random numbers.
+        name: What is trained, in reports.
+        place: Where.
+        seed: Everything random follows from it.
+        chance: The loss of a network that ignores its input.
+        prepare: See `Goal`.
+        half: Whether kernels for half precision are tuned.
+        ahead: Steps whose images are made at once; 0: as many as pay on a GPU.
+        progress: Told how it goes.
+        kept: The folder of checkpoints.
+        seen: Called after every checkpoint.
+        also: Other networks that `after` changes.
+        after: Called with the number of every step taken.
+        limit: How long it may take.
     """
     limit = limit or TimeLimit()
-    place = torch.device(device)
-    _refuse_too_large(net, name, place)
-    half = recipe.half and place.type == "cuda"
     epochs, inside = recipe.rounds(len(images))
-    noise = stream(seed, "training", "noise", device=place)
-    order = stream(seed, "training", "order")
-    optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
-        placed(net, place, half=half).parameters(), recipe.lr, recipe.decay
-    )
     total = epochs * inside
-    step = _stepper(net, goal, recipe, optimiser, noise)
-    x = images.x.to(place)
-    y = images.y.to(place)
-    tell = Teller(goal.chance, epochs, inside, progress, f"{name} on {images.name}", limit.total)
+    noise = stream(seed, label, "noise", device=place)
+    order = stream(seed, label, "order")
+    step = stepper(noise)
+    data = images.x.to(place), images.y.to(place)
+    tell = Teller(chance, epochs, inside, progress, f"{name} on {images.name}", limit.total)
     keep = Keeper(
         folder=kept,
-        nets=[net, *also],
-        optimisers=[optimiser],
+        nets=[*learners, *also],
+        optimisers=optimisers,
         noise=noise,
         place=place,
         tell=tell,
         seen=seen,
     )
-    with own_randomness(seed, "training", "layers", device=place), tuned(half):
-        net.train()
+    with own_randomness(seed, label, "layers", device=place), tuned(half):
+        for net in learners:
+            net.train()
         number = done = keep.resume()
-        for number, batch in _batches(goal, recipe, (x, y), order, noise, done):
+        for number, batch in _batches(prepare, recipe, data, order, noise, done, ahead):
             share = max((number - 1) / total, keep.spent / limit.total)
-            tell(step(share, *batch))
+            tell(step(number, share, *batch))
             after(number)
             over = number == total or keep.spent >= limit.total
             pausing = keep.spent - keep.earlier >= limit.piece and not over
             keep(number, now=over or pausing)
             if pausing:
-                raise _paused(name, share)
+                raise Problem(
+                    f"{name} is trained to {share:.0%}; the piece that was asked for is over.",
+                    "What there is was kept.",
+                    fix="the same command goes on from here",
+                    code=CANNOT_TELL,
+                )
             if over:
                 break
-    net.eval()
-    _refuse_constant(net, goal, x[:256], y[:256])
+    for net in learners:
+        net.eval()
     return History(tuple(tell.means), number, keep.spent, tuple(tell.warnings))
 
 
 def _batches(
-    goal: Goal,
+    prepare: Prepare | None,
     recipe: TrainingRecipe,
     data: tuple[Tensor, Tensor],
     order: torch.Generator,
     noise: torch.Generator,
     done: int,
+    ahead: int,
 ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
     """Every step after the first `done` ones: its number, and what is learned from in it.
 
@@ -686,8 +747,9 @@ def _batches(
     x, y = data
     epochs, inside = recipe.rounds(len(x))
     augment = pick("augmentation", recipe.augment, AUGMENTS)
-    most = NUMBERS // max(x[:1].numel() * recipe.batch, 1)
-    ahead = 1 if steady(x.device) else max(1, min(AHEAD, most))
+    if not ahead and not steady(x.device):
+        ahead = min(AHEAD, NUMBERS // max(x[:1].numel() * recipe.batch, 1))
+    ahead = max(1, ahead)
     for epoch in range(epochs):
         rows = torch.randperm(len(x), generator=order).to(x.device)
         for part in chunks(inside, ahead):
@@ -696,8 +758,8 @@ def _batches(
                 continue
             chosen = rows[first * recipe.batch : part.stop * recipe.batch]
             made = augment(from_bytes(x[chosen]), noise), y[chosen]
-            if goal.prepare is not None:
-                made = goal.prepare(*made, noise)
+            if prepare is not None:
+                made = prepare(*made, noise)
                 if ahead > 1:
                     mixed = torch.randperm(len(chosen), generator=noise, device=x.device)
                     made = made[0][mixed], made[1][mixed]
@@ -712,10 +774,8 @@ def _stepper(
     recipe: TrainingRecipe,
     optimiser: torch.optim.Optimizer,
     noise: torch.Generator,
-) -> Callable[[float, Tensor, Tensor], Tensor]:
-    """A step of the optimiser on a batch, where a share of the training is done; it returns the
-    loss, still on the device.
-    """
+) -> Step:
+    """A step of the optimiser on a batch; the loss that it returns stays on the device."""
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
 
     def once(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
@@ -739,7 +799,7 @@ def _stepper(
             group["capturable"] = True
             group["lr"] = torch.tensor(recipe.lr, device=noise.device)
 
-    def step(share: float, x: Tensor, y: Tensor) -> Tensor:
+    def step(number: int, share: float, x: Tensor, y: Tensor) -> Tensor:
         rate = recipe.lr * schedule(min(share, 1.0))
         for group in optimiser.param_groups:
             if replayed is None:
@@ -800,15 +860,9 @@ def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
         raise Problem(
             f"the trained network gives one and the same answer for {len(x)} different images.",
             "It has learned nothing, or its units have died; nothing was kept.",
-            fix=(
-                "a smaller learning rate, more epochs, or check that the images differ between"
-                " classes"
-            ),
+            fix="a smaller learning rate, more epochs, or check that images differ between classes",
         )
 
-
-# Classification as a goal, if asked for against small attacks; what of a data set a training needs
-# to be true.
 
 Perturb = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """Other images to train on in place of these: (network, images, labels, noise)."""
