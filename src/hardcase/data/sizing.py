@@ -71,12 +71,8 @@ class Sizing:
         return bool(self.resize or self.crop)
 
     def __str__(self) -> str:
-        parts = [
-            f"{name}={value}"
-            for name, value in (("resize", self.resize), ("crop", self.crop))
-            if value
-        ]
-        return "&".join(parts)
+        sizes = {"resize": self.resize, "crop": self.crop}
+        return "&".join(f"{name}={value}" for name, value in sizes.items() if value)
 
     def apply(self, image: Image.Image) -> Image.Image:
         """The image in its size; bicubic, antialiased."""
@@ -130,11 +126,9 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
     except Problem:
         raise
     except Exception as error:  # readers of images raise many kinds for damaged ones
-        why = (
-            "it is empty"
-            if not data
-            else str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
-        )
+        why = str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
+        if not data:
+            why = "it is empty"
         raise Problem(
             f"cannot read the image {where}: {why}.",
             fix="remove the file or replace it by a whole one",

@@ -97,7 +97,6 @@ def measure_samples(
 
 
 @torch.no_grad()
-@torch.no_grad()
 def reconstructions(
     net: nn.Module, images: Images, *, device: torch.device | str = "cpu"
 ) -> Images:

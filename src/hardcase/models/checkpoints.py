@@ -88,18 +88,17 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
         tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
         for key in INSIDE:
             inner = content.get(key)
-            if isinstance(inner, Mapping | nn.Module) and len(
-                inner if isinstance(inner, Mapping) else [0]
-            ):
+            if isinstance(inner, nn.Module) or (isinstance(inner, Mapping) and inner):
                 return state_of(inner, where)
         if tensors:
             return tensors
-    words = (
-        f"it holds {', '.join(map(str, list(content)[:8]))}" if isinstance(content, Mapping) else ""
-    )
+    why = []
+    if isinstance(content, Mapping):
+        names = ", ".join(map(str, list(content)[:8]))
+        why.append(f"Looked for {', '.join(INSIDE)}; it holds {names}.")
     raise Problem(
         f"{where} holds no weights that are known.",
-        *([f"Looked for {', '.join(INSIDE)}; {words}."] if words else []),
+        *why,
         fix='torch.save({"state_dict": net.state_dict()}, path)',
     )
 
@@ -125,14 +124,13 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
         )
     wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
     if wrong:
+        why = "It is another network."
+        if _last(own, wrong):
+            why = "Most often the number of classes differs."
         raise Problem(
             f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
             " network.",
-            (
-                "Most often the number of classes differs."
-                if _last(own, wrong)
-                else "It is another network."
-            ),
+            why,
         )
     taken = {name: value for name, value in renamed.items() if name in own}
     try:

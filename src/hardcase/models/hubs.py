@@ -22,6 +22,8 @@ from hardcase.errors import Problem, choice
 from hardcase.models.adapters import own_names
 from hardcase.models.checkpoints import fit_state, read_state
 
+__all__ = ["LOADERS", "Hub", "from_hub"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
@@ -52,15 +54,12 @@ class Hub:
         return f"resize={self.resize}&crop={self.size}"
 
     def __str__(self) -> str:
-        values = [", ".join(f"{value:.4g}" for value in row) for row in (self.mean, self.std)]
-        said = (
-            f"{self.name}: mean {values[0]}; std {values[1]}; {self.size} px after a resize to"
-            f" {self.resize}"
-        )
-        return (
-            f"{said}; {len(self.classes) or 'no'} class"
-            f" names{'; ' + self.note if self.note else ''}"
-        )
+        mean = ", ".join(f"{value:.4g}" for value in self.mean)
+        std = ", ".join(f"{value:.4g}" for value in self.std)
+        size = f"{self.size} px after a resize to {self.resize}"
+        names = f"{len(self.classes) or 'no'} class names"
+        words = [f"{self.name}: mean {mean}", f"std {std}", size, names, self.note]
+        return "; ".join(filter(None, words))
 
 
 def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool = False) -> Hub:
@@ -76,15 +75,17 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
     kind, _, name = spec.partition(":")
     if kind not in LOADERS or not name:
         raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
-    own = read_state(named_path(weights), trust=trust) if weights else None
-    classes = _outputs_of(own) if own is not None else None
-    hub = LOADERS[kind](name, classes, own is None, offline)
-    if own is not None:
-        fitted = fit_state(hub.net, own, weights)
-        note = "; ".join(filter(None, [hub.note, fitted.note]))
-        names = hub.classes if len(hub.classes) == classes else ()
-        hub = replace(hub, note=note, classes=names)
-    return replace(hub, net=hub.net.eval(), name=spec)
+    if not weights:
+        hub = LOADERS[kind](name, None, True, offline)
+        return replace(hub, net=hub.net.eval(), name=spec)
+    own = read_state(named_path(weights), trust=trust)
+    classes = _outputs_of(own)
+    hub = LOADERS[kind](name, classes, False, offline)
+    fitted = fit_state(hub.net, own, weights)
+    note = "; ".join(filter(None, [hub.note, fitted.note]))
+    if len(hub.classes) != classes:
+        hub = replace(hub, classes=())
+    return replace(hub, net=hub.net.eval(), name=spec, note=note)
 
 
 def _outputs_of(state: Mapping[str, torch.Tensor]) -> int | None:
@@ -98,11 +99,10 @@ def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hu
     known = timm.list_models() if hasattr(timm, "list_models") else [name]
     if name.split(".")[0] not in known and "/" not in name:
         near = get_close_matches(name, known, n=3)
-        raise Problem(
-            f"timm has no model {name!r}.",
-            *([f"Near to it: {', '.join(near)}."] if near else []),
-            fix=f"timm:{near[0]}" if near else "timm.list_models() names them",
-        )
+        if near:
+            why = f"Near to it: {', '.join(near)}."
+            raise Problem(f"timm has no model {name!r}.", why, fix=f"timm:{near[0]}")
+        raise Problem(f"timm has no model {name!r}.", fix="timm.list_models() names them")
     if pretrained and offline:
         _offline("timm", name)
     try:
@@ -120,6 +120,9 @@ def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
     size = int((config.get("input_size") or (3, 224, 224))[-1])
     share = float(config.get("crop_pct") or 0.875)
     labels = config.get("label_names") or ()
+    note = ""
+    if not config.get("mean"):
+        note = "the configuration states no normalisation; ImageNet's is used"
     return Hub(
         net=net,
         name=name,
@@ -128,11 +131,7 @@ def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
         size=size,
         resize=int(size / share),
         classes=tuple(map(str, labels)) or imagenet_names(int(config.get("num_classes") or 0)),
-        note=(
-            ""
-            if config.get("mean")
-            else "the configuration states no normalisation; ImageNet's is used"
-        ),
+        note=note,
     )
 
 
@@ -167,51 +166,47 @@ def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> H
     inside = getattr(getattr(net, "config", None), "pretrained_cfg", None)
     if inside and not preprocessor:  # a network of timm in Hugging Face's form
         return replace(timm_hub(net, name, inside), classes=own_names(net))
-    normalised = bool(preprocessor.get("do_normalize", True)) and "image_mean" in preprocessor
-    factor = (
-        float(preprocessor.get("rescale_factor", 1 / 255))
-        if preprocessor.get("do_rescale", True)
-        else 1.0
-    )
-    scale = factor * 255  # what our [0, 1] becomes before mean and std are applied
-    mean = tuple(preprocessor["image_mean"]) if normalised else (0.0, 0.0, 0.0)
-    std = tuple(preprocessor["image_std"]) if normalised else (1.0, 1.0, 1.0)
-    crops = bool(preprocessor.get("do_center_crop", "crop_size" in preprocessor))
+    scale = 255.0  # what our [0, 1] becomes before mean and std are applied
+    if preprocessor.get("do_rescale", True):
+        scale *= float(preprocessor.get("rescale_factor", 1 / 255))
+    mean: Sequence[float] = (0.0,) * 3
+    std: Sequence[float] = (1.0,) * 3
+    if preprocessor.get("do_normalize", True) and "image_mean" in preprocessor:
+        mean = preprocessor["image_mean"]
+        std = preprocessor["image_std"]
     resize = _side(
         preprocessor.get("size"), getattr(getattr(net, "config", None), "image_size", None)
     )
-    size = _side(preprocessor.get("crop_size"), resize) if crops else resize
-    share = float(preprocessor.get("crop_pct") or 1.0)
+    size = resize
+    if preprocessor.get("do_center_crop", "crop_size" in preprocessor):
+        size = _side(preprocessor.get("crop_size"), resize)
+    note = ""
+    if not preprocessor:
+        note = "no preprocessor_config.json; images in 0..1 are given as they are"
     return Hub(
         net=net,
         name=name,
         mean=tuple(value / scale for value in mean),
         std=tuple(value / scale for value in std),
         size=size,
-        resize=round(resize / share),
+        resize=round(resize / float(preprocessor.get("crop_pct") or 1.0)),
         classes=own_names(net),
-        note=(
-            ""
-            if preprocessor
-            else "no preprocessor_config.json; images in 0..1 are given as they are"
-        ),
+        note=note,
     )
 
 
 def _side(given: Any, otherwise: Any) -> int:
     """One number from the many ways in which a size is written."""
     if isinstance(given, Mapping):
-        known = [
-            given[key]
-            for key in ("shortest_edge", "height", "width", "longest_edge")
-            if key in given
-        ]
-        given = known[0] if known else None
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        given = given[-1] if given else None
+        keys = ("shortest_edge", "height", "width", "longest_edge")
+        given = [given[key] for key in keys if key in given][:1]
+    if isinstance(given, Sequence) and given and not isinstance(given, str):
+        given = given[-1]
     if isinstance(given, int | float):
         return int(given)
-    return _side(otherwise, 224) if otherwise is not None else 224
+    if otherwise is None:
+        return 224
+    return _side(otherwise, None)
 
 
 def _preprocessor(where: str, *, offline: bool) -> dict[str, Any]:
@@ -243,9 +238,11 @@ def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool
             f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
             f"Looked for {kept}.",
         )
-    extra = {} if classes is None else {"num_classes": classes}
+    extra: dict[str, Any] = {"weights": None} if classes is None else {"num_classes": classes}
+    if pretrained:
+        extra["weights"] = weights
     try:
-        net = models.get_model(name, weights=weights if pretrained else None, **extra)
+        net = models.get_model(name, **extra)
     except Exception as error:  # a broken download raises many kinds
         raise _unloadable("torchvision", name, error) from error
     return torchvision_hub(net, weights, name)
@@ -298,15 +295,10 @@ def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except Exception as error:  # a build that does not fit torch raises RuntimeError at import
-        raise Problem(f"{package} cannot be imported: {error}", fix=_install(package)) from error
-
-
-def _install(package: str) -> str:
-    return (
-        "pip install 'hardcase[torchvision]'"
-        if package == "torchvision"
-        else f"pip install {package}"
-    )
+        extra = package.replace("torchvision", "'hardcase[torchvision]'")
+        raise Problem(
+            f"{package} cannot be imported: {error}", fix=f"pip install {extra}"
+        ) from error
 
 
 def _offline(kind: str, name: str) -> None:

@@ -132,14 +132,20 @@ def _plain(name: str) -> str:
 
 def _unmatched(missing: Sequence[str], data: Sequence[str], known: Sequence[str]) -> Problem:
     near = get_close_matches(_plain(missing[0]), [_plain(name) for name in known], n=1)
-    hint = f"Near to {missing[0]!r} is {near[0]!r}." if near else ""
+    hints = [f"Near to {missing[0]!r} is {name!r}." for name in near]
     return Problem(
         f"{len(missing)} of {len(data)} classes of the data are none of the model's {len(known)}: "
-        f"{', '.join(map(repr, missing[:5]))}{' …' if len(missing) > 5 else ''}.",
-        f"The model's are {', '.join(known[:5])}{' …' if len(known) > 5 else ''}.",
-        *([hint] if hint else []),
+        f"{_first([repr(name) for name in missing])}.",
+        f"The model's are {_first(known)}.",
+        *hints,
         fix="name the class folders as the model names its outputs, or number them by output",
     )
+
+
+def _first(names: Sequence[str], count: int = 5) -> str:
+    """The first names of a list, and whether there are more."""
+    more = [" …"] * (len(names) > count)
+    return "".join([", ".join(names[:count]), *more])
 
 
 def _distinct(found: ClassMap) -> None:

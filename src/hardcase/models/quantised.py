@@ -1,5 +1,9 @@
-"""Lower-precision copies of a network: by rounding, and in whole numbers by torch's FX
-quantisation.
+"""Lower-precision copies of a network: by rounding, and in whole numbers by torch.
+
+The copies are static: ranges come from calibration images once, never from the batch, so a row's
+answer does not depend on its neighbours (dynamic quantisation does). Gradients pass straight
+through the rounding. Sums are still taken in float32, as most hardware does, so a rounded copy
+differs from a real kernel in the order of sums, not in what is stored between layers.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-import torch.fx
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -21,13 +24,7 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
 
-# Lower-precision copies of a network, by rounding: what it would answer in float16, bfloat16 or
-# 8-bit integers.
-#
-# The copies are static: ranges come from calibration images once, never from the batch, so a row's
-# answer does not depend on its neighbours (dynamic quantisation does). Gradients pass straight
-# through the rounding. Sums are still taken in float32, as most hardware does, so a copy differs
-# from a real kernel in the order of sums, not in what is stored between layers.
+__all__ = ["CALIBRATION", "bfloat16", "copy_for", "float16", "fx_int8", "int8", "lowered"]
 
 PRECISIONS = ("float16", "bfloat16", "int8")
 CALIBRATION = 256
@@ -40,12 +37,6 @@ def float16(model: Network) -> Network:
 
     Args:
         model: The network to copy.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.models.float16(toy_subject()).name
-        'toy@float16'
     """
     return _rounded(model, "float16", torch.float16)
 
@@ -55,12 +46,6 @@ def bfloat16(model: Network) -> Network:
 
     Args:
         model: The network to copy.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.models.bfloat16(toy_subject()).name
-        'toy@bfloat16'
     """
     return _rounded(model, "bfloat16", torch.bfloat16)
 
@@ -97,7 +82,7 @@ def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> 
     for name, module in layers.items():
         module.weight = nn.Parameter(_weights(module.weight, bits), requires_grad=False)
         if name in ranges:
-            module.register_forward_pre_hook(_Quantise.spanning(*ranges[name], bits))
+            module.register_forward_pre_hook(_Hook(_ToGrid.spanning(*ranges[name], bits)))
     return _renamed(small, model, f"int{bits}", repr(sorted(ranges.items())))
 
 
@@ -105,11 +90,9 @@ def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) ->
     """The copy that `precision` names; `images` calibrate the one that needs ranges."""
     if precision not in PRECISIONS:
         raise choice("precision", precision, PRECISIONS)
-    return (
-        int8(model, images)
-        if precision == "int8"
-        else {"float16": float16, "bfloat16": bfloat16}[precision](model)
-    )
+    if precision == "int8":
+        return int8(model, images)
+    return {"float16": float16, "bfloat16": bfloat16}[precision](model)
 
 
 def copy_for(
@@ -139,40 +122,42 @@ def copy_for(
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
-    """Rounds what goes into a layer and what comes out."""
+class _Hook:
+    """Rounds what goes into a layer, or what comes out of it."""
+
+    rounding: Callable[[Tensor], Tensor]
+
+    def __call__(self, module: nn.Module, *values: Any) -> Any:
+        return _tensors(values[-1], self.rounding)  # of (inputs), or of (inputs, output)
+
+
+@dataclass(frozen=True, slots=True)
+class _ToType:
+    """Rounds numbers to those that a type has."""
 
     dtype: torch.dtype
 
-    def __call__(self, module: nn.Module, given: Any, output: Any = None) -> Any:
-        return _tensors(given, self.round) if output is None else _tensors(output, self.round)
-
-    def round(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         return _straight(x, x.detach().to(self.dtype).to(x.dtype))
 
 
 @dataclass(frozen=True, slots=True)
-class _Quantise:
-    """Affine quantiser of a layer's input: `scale`, zero point `zero`,
-    `top` as the number of levels.
-    """
+class _ToGrid:
+    """Affine quantiser: `scale`, zero point `zero`, `top` as the number of levels."""
 
     scale: float
     zero: int
     top: int
 
     @staticmethod
-    def spanning(low: float, high: float, bits: int) -> _Quantise:
+    def spanning(low: float, high: float, bits: int) -> _ToGrid:
         low = min(low, 0.0)
         high = max(high, 0.0)
         top = 2**bits - 1
         scale = (high - low) / top or 1.0
-        return _Quantise(scale, round(-low / scale), top)
+        return _ToGrid(scale, round(-low / scale), top)
 
-    def __call__(self, module: nn.Module, given: Any) -> Any:
-        return _tensors(given, self.round)
-
-    def round(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         steps = (x.detach() / self.scale).round().add(self.zero).clamp(0, self.top)
         return _straight(x, (steps - self.zero) * self.scale)
 
@@ -197,14 +182,14 @@ class _Span:
 
 def _rounded(model: Network, name: str, dtype: torch.dtype) -> Network:
     small = copy.deepcopy(model)
-    rounding = _Round(dtype)
+    rounding = _ToType(dtype)
     for value in small.state_dict().values():
         if value.is_floating_point():
-            value.copy_(rounding.round(value))
+            value.copy_(rounding(value))
     for module in small.modules():
         if not list(module.children()):
-            module.register_forward_pre_hook(rounding)
-            module.register_forward_hook(rounding)
+            module.register_forward_pre_hook(_Hook(rounding))
+            module.register_forward_hook(_Hook(rounding))
     return _renamed(small, model, name)
 
 
@@ -226,10 +211,8 @@ def _ranges(
 
 def _weights(weight: Tensor, bits: int) -> Tensor:
     most = 2 ** (bits - 1) - 1
-    scale = (
-        weight.abs().flatten(1).amax(1).clamp_min(1e-12).reshape(-1, *[1] * (weight.ndim - 1))
-        / most
-    )
+    largest = weight.abs().flatten(1).amax(1).clamp_min(1e-12)
+    scale = largest.reshape(-1, *[1] * (weight.ndim - 1)) / most
     rounded: Tensor = (weight / scale).round().clamp(-most, most) * scale
     return rounded
 
@@ -242,7 +225,9 @@ def _tensors(value: Any, change: Any) -> Any:
     """`value` with every floating-point tensor in it changed."""
     if isinstance(value, Tensor):
         return change(value) if value.is_floating_point() else value
-    return tuple(_tensors(part, change) for part in value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return tuple(_tensors(part, change) for part in value)
+    return value
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -273,19 +258,14 @@ def _renamed(small: Network, model: nn.Module, precision: str, details: str = ""
     return small
 
 
-# An 8-bit copy that computes in whole numbers: torch's own FX quantisation, on a CPU.
-#
-# The copy of `precision.int8` rounds what layers store and sums in float32; this one runs torch's
-# int8 kernels, with layers fused and outputs rounded as well. Its ranges come from calibration
-# images once, so a row's answer does not depend on its neighbours.
-
 ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
 """Torch's int8 engines, the preferred one first."""
 
 
 def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
-    """A copy whose layers are torch's int8 kernels, calibrated on `images`; it has no gradients and
-    stays on the CPU.
+    """A copy whose layers are torch's int8 kernels, calibrated on `images`.
+
+    Layers are fused and their outputs rounded as well. It has no gradients and stays on the CPU.
 
     Where `model` holds its network as ``net`` (a subject, which normalises first), that network is
     quantised.
@@ -297,21 +277,29 @@ def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
     _on_cpu(model)
     if not len(images):
         raise Problem("an 8-bit copy needs images to learn its ranges from, and there are none.")
-    small: Any = copy.deepcopy(model)
-    inner = small.net if isinstance(getattr(small, "net", None), nn.Module) else small
+    whole: Any = copy.deepcopy(model)
+    holds = isinstance(getattr(whole, "net", None), nn.Module)
+    inner = whole.net if holds else whole
+
+    def around(net: nn.Module) -> Any:
+        if not holds:
+            return net
+        whole.net = net
+        return whole
+
     with _engine() as engine:
-        prepared = _prepared(inner, images[:1], engine)
-        whole = _with(small, inner, prepared)
+        prepared = _fx("prepare_fx", inner.eval(), engine, images[:1])
+        calibrated = around(prepared)
         for part in chunks(len(images), 64):
             with torch.no_grad():
-                whole(images[part])
-        whole = _with(small, inner, _converted(prepared))
+                calibrated(images[part])
+        small = around(_fx("convert_fx", prepared))
     if hasattr(model, "name") and hasattr(model, "hash"):
-        said = digest([repr(whole(images[:16]).logits.tolist())])
-        whole.name = f"{model.name}@fx-int8"
-        whole.hash = digest([str(model.hash), "fx-int8", engine, said])
-        whole.offers = "scores"
-    made: Network = whole
+        answers = digest([repr(small(images[:16]).logits.tolist())])
+        small.name = f"{model.name}@fx-int8"
+        small.hash = digest([str(model.hash), "fx-int8", engine, answers])
+        small.offers = "scores"
+    made: Network = small
     return made
 
 
@@ -342,48 +330,25 @@ def _engine() -> Iterator[str]:
     torch.backends.quantized.engine = names[0]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # torch says that these functions will move to another package
+            warnings.simplefilter("ignore")  # torch says that these functions will move
             yield names[0]
     finally:
         torch.backends.quantized.engine = before
 
 
-def _prepared(net: nn.Module, image: Tensor, engine: str) -> torch.fx.GraphModule:
+def _fx(step: str, net: nn.Module, engine: str = "", *example: Tensor) -> nn.Module:
+    """One step of torch's FX quantisation."""
     try:
-        from torch.ao.quantization import get_default_qconfig_mapping
-        from torch.ao.quantization.quantize_fx import prepare_fx
+        from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
     except ImportError as error:
         raise Problem(
             f"torch {torch.__version__} has no FX quantisation any more: {error}"
         ) from error
+    more = (get_default_qconfig_mapping(engine), example) if engine else ()
     try:
-        prepared: torch.fx.GraphModule = prepare_fx(
-            net.eval(), get_default_qconfig_mapping(engine), (image,)
-        )
-    except Exception as error:  # tracing runs the model's own code
+        made: nn.Module = getattr(quantize_fx, step)(net, *more)
+    except Exception as error:  # tracing runs the model's own code; an engine may lack a kernel
         raise Problem(
             f"torch cannot quantise this model: {error}", fix="leave out int8=fx"
         ) from error
-    return prepared
-
-
-def _converted(prepared: torch.fx.GraphModule) -> nn.Module:
-    from torch.ao.quantization.quantize_fx import convert_fx
-
-    try:
-        net: nn.Module = convert_fx(prepared)
-    except Exception as error:  # an engine may lack a kernel
-        raise Problem(
-            f"torch cannot quantise this model: {error}", fix="leave out int8=fx"
-        ) from error
-    return net
-
-
-def _with(whole: Any, inner: nn.Module, net: nn.Module) -> Any:
-    """`whole` with `net` in the place of its network, or `net` itself."""
-    if whole is inner:
-        return net
-    whole.net = net
-    return whole
+    return made

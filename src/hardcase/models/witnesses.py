@@ -399,8 +399,6 @@ def said(independence: Mapping[str, Any] | None) -> list[str]:
     if not independence:
         return []
     lineage = independence["lineage"]
-    if isinstance(lineage, str):  # as older runs say it
-        lineage = {"judge": lineage}
     names = {role: _names(value) for role, value in lineage.items()}
     own = lineage.get("subject") in (lineage.get("witnesses") or ())
     images = independence["training images"]

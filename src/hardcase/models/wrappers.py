@@ -174,10 +174,8 @@ class Patient(_Around):
         if len(x) > 1:
             size = self.piece if len(x) > self.piece else (len(x) + 1) // 2
             return torch.cat([self._part(x[part]) for part in chunks(len(x), size)])
-        try:
-            return self._ask(
-                x
-            ).logits  # once more, alone: it may have been the others' fault, or chance
+        try:  # once more, alone: it may have been the others' fault, or chance
+            return self._ask(x).logits
         except Unanswered:
             self._alive(reason)
         self.tally["unanswered"] += 1

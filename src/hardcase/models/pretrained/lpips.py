@@ -3,6 +3,9 @@
 R. Zhang, P. Isola, A. Efros, E. Shechtman, O. Wang, "The unreasonable effectiveness of deep
 features as a perceptual metric", CVPR 2018: unit features of five layers, squared differences,
 weighted per channel, averaged over the image, summed.
+
+Own code, because the packages `lpips` and `torchmetrics` bring the network's weights through
+torchvision and a pickle from the web; these come from a pinned package, and only as arrays.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Pickled arrays of others, read without running anything: only the names that rebuild a NumPy
-array are known.
+"""Pickled arrays of others, read without running anything.
+
+Own code, because unpickling runs whatever a file asks for: here only the names that rebuild a NumPy
+array are known. `torch.load(weights_only=True)` reads files of torch alone.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Differences of the Keras edition, which these weights belong to: convolutions ha
 stride of a stage lies in its first 1x1 convolution, and batch normalisation adds 1e-3. The weights
 expect blue, green, red; their first layer is turned round when they are read, so that the network
 takes red, green, blue like every other.
+
+Own code, because these are the weights of ImageNet under a permissive licence that a package client
+can bring to a machine without a hub, and no library reads them without TensorFlow.
 """
 
 from __future__ import annotations
