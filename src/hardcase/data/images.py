@@ -88,8 +88,8 @@ def images_of(
 
 def is_lazy(data: Any) -> bool:
     """Whether `stream_of` reads it: it has rows that can be asked for one by one."""
-    whole = tuple | DataLoader | IterableDataset | np.ndarray | Tensor | Images | Stream
-    return not isinstance(data, whole)
+    arrays = (tuple, np.ndarray, Tensor, Images, Stream)
+    return not isinstance(data, (*arrays, DataLoader, IterableDataset))
 
 
 def stream_of(
@@ -118,8 +118,8 @@ def stream_of(
         path = Path(str(data).removeprefix("csv:"))
         stream = table(path, split, sizing, classes).images
         assert isinstance(stream, Stream)
-        called = path.stem if name == "images" else name
-        return peeked(replace(stream, name=called, split=split))
+        title = path.stem if name == "images" else name
+        return peeked(replace(stream, name=title, split=split))
     if hasattr(data, "features") and hasattr(data, "column_names"):
         items, labels, classes = _hugging_face(data, name)
     elif isinstance(data, Dataset) and not isinstance(data, IterableDataset):
@@ -280,8 +280,8 @@ def _pixels(item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array
     if isinstance(item, bytes):
         return decoded(item, sizing, where)
     if isinstance(item, Tensor | np.ndarray):
-        whole = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
-        flat = whole[0] if len(whole) == 1 else whole.transpose(1, 2, 0)
+        whole: Bytes = to_nchw(to_uint8(undo(_numpy(item))[None], where), where)[0]
+        flat: Bytes = whole[0] if len(whole) == 1 else whole.transpose(1, 2, 0)
         if not sizing:
             return flat
         return pixels_of(Image.fromarray(np.ascontiguousarray(flat)), sizing, where)

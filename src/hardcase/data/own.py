@@ -185,7 +185,7 @@ def read_npz(path: Path, split: str) -> OwnData:
             for part in wanted
         ]
     y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
-    ids = []
+    ids = list[str]()
     for part, x in zip(wanted, images):
         ids += numbered(f"{path.stem}{part.replace('_', '/')}", len(x))
         if len(x) != len(y[part]):
@@ -193,10 +193,10 @@ def read_npz(path: Path, split: str) -> OwnData:
                 f"{path}: {len(x)} images, but {len(y[part])} labels.",
                 fix="save one label for each image",
             )
-    x = to_tensor(np.concatenate(images))
+    pixels = to_tensor(np.concatenate(images))
     chosen = to_tensor(np.concatenate([y[part] for part in wanted]))
     classes = class_names(np.concatenate(list(y.values())), named)
-    return OwnData(Images(x, chosen, tuple(ids), classes), divided)
+    return OwnData(Images(pixels, chosen, tuple(ids), classes), divided)
 
 
 @contextmanager

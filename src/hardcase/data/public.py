@@ -257,8 +257,8 @@ def _register(
     laws = ("content hash", "fixed split") if made.hashes else ("fixed split",)
     needs = f"{routes}, or --from PATH, once" if routes else "nothing"
     count = len(made.classes)
-    about = {"needs": needs, "shape": shape, "classes": count, "laws": laws, "fetched": True}
-    data(made.name, **about, **facts)(public_set)
+    row = data(made.name, needs=needs, laws=laws, shape=shape, classes=count, fetched=True, **facts)
+    row(public_set)
 
 
 _register(

@@ -98,8 +98,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
     if spec.partition(":")[0] in readers() and ":" in spec:
-        found, part = opened(spec, split)
-        return _part(found.images.images(), found.divided, part, spec.partition("?")[0])
+        found, wanted = opened(spec, split)
+        return _part(found.images.images(), found.divided, wanted, spec.partition("?")[0])
     text, _, query = spec.partition("?")
     if text not in parts("data") and ".py:" not in text:
         raise _unknown(spec)
@@ -231,7 +231,7 @@ def _part(images: LabelledSet, divided: bool, part: str, where: str) -> Labelled
     """One part of images: of those without a split of their own by their content."""
     if divided or part == "all":
         return images
-    shards = images.shards() if isinstance(images, Stream) else [images]
+    shards = images.shards() if isinstance(images, Stream) else [images.images()]
     hashes = np.concatenate([content_hashes(shard.x.numpy()) for shard in shards])
     rows = split_by_content(hashes, images.y.numpy(), part)
     if not len(rows):
@@ -241,7 +241,8 @@ def _part(images: LabelledSet, divided: bool, part: str, where: str) -> Labelled
             " testing.",
             fix=f"{where}?split=all uses everything for both",
         )
-    return images.take(torch.from_numpy(rows))
+    # mypy sees the union of both kinds here
+    return images.take(torch.from_numpy(rows))  # type: ignore[return-value]
 
 
 def _unknown(spec: str) -> Problem:
