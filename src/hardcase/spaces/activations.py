@@ -21,6 +21,8 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
 from hardcase.types import Seeds
 
+__all__ = ["Activations", "InStages", "Place", "Staged", "early_places"]
+
 Meet = Callable[[int, Tensor], Tensor]
 """What is made of the features at a place: they come in, and the generator goes on with what comes
 out.
@@ -93,11 +95,6 @@ class Activations:
         sparing: Spend time to save memory in the generator.
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().spaces["gan"].classes
-        4
     """
 
     generator: Staged
@@ -189,9 +186,11 @@ def early_places(
         >>> len(hc.spaces.early_places(ToyPainter(), classes=4))
         2
     """
-    wanted = generator.early if numbers is None else tuple(numbers)
-    parameter = next(generator.parameters(), None) if isinstance(generator, nn.Module) else None
-    device = torch.device("cpu") if parameter is None else parameter.device
+    if numbers is None:
+        numbers = generator.early
+    device = torch.device("cpu")
+    if isinstance(generator, nn.Module):
+        device = next((value.device for value in generator.parameters()), device)
     label = torch.arange(64, device=device) % classes
     latent = torch.randn(
         64, generator.latent, generator=stream(0, "places", device=device), device=device
@@ -204,10 +203,10 @@ def early_places(
 
     with torch.no_grad():
         generator.walk(latent, label, note)
-    for number in wanted:
+    for number in numbers:
         if number not in found:
             raise Problem(
                 f"the generator has no place {number}.",
                 f"places: {', '.join(map(str, sorted(found)))}",
             )
-    return tuple(found[number] for number in sorted(wanted))
+    return tuple(found[number] for number in sorted(numbers))

@@ -23,6 +23,22 @@ from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
 from hardcase.types import Images, Probe, Seeds, Space
 
+__all__ = [
+    "Autoencoder",
+    "Conditional",
+    "Grid",
+    "Labelled",
+    "Latent",
+    "Library",
+    "Quantiser",
+    "ReEncoded",
+    "WithResidual",
+    "collect",
+    "example_decoder",
+    "latent",
+    "partners",
+]
+
 # Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
 
 
@@ -33,13 +49,6 @@ class Library:
     Args:
         codes: One code per row; may be memory-mapped.
         label: The label of each row.
-
-    Example:
-        >>> import hardcase as hc
-        >>> import torch
-        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
-        >>> near.label.tolist()
-        [0, 1]
     """
 
     codes: Float[Tensor, "l *code"]
@@ -167,13 +176,25 @@ class Autoencoder(Protocol):
     def decode(self, z: Tensor) -> Tensor: ...
 
 
+class _FreeCode:
+    """A code that may go anywhere, at an L1 distance from its seed's."""
+
+    __slots__ = ()
+
+    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
+        return z
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
+        return total(flat(z - origin.z).abs())
+
+
 @space(
     "vae",
     needs="a VAE trained on the same data",
     paper="Kang, Feldt and Yoo, SBST 2020",
 )
 @dataclass(frozen=True, slots=True)
-class Latent:
+class Latent(_FreeCode):
     """Mean code of a variational autoencoder, with L1 distances.
 
     Distances are L1, as SINVAD measures them.
@@ -183,12 +204,6 @@ class Latent:
             `hc.generators.Vae`.
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import ToyAutoencoder
-        >>> hc.spaces.Latent(ToyAutoencoder()).name
-        'vae'
     """
 
     vae: Autoencoder
@@ -202,12 +217,6 @@ class Latent:
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return tiled(_decoder(self.vae, z), z)
-
-    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
-        return z
-
-    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        return total(flat(z - origin.z).abs())
 
 
 @runtime_checkable
@@ -234,7 +243,7 @@ class Conditional(Protocol):
     paper="Sohn, Lee and Yan, NeurIPS 2015",
 )
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class Labelled(_FreeCode):
     """Mean code of a conditional VAE, always decoded as the seed's own class.
 
     What fails here should still be of that class.
@@ -257,43 +266,21 @@ class Labelled:
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return tiled(self.vae.decode, z, origin.y)
 
-    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
-        return z
-
-    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        return total(flat(z - origin.z).abs())
-
 
 def latent(vae: Any) -> Latent | Labelled:
     """The space of this VAE, by whether it is told labels.
 
     Args:
         vae: A trained autoencoder, with or without labels.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import ToyAutoencoder
-        >>> type(hc.spaces.latent(ToyAutoencoder())).__name__
-        'Latent'
     """
-    return Labelled(vae) if getattr(vae, "labels", 0) else Latent(vae)
+    if getattr(vae, "labels", 0):
+        return Labelled(vae)
+    return Latent(vae)
 
 
-@space(
-    "re-encoded",
-    needs="another space",
-    paper="Kang, Feldt and Yoo, TOSEM 2023",
-)
 @dataclass(frozen=True, slots=True)
-class ReEncoded:
-    """Another space whose distances are between pictures' codes, |E(D(z)) - E(seed)|.
-
-    This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other
-    space's.
-
-    Args:
-        space: The other space.
-    """
+class _Wrapped:
+    """Another space; what a wrapper changes about it, it defines anew."""
 
     space: Space
 
@@ -317,11 +304,31 @@ class ReEncoded:
         return self.space.project(z, origin)
 
     def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        picture = to_grid(self.space.decode(z, origin))
-        return total(flat(self._code(picture, origin) - origin.z).abs())
+        return self.space.distance(z, origin)
+
+
+@space(
+    "re-encoded",
+    needs="another space",
+    paper="Kang, Feldt and Yoo, TOSEM 2023",
+)
+@dataclass(frozen=True, slots=True)
+class ReEncoded(_Wrapped):
+    """Another space whose distances are between images' codes, |E(D(z)) - E(seed)|.
+
+    This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other
+    space's.
+
+    Args:
+        space: The other space.
+    """
+
+    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
+        image = to_grid(self.space.decode(z, origin))
+        return total(flat(self._code(image, origin) - origin.z).abs())
 
     def seen(self, probe: Probe) -> Float[Tensor, "m *code"]:
-        """The codes of pictures that are decoded already."""
+        """The codes of images that are decoded already."""
         return self._code(probe.x, probe.origin)
 
     def _code(self, x: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m *code"]:
@@ -331,7 +338,7 @@ class ReEncoded:
 
 @space("with-residual", needs="another latent space", paper="ours")
 @dataclass(frozen=True, slots=True)
-class WithResidual:
+class WithResidual(_Wrapped):
     """Another space plus what its reconstruction of the seed lacks: D(z) + x - D(E(x)).
 
     The seed's own code gives the seed back, to the bit once rounded: a change is then what the code
@@ -341,15 +348,9 @@ class WithResidual:
         space: A space whose reconstructions are not exact.
     """
 
-    space: Space
-
     @property
     def name(self) -> str:
         return f"{self.space.name} + residual"
-
-    @property
-    def keeps_code(self) -> bool:
-        return self.space.keeps_code
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -360,12 +361,6 @@ class WithResidual:
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return self.space.decode(z, origin) + origin.context["residual"]
-
-    def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
-        return self.space.project(z, origin)
-
-    def distance(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, " m"]:
-        return self.space.distance(z, origin)
 
 
 # The code grid of a VQ-VAE: a code is the encoder's continuous output; decoding quantises it.
@@ -388,19 +383,13 @@ class Quantiser(Protocol):
     paper="van den Oord et al., NeurIPS 2017; Duan, Dwyer and Yang, 2025 (ARGUS)",
 )
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(_FreeCode):
     """Continuous code grid of a VQ-VAE, quantised when decoded, with L2 distances.
 
     Args:
         vqvae: A network with ``encode`` to a grid and ``decode``, e.g. `hc.generators.VqVae`.
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import ToyQuantiser
-        >>> hc.spaces.Grid(ToyQuantiser()).name
-        'vqvae'
     """
 
     vqvae: Quantiser
@@ -414,9 +403,6 @@ class Grid:
 
     def decode(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return tiled(_decoder(self.vqvae, z), z)
-
-    def project(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m d i j"]:
-        return z
 
     def distance(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, " m"]:
         return total(flat(z - origin.z).square()).sqrt()

@@ -16,6 +16,8 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row, total
 from hardcase.types import Seeds
 
+__all__ = ["L2", "Blackout", "Brightness", "Linf", "Occlusion", "Pixels", "Unclipped"]
+
 # Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle,
 # small black squares.
 #
@@ -24,23 +26,10 @@ from hardcase.types import Seeds
 # that the constraint allows.
 
 
-@space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
-@dataclass(frozen=True, slots=True)
-class Unclipped:
-    """Pixels whose walk may leave [0, 1]; every queried image is clipped.
+class _PixelCode:
+    """What spaces of pixels share: the code is the image itself."""
 
-    Args:
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Unclipped().name
-        'unclipped pixels'
-    """
-
-    name: str = "unclipped pixels"
-    keeps_code: bool = False
+    __slots__ = ()
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -49,6 +38,20 @@ class Unclipped:
 
     def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
+
+
+@space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
+@dataclass(frozen=True, slots=True)
+class Unclipped(_PixelCode):
+    """Pixels whose walk may leave [0, 1]; every queried image is clipped.
+
+    Args:
+        name: Name in run folders and reports.
+        keeps_code: Whether findings store their code.
+    """
+
+    name: str = "unclipped pixels"
+    keeps_code: bool = False
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
@@ -59,7 +62,7 @@ class Unclipped:
 
 @space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
-class Brightness:
+class Brightness(_PixelCode):
     """The whole image evenly brighter or darker.
 
     By at most `most`. The code may leave [0, 1]; images are clipped.
@@ -68,24 +71,11 @@ class Brightness:
         most: Largest change of brightness, in units of [0, 1].
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Brightness(most=0.2).name
-        'light'
     """
 
     most: float = 1.0
     name: str = "light"
     keeps_code: bool = False
-
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return x.clone(), {}
-
-    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return z
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return origin.z + per_row(self._shift(z, origin), z)
@@ -99,7 +89,7 @@ class Brightness:
 
 @space("occlusion", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
-class Occlusion:
+class Occlusion(_PixelCode):
     """One rectangle with free content, at a given or a random place.
 
     Its `size` is (height, width). It lies at `place` (top, left), or at a random one per seed.
@@ -110,11 +100,6 @@ class Occlusion:
         clip: Keep the content in [0, 1].
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Occlusion(size=(4, 4)).place is None
-        True
     """
 
     size: tuple[int, int] = (10, 10)
@@ -134,13 +119,12 @@ class Occlusion:
         size = torch.tensor(self.size, device=x.device).expand(len(x), 2)
         return x.clone(), {"box": torch.cat([corner, size], 1)}
 
-    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return z
-
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         box = origin.context["box"]
         inside = _inside(box[:, None, :2], box[:, None, 2:], z)
-        return torch.where(inside, z.clamp(0, 1) if self.clip else z, origin.z)
+        if self.clip:
+            z = z.clamp(0, 1)
+        return torch.where(inside, z, origin.z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
         return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
@@ -148,7 +132,7 @@ class Occlusion:
 
 @space("blackout", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
-class Blackout:
+class Blackout(_PixelCode):
     """Small squares inside which pixels may only grow darker.
 
     Dirt: `count` squares of `size` pixels, placed at random for each seed.
@@ -158,11 +142,6 @@ class Blackout:
         count: Number of squares.
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Blackout(size=4, count=2).name
-        'blackout'
     """
 
     size: int = 6
@@ -175,9 +154,6 @@ class Blackout:
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         _fits((self.size, self.size), None, x)
         return x.clone(), {"squares": _corners(x, (self.size, self.size), self.count, rng)}
-
-    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return z
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         squares = origin.context["squares"]
@@ -211,10 +187,9 @@ def _fits(size: tuple[int, int], place: tuple[int, int] | None, x: Tensor) -> No
     height, width = x.shape[2:]
     top, left = place or (0, 0)
     if min(size) < 1 or min(top, left) < 0 or top + size[0] > height or left + size[1] > width:
-        where = f" at {top}, {left}" if place else ""
         raise Problem(
-            f"a rectangle of {size[0]}x{size[1]} pixels{where} does not fit into pictures of"
-            f" {height}x{width}.",
+            f"a rectangle of {size[0]}x{size[1]} pixels at {top}, {left} does not fit into images"
+            f" of {height}x{width}.",
             fix="a smaller size",
         )
 
@@ -229,11 +204,6 @@ class Linf:
 
     Args:
         radius: Largest change of a pixel, in units of [0, 1].
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Pixels(hc.spaces.Linf(0.1)).ball
-        Linf(radius=0.1)
     """
 
     radius: float
@@ -253,11 +223,6 @@ class L2:
 
     Args:
         radius: Largest Euclidean length, in units of [0, 1].
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Pixels(hc.spaces.L2(1.5)).ball
-        L2(radius=1.5)
     """
 
     radius: float
@@ -277,7 +242,7 @@ class L2:
 
 @space("pixels", needs="nothing")
 @dataclass(frozen=True, slots=True)
-class Pixels:
+class Pixels(_PixelCode):
     """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
 
     The ball is `ball`, by default one without a bound.
@@ -286,24 +251,11 @@ class Pixels:
         ball: `Linf` or `L2` ball around the seed.
         name: Name in run folders and reports.
         keeps_code: Whether findings store their code.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.spaces.Pixels(hc.spaces.Linf(0.1)).name
-        'pixels'
     """
 
     ball: Linf | L2 = L2(math.inf)
     name: str = "pixels"
     keeps_code: bool = False
-
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return x.clone(), {}
-
-    def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return z
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return self.ball.pull(z, origin.z).clamp(0, 1)
