@@ -13,11 +13,11 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase import (
+        analysis,
         criteria,
         data,
         generators,
         guides,
-        insight,
         judges,
         methods,
         models,

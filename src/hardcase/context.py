@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from hardcase.analysis.regression import regressing
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.config import Config, MethodConfig, parse, typed_options
@@ -30,7 +31,6 @@ from hardcase.models.witnesses import WitnessSelection, standins_for, witness_re
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.registry import Part, check_offer, resolve
-from hardcase.regression import regressing
 from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
 from hardcase.runs.workers import gpus
@@ -592,7 +592,7 @@ class Context:
         """The cells of the map that the search fills; None without ``--map``."""
         if self.config.map is None:
             return None
-        from hardcase.maps import grid_of
+        from hardcase.analysis.maps import grid_of
 
         return grid_of(self.config.map, self._some)
 
@@ -602,7 +602,7 @@ class Context:
         config = self.config
         method = self.method
         if self.map_cells is not None:
-            from hardcase.maps import mapping
+            from hardcase.analysis.maps import mapping
 
             margin = config.campaign.margin if self.witnesses else None
             method = mapping(method, self.map_cells, margin=margin)
@@ -734,7 +734,7 @@ class Context:
         if generated:
             about["generated seeds"] = generated
         if self.map_cells is not None:
-            from hardcase.maps import record
+            from hardcase.analysis.maps import record
 
             about["map"] = record(self.map_cells)
         return about

@@ -11,9 +11,9 @@ LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode companions registry catalogue objectives "
     "oracles statistics inference graphs campaign",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators "
-    "semantics corruptions tags slices regression curves maps",
-    "run": "config context runs judges",
-    "faces": "__init__ __main__ api report suite testing cli evidence insight pytest_plugin",
+    "corruptions",
+    "run": "config analysis context runs judges",
+    "faces": "__init__ __main__ api report suite testing cli evidence pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}

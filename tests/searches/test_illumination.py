@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 import hardcase as hc
-from hardcase.maps import grid_of, mapping
+from hardcase.analysis.maps import grid_of, mapping
 from hardcase.randomness import Rng
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget

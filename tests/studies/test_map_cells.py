@@ -1,7 +1,7 @@
 """Cells with confirmed failures: what counts, and a search without a memory."""
 
 import hardcase as hc
-from hardcase.maps import grid_of
+from hardcase.analysis.maps import grid_of
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Verdicts
 from hardcase_studies.map_cells import ARMS, RandomCodes, _confirmed

@@ -2,7 +2,7 @@
 
 import torch
 
-from hardcase.curves import Crossings, Curve
+from hardcase.analysis.curves import Crossings, Curve
 from hardcase_studies.severity import _errors
 
 

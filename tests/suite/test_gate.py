@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 from aftermath import verdict, write_run
 
+from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.errors import Problem
-from hardcase.insight import having, tagged_seeds
 from hardcase.suite.gate import (
     GateLimits,
     GateTally,

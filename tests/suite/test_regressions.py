@@ -6,8 +6,8 @@ import pytest
 import torch
 from aftermath import verdict, write_run
 
+from hardcase.analysis.regression import excess
 from hardcase.errors import Problem
-from hardcase.regression import excess
 from hardcase.runs.verify import REGRESSION, keep_beside
 from hardcase.suite.regressions import (
     _another_training,

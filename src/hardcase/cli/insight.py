@@ -50,8 +50,8 @@ def curve(
 ) -> None:
     """Draw the share failing against severity, and where each image first fails; of a run, for its
     report too."""
+    from hardcase.analysis.insight import severity_curves
     from hardcase.corruptions import CORRUPTIONS
-    from hardcase.insight import severity_curves
     from hardcase.runs.folder import Store
     from hardcase.runs.verify import CURVES, keep_beside
     from hardcase.spaces.appearance import PARTS

@@ -13,11 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase import statistics
+from hardcase.analysis.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
 from hardcase.inference import max_statistic
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, percent, rate
 from hardcase.runs.results import Run
-from hardcase.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hardcase.analysis.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
+from hardcase.analysis.slices import Rules, Slice
+from hardcase.analysis.tags import WORDS
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
-from hardcase.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
 from hardcase.report.words import number, plural, rate
 from hardcase.runs.results import Run
-from hardcase.slices import Rules, Slice
-from hardcase.tags import WORDS
 
 NEEDED = 3 * 3 * Rules().support
 """Attempted seeds with which a third of a measure can have its images on each third of the seeds.
@@ -79,7 +79,7 @@ def _sentence(
     if attempted > MANY:
         return (
             f"Conditions were not looked for: more than {number(MANY)} seeds were attempted;"
-            " hardcase.insight.slices_of_run does it."
+            " hardcase.analysis.insight.slices_of_run does it."
         )
     if not 0 < bad < attempted:
         every = "Every" if bad else "No"
@@ -113,7 +113,7 @@ def failure_map(run: Run) -> dict[str, Any] | None:
     """The map of a run with ``--map``, as the page draws it; None for another run.
 
     Returns:
-        What `hardcase.insight.map_of_run` says, with words: `layers` are the rows of cells from
+        What `hardcase.analysis.map_of_run` says, with words: `layers` are the rows of cells from
         the highest value of the first axis down, one layer for each part of a third axis.
     """
     try:

@@ -14,11 +14,11 @@ import torch
 from markupsafe import Markup, escape
 
 from hardcase import statistics
+from hardcase.analysis.regression import changed
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
-from hardcase.regression import changed
 from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
@@ -137,7 +137,7 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
     """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
 
     Searches of two trainings of one recipe differ too: this is no regression without its null
-    (`hardcase.regression.excess`).
+    (`hardcase.analysis.regression.excess`).
     """
     known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
     if not shared or known[0] == known[1]:

@@ -11,10 +11,10 @@ from unittest import SkipTest
 from xml.etree import ElementTree
 
 from hardcase import statistics
+from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.cache import write_atomically
 from hardcase.config import limits_in
 from hardcase.errors import Problem, choice
-from hardcase.insight import having, tagged_seeds
 from hardcase.judges.panel import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate

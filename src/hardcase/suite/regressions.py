@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardcase.analysis.regression import Excess, excess
 from hardcase.config import Config, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.regression import Excess, excess
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher, resume, start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside

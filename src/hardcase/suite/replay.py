@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase import statistics, tensors
+from hardcase.analysis.regression import changed
 from hardcase.errors import Problem
 from hardcase.oracles import LEAD
-from hardcase.regression import changed
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, margin

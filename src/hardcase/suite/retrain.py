@@ -13,17 +13,17 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from hardcase.analysis.insight import slices_of_run
+from hardcase.analysis.tags import measure
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.inference import Interval, crossed_interval, mean_interval, newcombe_paired
-from hardcase.insight import slices_of_run
 from hardcase.models.load import network
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tags import measure
 from hardcase.tensors import chunks, from_bytes, to_bytes, usable_device
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict

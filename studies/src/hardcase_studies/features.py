@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.generators.quality import Sampler, recognised_seeds, refuse_unreadable
 from hardcase.generators.staged import Decoder
@@ -26,7 +27,6 @@ from hardcase.models.witnesses import default_witnesses
 from hardcase.oracles import Confident
 from hardcase.randomness import Rng, stream
 from hardcase.registry import resolve
-from hardcase.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes

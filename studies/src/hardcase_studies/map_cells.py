@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from hardcase.analysis.maps import cells_of, grid_of
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.guides.archive import CellGrid
 from hardcase.judges.teach import for_data
-from hardcase.maps import cells_of, grid_of
 from hardcase.models.health import answers
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Outcome, Table

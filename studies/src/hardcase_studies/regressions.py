@@ -16,16 +16,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from hardcase.analysis.regression import Excess, excess
+from hardcase.analysis.tags import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.regression import Excess, excess
 from hardcase.suite.regressions import NULLS
 from hardcase.suite.tables import Outcome, Table
-from hardcase.tags import figure_measures
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit
 from hardcase.types import Budget, Images

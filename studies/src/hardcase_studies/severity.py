@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from hardcase import curves
+from hardcase.analysis import curves
 from hardcase.corruptions import CORRUPTIONS
 from hardcase.randomness import keys_of
 from hardcase.suite.tables import Cell, Outcome, Table

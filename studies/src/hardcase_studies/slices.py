@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from hardcase.analysis.slices import Slice, find_slices
+from hardcase.analysis.tags import Tags, thirds
 from hardcase.data.sources import load
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.slices import Slice, find_slices
 from hardcase.suite.tables import Outcome, Table
-from hardcase.tags import Tags, thirds
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import Images

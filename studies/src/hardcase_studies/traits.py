@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.analysis.semantics import FEATURES, measured
 from hardcase.errors import Problem
 from hardcase.randomness import stream
-from hardcase.semantics import FEATURES, measured
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
 from hardcase.usercode import file_member, guarded

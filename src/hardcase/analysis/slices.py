@@ -28,10 +28,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.analysis.tags import Tags
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import holm, interval
-from hardcase.tags import Tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from hardcase.analysis.insight import keys_of, severity_curves, slices_of_run
+from hardcase.analysis.slices import Rules
 from hardcase.errors import Problem
-from hardcase.insight import keys_of, severity_curves, slices_of_run
 from hardcase.models.subject import Subject
-from hardcase.slices import Rules
 from tiny import bars
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))

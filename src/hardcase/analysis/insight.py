@@ -12,19 +12,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase import curves
+from hardcase.analysis import curves
+from hardcase.analysis.maps import cells_of, grid_from
+from hardcase.analysis.slices import Rules, Slice, find_slices
+from hardcase.analysis.tags import Column, Kind, Tags, measure
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
-from hardcase.maps import cells_of, grid_from
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.files import read_plain
 from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
-from hardcase.slices import Rules, Slice, find_slices
 from hardcase.spaces.appearance import appearance
 from hardcase.statistics import Rate
-from hardcase.tags import Column, Kind, Tags, measure
 from hardcase.tensors import chunks, digest, from_bytes
 from hardcase.types import Images, Model, Seeds
 

@@ -6,9 +6,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from hardcase.errors import Problem
-from hardcase.randomness import Rng, stream
-from hardcase.slices import (
+from hardcase.analysis.slices import (
     Rules,
     Slice,
     SliceRates,
@@ -17,7 +15,9 @@ from hardcase.slices import (
     split,
     stratified_p,
 )
-from hardcase.tags import Tags
+from hardcase.analysis.tags import Tags
+from hardcase.errors import Problem
+from hardcase.randomness import Rng, stream
 
 CLASSES = 6
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from hardcase.errors import Problem
-from hardcase.tags import (
+from hardcase.analysis.tags import (
     Tags,
     columns,
     figure_measures,
@@ -15,6 +14,7 @@ from hardcase.tags import (
     photograph_measures,
     thirds,
 )
+from hardcase.errors import Problem
 
 
 def photographs(count=30, side=32, seed=0):

@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 
-from hardcase.corruptions import corrupt
-from hardcase.curves import (
+from hardcase.analysis.curves import (
     ALEXNET,
     Corrupting,
     Curve,
@@ -17,6 +16,7 @@ from hardcase.curves import (
     curve,
     grid,
 )
+from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.statistics import interval

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.analysis.tags import Kind, figure_measures, kind_of, photograph_measures
 from hardcase.errors import Problem, choice
 from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
 from hardcase.oracles import Witnessed
 from hardcase.searches.illumination import Illumination
-from hardcase.tags import Kind, figure_measures, kind_of, photograph_measures
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Method, Probe, Space
 
@@ -37,7 +37,7 @@ ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Named features of images, as `hardcase.tags` measures them.
+    """Named features of images, as `hardcase.analysis.tags` measures them.
 
     Args:
         names: Which.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.semantics import FEATURES, equal_noise, measured, moved, noticeable
+from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.tensors import from_bytes
 
 NAMES = [feature.name for feature in FEATURES]

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import hardcase as hc
+from hardcase.analysis.insight import STATES, map_of_run
+from hardcase.analysis.maps import Features, grid_from, grid_of, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
-from hardcase.insight import STATES, map_of_run
-from hardcase.maps import Features, grid_from, grid_of, mapping, record
 from hardcase.methods import pgd
 from hardcase.searches.illumination import Illumination
 from hardcase.tensors import from_bytes

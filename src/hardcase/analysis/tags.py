@@ -159,9 +159,11 @@ def _column(name: str, column: Column, least: float) -> Tags:
 
 
 def figure_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, " m"]]:
-    """Measures of figures on a plain ground: those of `hardcase.semantics`, without hue (a circle
-    has no thirds)."""
-    from hardcase.semantics import FEATURES, measured
+    """Measures of figures on a plain ground: those of `semantics`, without hue.
+
+    A circle has no thirds.
+    """
+    from hardcase.analysis.semantics import FEATURES, measured
 
     values = measured(x)
     return {feature.name: values[:, i] for i, feature in enumerate(FEATURES) if not feature.turns}

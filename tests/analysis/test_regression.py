@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from hardcase.analysis.regression import Changed, Regression, changed, excess
 from hardcase.errors import Problem
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
-from hardcase.regression import Changed, Regression, changed, excess
 from hardcase.statistics import mcnemar
 from hardcase.types import Oracle, Probe, Seeds
 
