@@ -5,6 +5,7 @@ names; `conduct` takes a campaign through all its steps for both.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -13,8 +14,9 @@ from typing import Any
 
 import torch
 
+from hardcase.cache import free
 from hardcase.campaign.in_memory import search_campaign
-from hardcase.config import chosen_method, folder_for, parse
+from hardcase.config import Config, chosen_method, parse
 from hardcase.context import SEEDS, Context, Objects, few
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
@@ -26,7 +28,7 @@ from hardcase.models.health import check as _check
 from hardcase.models.load import model_of
 from hardcase.report.paths import paint_paths
 from hardcase.runs import start
-from hardcase.runs.folder import Store
+from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher
@@ -232,6 +234,21 @@ def run(
     return done
 
 
+def folder_for(config: Config, given: str | Path | None) -> Path:
+    """The folder that was named, if nothing is in it; else the first free one of
+    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
+    """
+    if given is not None:
+        refuse_used(Path(given))
+        return Path(given)
+    data = Path(config.data.split("?")[0]).stem
+    method, source = (
+        re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
+        for text in (config.method.name, data)
+    )
+    return free(Path("runs") / f"{method}-{source}-{config.seed}")
+
+
 def conduct(
     context: Context,
     folder: Path,
@@ -252,6 +269,7 @@ def conduct(
     """
     search = start.resume if again else start.start
     with watching as watcher:
+        context.load()
         done = search(context.plan, folder, watcher)
         paint_paths(done, context.campaign, context.seeds)
     if not done.record["complete"]:

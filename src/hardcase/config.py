@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from hardcase.cache import free, named_path
+from hardcase.cache import named_path
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, rows
 from hardcase.usercode import likely_factory
@@ -321,23 +321,6 @@ def _present(path: str) -> None:
             f"Looked from {Path.cwd()}.",
             fix="another path, or zoo:NAME; hardcase list models",
         )
-
-
-def folder_for(config: Config, given: str | Path | None) -> Path:
-    """The folder that was named, if nothing is in it; else the first free one of
-    ``runs/METHOD-DATA-SEED``, ``...-2``, ...
-    """
-    if given is None:
-        data = Path(config.data.split("?")[0]).stem
-        return free(Path("runs") / f"{_word(config.method.name)}-{_word(data)}-{config.seed}")
-    from hardcase.runs.folder import refuse_used
-
-    refuse_used(Path(given))
-    return Path(given)
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
 
 
 def loads(text: str) -> dict[str, Any]:

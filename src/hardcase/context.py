@@ -181,6 +181,14 @@ class Context:
         }
         return cls(parse({**known, **values}), objects, progress)
 
+    def load(self) -> None:
+        """Load the data and the network under test, which all the rest needs; a campaign begins
+        with them, so that what is wrong with either is said first.
+        """
+        if self._given_seeds is None:
+            self._read(self.config.split)
+        _log.debug("the data and the model are loaded, on %s", self.subject.device)
+
     # data
 
     def images(self, split: str) -> Images:
@@ -417,14 +425,12 @@ class Context:
         if spec == config.model or not is_stated(spec):
             how = replace(how, mean=config.subject.mean, std=config.subject.std)
         if not is_stated(spec):  # who states everything needs no images
-            train, test = (self._images_for(spec, split) for split in ("train", "test"))
+            read = self.labelled if config.subject.classes else self._read
+            found = [read("train"), read("test")]
+            trained = spec.startswith("zoo:")  # on all of them
+            train, test = (one.images() if trained else few(one) for one in found)
             how = replace(how, train=train, test=test)
         return load_model(spec, how)
-
-    def _images_for(self, spec: str, split: str) -> Images:
-        """What a model is loaded with: all images if it is trained on them, else a few."""
-        read = self.labelled if self.config.subject.classes else self._read
-        return read(split).images() if spec.startswith("zoo:") else few(read(split))
 
     # what latent and white-box methods need
 

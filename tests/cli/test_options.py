@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hardcase.api import folder_for
 from hardcase.cache import free
 from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import _KEYS, CAMPAIGN, resolve
-from hardcase.config import BudgetConfig, Config, folder_for
+from hardcase.config import BudgetConfig, Config
 from hardcase.errors import Problem
 from hardcase.tensors import usable_device
 

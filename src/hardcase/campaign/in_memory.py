@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hardcase.campaign.loop import run_shard
+from hardcase.campaign.loop import in_rounds, run_shard
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.objectives import with_witnesses
 from hardcase.tensors import chunks, steady
@@ -113,20 +113,17 @@ def search_campaign(
     everything = torch.arange(len(seeds))
     begun = perf_counter()
     parts = list[Shard]()
-    for turn in chunks(len(cuts), rounds if guides else max(len(cuts), 1)):
-        done = [
-            run_shard(
-                campaign,
-                seeds.take(everything[rows]),
-                most.take(rows),
-                first=rows.start,
-                guides=guides,
-            )
-            for rows in cuts[turn]
-        ]
-        for guide in guides:
-            guide.merge([part.deltas[guide.name] for part in done])
-        parts += done
+
+    def search_round(numbers: range) -> bool:
+        for number in numbers:
+            rows = cuts[number]
+            images = seeds.take(everything[rows])
+            limit = most.take(rows)
+            parts.append(run_shard(campaign, images, limit, first=rows.start, guides=guides))
+        return True
+
+    size = rounds if guides else max(len(cuts), 1)
+    in_rounds(len(cuts), size, guides, search_round, lambda number: parts[number].deltas)
     seconds = perf_counter() - begun
     counts = Counts.join([part.counts for part in parts])
     return Searched(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.oracles import LEAD
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import chunks, from_bytes, margin
-from hardcase.types import KINDS, Findings, Guide, Images, Seeds
+from hardcase.types import KINDS, Findings, Guide, Images, Seeds, State
 
 
 def run_shard(
@@ -56,6 +56,33 @@ def run_shard(
         len(found) - len(kept),
         state,
     )
+
+
+def in_rounds(
+    count: int,
+    size: int,
+    guides: Sequence[Guide],
+    search: Callable[[range], bool],
+    deltas: Callable[[int], Mapping[str, State]],
+    merge: Callable[[Guide, Sequence[State]], None] = lambda guide, deltas: guide.merge(deltas),
+) -> None:
+    """Search shards round by round: all of a round start from the same guides, and what they have
+    learned is merged in shard order when it ends.
+
+    Args:
+        count: Shards in all.
+        size: Shards of a round.
+        guides: What the rounds teach.
+        search: Searches the shards of a round; False: the campaign ends here, unmerged.
+        deltas: What the shard of a number has learned, by the name of the guide.
+        merge: Teaches a guide what the shards of a round have learned.
+    """
+    for part in chunks(count, size):
+        numbers = range(part.start, part.stop)
+        if not search(numbers):
+            return
+        for guide in guides:
+            merge(guide, [deltas(number).get(guide.name, {}) for number in numbers])
 
 
 @torch.no_grad()

@@ -227,10 +227,12 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         add_completion=not words or words[0].startswith("-"),
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="\n\n".join(f"{group}: {', '.join(names)}" for group, names in _more().items()),
     )
-    app.callback(help=_HELP)(_top)
     named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
+    epilog = None
+    if not named:
+        epilog = "\n\n".join(f"{group}: {', '.join(names)}" for group, names in _more().items())
+    app.callback(help=_HELP, epilog=epilog)(_top)
     if not named:
         companions = companion_verbs()
         if words and words[0] in companions:

@@ -134,15 +134,17 @@ SHOWN = (
 @o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED, first=SHOWN)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
     """Search for inputs on which a model fails: one campaign into one folder."""
-    from hardcase.config import check_names, folder_for
+    from hardcase.config import check_names
 
     wanted = o.resolve(vars(flags), choose=flags.say)
     check_names(wanted)
     if retrained is not None and wanted.baseline is None:
         raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
-    folder = folder_for(wanted, flags.out)
+    # what is wrong with names is told before torch is imported
+    from hardcase.api import folder_for
     from hardcase.runs.identity import remember
 
+    folder = folder_for(wanted, flags.out)
     remember(wanted.model_dump())
     if flags.dry_run:
         from hardcase.cli.start import preview

@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.campaign.loop import run_shard
+from hardcase.campaign.loop import in_rounds, run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
@@ -43,7 +43,7 @@ from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.progress import Progress
 from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
-from hardcase.tensors import chunks, steady
+from hardcase.tensors import steady
 from hardcase.types import Guide, Images, State
 from hardcase.usercode import Raised, guarded
 
@@ -534,23 +534,22 @@ def execute(
         runner = _with(lambda: Processes(source, workers, devices), stopped, pulse)
     else:
         runner = _here(campaign, pulse, stopped)
+
+    def search_round(numbers: range) -> bool:
+        nonlocal total, kept
+        if findings is not None and kept >= findings and numbers.start:
+            return False  # the round before reached the limit
+        missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
+        for outcome in run(missing, guides):
+            store.put(outcome.number, outcome.packed, outcome.summary)
+            done.add(outcome.number)
+            total = total + Progress.sum([outcome.summary])
+            kept += int(outcome.summary["findings"])
+            watch(total)
+        return done.issuperset(numbers)
+
     with runner as run:
-        for part in chunks(len(todo), size):
-            numbers = range(part.start, part.stop)
-            missing = [number for number in numbers if number not in done]
-            tasks = (replace(todo[number], deadline=deadline) for number in missing)
-            for outcome in run(tasks, guides):
-                store.put(outcome.number, outcome.packed, outcome.summary)
-                done.add(outcome.number)
-                total = total + Progress.sum([outcome.summary])
-                kept = kept + int(outcome.summary["findings"])
-                watch(total)
-            if not done.issuperset(numbers):
-                break
-            for guide in guides:
-                _merge(guide, [store.deltas(number).get(guide.name, {}) for number in numbers])
-            if findings is not None and kept >= findings:
-                break
+        in_rounds(len(todo), size, guides, search_round, store.deltas, _merge)
     return guides
 
 
