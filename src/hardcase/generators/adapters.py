@@ -98,12 +98,6 @@ class Inverted(nn.Module):
         shape: Channels, height and width of the images.
         classes: Number of classes.
         steps: Steps of the descent.
-
-    Example:
-        >>> import hardcase as hc
-        >>> net = hc.generators.Gan(1, 28, 2, latent=4, widths=(8, 8, 8, 8)).eval()
-        >>> hc.generators.Inverted(net, shape=net.shape, classes=2).labels
-        2
     """
 
     def __init__(
@@ -158,12 +152,6 @@ def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder
 
     Raises:
         Problem: If it offers neither.
-
-    Example:
-        >>> import hardcase as hc
-        >>> net = hc.generators.Gan(1, 28, 2, latent=4, widths=(8, 8, 8, 8)).eval()
-        >>> type(hc.generators.coder(net, shape=net.shape, classes=2)).__name__
-        'Inverted'
     """
     if callable(getattr(net, "encode", None)) and callable(getattr(net, "decode", None)):
         return Coder(net, shape=shape, classes=classes)

@@ -28,14 +28,6 @@ class Decoder(nn.Module):
 
     Args:
         vae: A VAE that is told labels.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
-        >>> net = hc.generators.build_generator("vae", kind="conditional", **sizes)
-        >>> hc.generators.Decoder(net).latent
-        8
     """
 
     def __init__(self, vae: Vae) -> None:
@@ -243,19 +235,6 @@ def supplied(net: nn.Module) -> Supplied:
 
     Args:
         net: A module ``z, y -> images`` with attributes `latent` and `layers`.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> class Painter(torch.nn.Module):
-        ...     latent, layers = 4, ("stem",)
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.stem = torch.nn.Linear(4, 64)
-        ...     def forward(self, z, y):
-        ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
-        >>> hc.generators.supplied(Painter()).latent
-        4
     """
     latent = getattr(net, "latent", None)
     layers = getattr(net, "layers", None)

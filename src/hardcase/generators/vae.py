@@ -120,14 +120,6 @@ class Hierarchical(nn.Module):
         sides: Side of the features at each scale.
         widths: Channels at each scale.
         codes: Channels of the code groups at each scale.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
-        >>> net = hc.generators.build_generator("vae", kind="hierarchical", **sizes)
-        >>> isinstance(net, hc.generators.Hierarchical)
-        True
     """
 
     labels = 0
@@ -319,14 +311,6 @@ class Vae(nn.Module):
         shape: Channels, height and width.
         latent: Length of the code.
         labels: Number of classes that it is told about; 0: none.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> sizes = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
-        >>> vae = hc.generators.build_generator("vae", kind="linear", **sizes)
-        >>> vae.latent
-        8
     """
 
     def __init__(

@@ -115,13 +115,6 @@ class Loading:
         progress: Told how the training goes.
         offline: Ask nothing outside this machine.
         asking: How a model is asked that may be slow, far away or costly.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images
-        >>> how = hc.models.Loading(train=toy_images(8), test=toy_images(4))
-        >>> how.device
-        'cpu'
     """
 
     train: Images = NOTHING

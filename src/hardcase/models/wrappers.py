@@ -100,12 +100,6 @@ class LabelOnly(_Around):
 
     Args:
         model: The model that is wrapped.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.models.LabelOnly(toy_subject()).offers
-        'label'
     """
 
     @property
@@ -133,12 +127,6 @@ class Patient(_Around):
         model: The model that is wrapped.
         timeout: Seconds after which a call counts as unanswered.
         piece: Rows per call.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.models.Patient(toy_subject(), timeout=5.0).offers
-        'gradients'
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
