@@ -42,6 +42,7 @@ ELSEWHERE = {
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
+    "suite/test_gate.py": "suite/junit",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "torture/test_cluster.py": "runs/ray",

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
+from hardcase.cli.main import main
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
-from hardcase.suite.export import class_folders, export
-from hardcase.types import Findings
+from hardcase.suite.export import class_folders, export, table_text
+from hardcase.types import ClassNames, Findings
 from tiny import put_verdicts
 
 ANIMALS = ("ant", "bee", "cat")
@@ -142,7 +144,7 @@ def test_verdicts_travel_with_the_tests(tmp_path):
     assert "judge's answers" in (tmp_path / "hf" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("to", ["imagefolder", "hf", "fiftyone", "npz", "csv", "sarif", "junit"])
+@pytest.mark.parametrize("to", ["imagefolder", "hf", "fiftyone", "npz", "csv", "junit"])
 def test_nothing_is_written_over(tmp_path, to):
     run = made(tmp_path / "run")
     (tmp_path / "out").mkdir()
@@ -212,3 +214,61 @@ def test_the_card_says_where_images_come_from_and_what_they_are_not(tmp_path):
     assert "No judge has seen them" in card
     assert "measure no other model's accuracy" in card
     assert "n<1K" in card
+
+
+def judged(folder):
+    """Seven findings of seven seeds: two refused, one undecided, four confirmed."""
+    run = made(folder)
+    names = run.findings.column("id").to_pylist()
+    said = [
+        {"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0}
+        for i, name in enumerate(names)
+    ]
+    return put_verdicts(run, said)
+
+
+def test_csv_has_a_row_per_finding_with_class_names(tmp_path):
+    run = judged(tmp_path / "run")
+    out = export(run, "csv", tmp_path / "found.csv")
+    rows = list(csv.DictReader(out.open()))
+    assert [row["id"] for row in rows] == run.findings.column("id").to_pylist()
+    assert (rows[0]["label"], rows[0]["predicted"]) == ANIMALS[:2]
+    assert rows[3]["label_kept"] == ""
+
+
+@pytest.mark.parametrize("evil", ["=cmd()", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(evil):
+    row = {"id": evil, "expected": 0, "predicted": 1, "l2": -0.25}
+    (read,) = csv.DictReader(io.StringIO(table_text([row], ClassNames([evil, "b"])), newline=""))
+    assert read["id"] == read["label"] == f"'{evil.strip()}"
+    assert float(read["l2"]) == -0.25, "numbers stay numbers"
+
+
+def test_junit_has_a_case_per_attempted_seed(tmp_path):
+    run = judged(tmp_path / "run")
+    suite = ElementTree.parse(export(run, "junit", tmp_path / "found.xml")).getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "4", "1")
+    told = [case[0].tag if len(case) else "passed" for case in suite]
+    assert told == ["passed", "passed", "failure", "skipped", "failure", "failure", "failure"]
+
+
+def test_unjudged_findings_fail_nobody(tmp_path):
+    run = made(tmp_path / "run")
+    suite = ElementTree.parse(export(run, "junit", tmp_path / "out")).getroot()[0]
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "7")
+
+
+def test_the_command_writes_each(tmp_path, capsys):
+    run = made(tmp_path / "run")
+    for form in ("csv", "junit", "fiftyone"):
+        words = ["export", str(run.folder), "--to", form, "--out", str(tmp_path / form)]
+        assert main(words) == 0
+        assert str(tmp_path / form) in capsys.readouterr().out
+
+
+def test_a_run_without_findings_is_all_well(tmp_path):
+    run = made(tmp_path / "run")
+    (run.folder / "findings/part-00000.parquet").unlink()
+    empty = Run(run.folder)
+    suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "0", "0")

@@ -14,10 +14,10 @@ from hardcase.suite.gate import (
     assert_confirmed_rate,
     gate,
     github,
-    junit,
     outcome,
     passed,
     read_accepted,
+    write_junit,
 )
 
 DARK = [10] * 30
@@ -86,7 +86,7 @@ def test_an_assertion_for_tests_of_ones_own(tmp_path):
 
 def test_junit_and_annotations(tmp_path):
     checks = gate(judged(tmp_path / "run"), GateLimits(confirmed_rate=0.05))
-    root = ElementTree.parse(junit(checks, tmp_path / "out/gate.xml", name="run")).getroot()
+    root = ElementTree.parse(write_junit(checks, tmp_path / "out/gate.xml", name="run")).getroot()
     (suite,) = root
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert [case.find("failure") is not None for case in suite] == [False, True]
@@ -207,7 +207,7 @@ def test_what_cannot_be_told_is_skipped_in_a_test_of_ones_own(tmp_path):
     with pytest.raises(AssertionError, match="9 undecided"):
         assert_confirmed_rate(tmp_path / "run", 0.05, strict=True)
     found = gate(open_run(tmp_path / "other", 1, 9), GateLimits(confirmed_rate=0.05))
-    root = ElementTree.parse(junit(found, tmp_path / "gate.xml", name="run")).getroot()
+    root = ElementTree.parse(write_junit(found, tmp_path / "gate.xml", name="run")).getroot()
     assert (root[0].get("failures"), root[0].get("skipped")) == ("0", "1")
     assert "what would decide it" in root[0][1].find("skipped").get("message")
     assert github(found)[1].startswith("::warning ")

@@ -26,7 +26,7 @@ from tiny import reseal
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 READERS = ("report", "compare", "gate", "export", "status", "cite", "open", "judge")
 WORKERS = ("replay", "resume", "shrink", "curve", "rank", "retrain", "study new")
-FORMS = ("npz", "imagefolder", "csv", "sarif", "junit", "hf", "fiftyone")
+FORMS = ("npz", "imagefolder", "csv", "junit", "hf", "fiftyone")
 ODD = (
     None, True, 0, -1, 10**30, 1e300, -1e-300, "", "x" * 70_000, "\x1b]0;x\x07", "<script>x</script>",
     "../../victim/mark", "\u202e\u0663", "a\n::error::b", "=1+1", [], {}, [[]], [None], [-1, 1e300], ["<b>"],

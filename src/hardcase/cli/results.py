@@ -241,7 +241,7 @@ def gate(
     said = gates.outcome(checks)
     tally = gates.GateTally(run, limits.accepted)
     if junit is not None:
-        gates.junit(checks, junit, name=folder.resolve().name)
+        gates.write_junit(checks, junit, name=folder.resolve().name)
     if flags.json:
         told = {
             "outcome": said,
@@ -372,7 +372,6 @@ class To(StrEnum):
     fiftyone = "fiftyone"
     npz = "npz"
     csv = "csv"
-    sarif = "sarif"
     junit = "junit"
     mlflow = "mlflow"
     wandb = "wandb"

@@ -300,7 +300,7 @@ class Run:
 
     def export(self, to: str, out: str | Path) -> Path:
         """The findings in another program's form: ``imagefolder``, ``hf``, ``fiftyone``, ``npz``,
-        ``csv``, ``sarif`` or ``junit``.
+        ``csv`` or ``junit``.
         """
         from hardcase.suite.export import export
 

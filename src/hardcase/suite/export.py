@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,19 @@ import pyarrow as pa
 
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
-from hardcase.environment import VERSION
+from hardcase.environment import VERSION, inert, one_line
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, parquet
-from hardcase.suite.annotations import CHECKS, TEXTS, table_text
+from hardcase.statistics import standing
+from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
-_FACTS = (
-    "id",
-    "seed",
-    "kind",
-    "predicted",
-    "confidence",
-    "queries",
-    "distance",
-    "l2",
-    "linf",
-    "method",
-)
+_IDENTITY = ("id", "seed", "kind", "predicted", "confidence")
+_FACTS = (*_IDENTITY, "queries", "distance", "l2", "linf", "method")
+__all__ = ["class_folders", "export", "exported", "table_text"]
+
 _VERDICTS = ("valid", "label_kept")
 AT_ONCE = 256
 """Findings whose images are in memory at once."""
@@ -78,7 +71,7 @@ def export(run: Run, to: str, out: Path) -> Path:
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
     Parquet and a data-set card), ``fiftyone`` (`FiftyOneImageClassificationDataset`). Files, or a
-    folder to put them in: ``npz``, ``csv``, ``sarif`` (code scanning), ``junit``.
+    folder to put them in: ``npz``, ``csv``, ``junit``.
 
     Args:
         run: A stored run.
@@ -90,11 +83,12 @@ def export(run: Run, to: str, out: Path) -> Path:
         "hf": _hf,
         "fiftyone": _fiftyone,
         "npz": _npz,
-        **{kind: partial(_text, kind) for kind in TEXTS},
+        "csv": _csv,
+        "junit": _junit,
     }
     if to not in forms:
         raise choice("form of export", to, list(forms))
-    if not len(run) and to not in CHECKS:
+    if not len(run) and to != "junit":  # where no finding means that all is well
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Problem(
@@ -165,11 +159,84 @@ def _fiftyone(run: Run, out: Path) -> Path:
     return _whole(out, fill)
 
 
-def _text(kind: str, run: Run, out: Path) -> Path:
-    """A file of text: at `out` if that ends as such files do, else inside it."""
-    ending, written = TEXTS[kind]
-    file = out if out.suffix == ending and not out.is_dir() else out / f"findings{ending}"
-    return write_atomically(file, written(run, _rows(run)).encode())
+def _file(out: Path, name: str, data: bytes) -> Path:
+    """Write a file at `out` if that ends as such files do, else under its name inside `out`."""
+    same = out.suffix == Path(name).suffix and not out.is_dir()
+    return write_atomically(out if same else out / name, data)
+
+
+def _csv(run: Run, out: Path) -> Path:
+    return _file(out, "findings.csv", table_text(_rows(run), run.classes).encode())
+
+
+def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
+    """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet.
+
+    Args:
+        rows: The findings.
+        classes: Names of the data's classes.
+
+    Example:
+        >>> from hardcase.types import ClassNames
+        >>> row = {"id": "=1+1", "expected": 0, "predicted": 1, "l2": -0.5}
+        >>> print(table_text([row], ClassNames(["cat", "dog"])), end="")
+        label,id,predicted,l2
+        cat,'=1+1,dog,-0.5
+    """
+    text = io.StringIO()
+    columns = [name for name in rows[0] if name not in ("file_name", "expected")]
+    first = ["file_name", "label"] if "file_name" in rows[0] else ["label"]
+    writer = csv.DictWriter(text, [*first, *columns], lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        named = {"label": classes[row["expected"]], "predicted": classes[row["predicted"]]}
+        writer.writerow({name: _cell(value) for name, value in {**row, **named}.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value as a cell: text on one line, with an apostrophe where it begins like a formula."""
+    return inert(one_line(value).strip()) if isinstance(value, str) else value
+
+
+_UNDECIDED = {
+    "open": "The model fails; the judge can neither confirm nor refuse it.",
+    "unjudged": "The model fails; no judge has seen the image.",
+}
+
+
+def _junit(run: Run, out: Path) -> Path:
+    """A case per attempted seed: a failure where one is confirmed, skipped where nobody can tell,
+    passed where nothing was found or everything found was refused.
+    """
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in _rows(run):
+        if row["kind"] == "label":
+            status = "unjudged"
+            if run.verdicts is not None:
+                status = standing(run.verdicts.get(row["id"]))
+            found.setdefault(row["seed"], {})[status] = row
+    cases = []
+    for seed in run.seeds.to_pylist():
+        if seed["status"] not in ("done", "out of time") or not seed["looked"]:
+            continue  # no candidate was tried
+        by_status = found.get(seed["id"], {})
+        case = JunitCase(run.classes[seed["label"]], seed["id"])
+        undecided = [status for status in _UNDECIDED if status in by_status]
+        if "confirmed" in by_status:
+            message = _in_words(run, by_status["confirmed"])
+            case = case._replace(outcome="failure", message=message)
+        elif undecided:
+            message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
+            case = case._replace(outcome="skipped", message=message)
+        cases.append(case)
+    return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
+
+
+def _in_words(run: Run, row: Mapping[str, Any]) -> str:
+    pair = run.classes.pair(row["expected"], row["predicted"])
+    size = f"confidence {row['confidence']:.2f}, L2 {row['l2']:.2f} from its seed {row['seed']}"
+    return one_line(f"{pair} ({size}), found by {row['method']}")
 
 
 def _hf(run: Run, out: Path) -> Path:
@@ -253,9 +320,7 @@ def _npz(run: Run, out: Path) -> Path:
     }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    return write_atomically(
-        out if out.suffix == ".npz" and not out.is_dir() else out / "tests.npz", buffer.getvalue()
-    )
+    return _file(out, "tests.npz", buffer.getvalue())
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:

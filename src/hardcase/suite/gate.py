@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from unittest import SkipTest
-from xml.etree import ElementTree
 
 from hardcase import statistics
 from hardcase.analysis.insight import having, tagged_seeds
@@ -18,6 +17,7 @@ from hardcase.errors import Problem, choice
 from hardcase.judges.panel import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
+from hardcase.suite.junit import JunitCase, junit
 
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
@@ -413,30 +413,22 @@ def _decidable(run: Run, limits: GateLimits) -> None:
         )
 
 
-def junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
-    """The checks as a JUnit file; what cannot be told is skipped, with the reason."""
-    suite = ElementTree.Element(
-        "testsuite",
-        name="hardcase gate",
-        tests=str(len(found)),
-        failures=str(sum(check.outcome == "fail" for check in found)),
-        skipped=str(sum(check.outcome == "cannot tell" for check in found)),
-    )
+_OUTCOMES: Mapping[str, Literal["passed", "failure", "skipped"]] = {
+    "pass": "passed",
+    "fail": "failure",
+    "cannot tell": "skipped",
+}
+
+
+def write_junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
+    """Write the checks as a JUnit file; what is inconclusive is skipped, with the reason."""
+    cases = []
     for check in found:
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
-        if check.outcome == "pass":
-            ElementTree.SubElement(case, "system-out").text = check.text
-        elif check.outcome == "fail":
-            ElementTree.SubElement(case, "failure", message=check.text).text = check.text
-        else:
-            why = f"{check.text}; what would decide it: {check.decide}"
-            ElementTree.SubElement(case, "skipped", message=why).text = why
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return write_atomically(
-        path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    )
+        message = check.text
+        if check.outcome == "cannot tell":
+            message = f"{check.text}; what would decide it: {check.decide}"
+        cases.append(JunitCase(name, check.name, _OUTCOMES[check.outcome], message))
+    return write_atomically(path, junit("hardcase gate", cases))
 
 
 _LEVELS = {"pass": "notice", "fail": "error", "cannot tell": "warning"}

@@ -16,6 +16,8 @@ from hardcase.errors import Problem
 from hardcase.tensors import to_grid
 from hardcase.types import Answer, Images, Model, Offer, Tap
 
+__all__ = ["FromMaite", "MaiteDataset", "MaiteModel", "images_from_maite"]
+
 
 class MaiteModel:
     """A subject as `maite.protocols.image_classification.Model`.
@@ -23,14 +25,6 @@ class MaiteModel:
     Args:
         subject: Any model of ours.
         classes: Names of its outputs.
-
-    Example:
-        >>> from hardcase.suite.maite import MaiteModel
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> images = toy_images(2)
-        >>> model = MaiteModel(toy_subject(), images.classes)
-        >>> len(model([x.float().numpy() / 255 for x in images.x]))
-        2
     """
 
     def __init__(self, subject: Model, classes: Sequence[str] = ()) -> None:
@@ -51,13 +45,6 @@ class MaiteDataset:
 
     Args:
         images: Any image set of ours.
-
-    Example:
-        >>> from hardcase.suite.maite import MaiteDataset
-        >>> from hardcase.testing.toys import toy_images
-        >>> image, target, metadata = MaiteDataset(toy_images(3))[0]
-        >>> image.ndim, float(target.sum()), sorted(metadata)
-        (3, 1.0, ['id'])
     """
 
     def __init__(self, images: Images) -> None:
@@ -116,12 +103,6 @@ def images_from_maite(dataset: Any) -> Images:
 
     Args:
         dataset: An implementation of `maite.protocols.image_classification.Dataset`.
-
-    Example:
-        >>> from hardcase.suite.maite import MaiteDataset, images_from_maite
-        >>> from hardcase.testing.toys import toy_images
-        >>> images_from_maite(MaiteDataset(toy_images(5))).hash == toy_images(5).hash
-        True
     """
     rows = [dataset[index] for index in range(len(dataset))]
     pixels = [torch.as_tensor(np.asarray(image)) for image, _, _ in rows]

@@ -1,7 +1,4 @@
-"""A run as an entry of a tracking store: MLflow, Weights & Biases or TensorBoard.
-
-Each store is a small class that takes settings, numbers and files; what they are is said once.
-"""
+"""A run as an entry of a tracking store: MLflow, Weights & Biases or TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,15 +6,18 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from hardcase.errors import Problem, choice
 from hardcase.report.content import read_history
 from hardcase.runs.files import read_plain
 from hardcase.runs.results import Run
+
+__all__ = ["TRACKERS", "Point", "TrackedRun", "metrics", "parameters", "track"]
 
 BATCH = 500
 """Numbers sent at a time; MLflow takes a thousand."""
@@ -35,19 +35,20 @@ class Point(NamedTuple):
     step: int
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """What a store has to take. It is made from the run, ``--uri`` and ``--experiment``."""
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """What a store is given: the run, its settings, its numbers, and files with their folders."""
 
-    def settings(self, values: Mapping[str, str]) -> None: ...
+    run: Run
+    settings: Mapping[str, str]
+    points: Sequence[Point]
+    files: Sequence[tuple[Path, str]]
 
-    def points(self, values: Sequence[Point]) -> None: ...
-
-    def file(self, path: Path, folder: str) -> None: ...
-
-    def close(self) -> str:
-        """End the entry and return where it is."""
-        ...
+    @property
+    def begun(self) -> float:
+        """When the run began, in seconds since 1970; 0 if it does not say."""
+        created = self.run.record.get("created")
+        return datetime.fromisoformat(created).timestamp() if created else 0.0
 
 
 def track(run: Run, to: str, *, uri: str | None = None, experiment: str = "hardcase") -> str:
@@ -62,42 +63,35 @@ def track(run: Run, to: str, *, uri: str | None = None, experiment: str = "hardc
     """
     if to not in TRACKERS:
         raise choice("tracking store", to, list(TRACKERS))
-    try:
-        tracker = TRACKERS[to](run, uri, experiment)
-        tracker.settings(parameters(run))
-        tracker.points(list(metrics(run)))
-        _files(run, tracker)
-        return tracker.close()
-    except ImportError as error:
-        raise Problem(
-            f"tracking with {to} needs a library that is not installed ({error}).",
-            fix=f"pip install 'hardcase[{to}]'",
-        ) from error
-    except Problem:
-        raise
-    except Exception as error:  # every store has errors of its own kind
-        place = uri or os.environ.get("MLFLOW_TRACKING_URI", "the default place")
-        raise Problem(
-            f"the tracking store at {place} cannot be written:"
-            f" {(str(error).splitlines() or [''])[0]}",
-            fix="--uri sqlite:///mlflow.db, or the address of a tracking server"
-            if to == "mlflow"
-            else "--uri FOLDER that can be written",
-        ) from error
-
-
-def _files(run: Run, tracker: Tracker) -> None:
-    """The papers of a run, and its report, which is written for that: what lies in a folder of
-    others is not passed on unread.
-    """
     with tempfile.TemporaryDirectory() as place:
-        for name in ("run.json", "config.toml", "history.csv"):
-            with suppress(OSError):
-                copy = Path(place) / name
-                copy.write_bytes(read_plain(run.folder / name))
-                tracker.file(copy, "")
-        for path in sorted(run.report(Path(place) / "report").parent.iterdir()):
-            tracker.file(path, "report")
+        files = list(_files(run, Path(place)))
+        entry = TrackedRun(run, parameters(run), list(metrics(run)), files)
+        try:
+            return TRACKERS[to](entry, uri, experiment)
+        except ImportError as error:
+            raise Problem(
+                f"tracking with {to} needs a library that is not installed ({error}).",
+                fix=f"pip install 'hardcase[{to}]'",
+            ) from error
+        except Exception as error:  # every store has errors of its own kind
+            where = uri or os.environ.get("MLFLOW_TRACKING_URI", "the default place")
+            first = (str(error).splitlines() or [""])[0]
+            raise Problem(
+                f"the tracking store at {where} cannot be written: {first}",
+                fix="--uri: an address of a tracking server, or a folder that can be written",
+            ) from error
+
+
+def _files(run: Run, place: Path) -> Iterator[tuple[Path, str]]:
+    """Copies of a run's metadata, and a report that is written for this: nothing that lies in a
+    foreign folder is passed on unread.
+    """
+    for name in ("run.json", "config.toml", "history.csv"):
+        with suppress(OSError):
+            (place / name).write_bytes(read_plain(run.folder / name))
+            yield place / name, ""
+    for path in sorted(run.report(place / "report").parent.iterdir()):
+        yield path, "report"
 
 
 def parameters(run: Run) -> dict[str, str]:
@@ -106,11 +100,8 @@ def parameters(run: Run) -> dict[str, str]:
         settings = run.store.settings()
     except Problem:  # the record says what matters most
         settings = {}
-    record: dict[str, Any] = {
-        name: run.record[name]
-        for name in ("method", "model", "data", "seed", "seeds", "split")
-        if name in run.record
-    }
+    known = ("method", "model", "data", "seed", "seeds", "split")
+    record: dict[str, Any] = {name: run.record[name] for name in known if name in run.record}
     return dict(_flat({**record, **settings, "hashes": run.record.get("hashes", {})}))
 
 
@@ -139,123 +130,84 @@ def metrics(run: Run) -> Iterator[Point]:
     yield Point("elapsed", end, end, 0)
 
 
-class _Mlflow:
-    def __init__(self, run: Run, uri: str | None, experiment: str) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it tells nobody else
-        from mlflow.tracking import MlflowClient
+def _mlflow(entry: TrackedRun, uri: str | None, experiment: str) -> str:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is reported elsewhere
+    from mlflow.entities import Metric, Param
+    from mlflow.tracking import MlflowClient
 
-        self.client = MlflowClient(tracking_uri=uri)
-        self.begun = 1000 * _begun(run)
-        self.seconds = float(run.record.get("elapsed", 0))
-        self.complete = bool(run.record.get("complete"))
-        known = self.client.get_experiment_by_name(experiment)
-        place = known.experiment_id if known else self.client.create_experiment(experiment)
-        tags = {"hardcase.folder": str(run.folder), "hardcase.complete": str(self.complete)}
-        made = self.client.create_run(
-            place, start_time=int(self.begun), run_name=run.folder.name, tags=tags
-        )
-        self.id = str(made.info.run_id)
-
-    def settings(self, values: Mapping[str, str]) -> None:
-        from mlflow.entities import Param
-
-        params = [Param(name, text[:LONGEST]) for name, text in values.items()]
-        self.client.log_batch(self.id, params=params)
-
-    def points(self, values: Sequence[Point]) -> None:
-        from mlflow.entities import Metric
-
-        every = [
-            Metric(one.name, one.value, int(self.begun + 1000 * one.seconds), one.step)
-            for one in values
-        ]
-        for start in range(0, len(every), BATCH):
-            self.client.log_batch(self.id, metrics=every[start : start + BATCH])
-
-    def file(self, path: Path, folder: str) -> None:
-        self.client.log_artifact(self.id, str(path), folder or None)
-
-    def close(self) -> str:
-        status = "FINISHED" if self.complete else "KILLED"
-        self.client.set_terminated(self.id, status, int(self.begun + 1000 * self.seconds))
-        return self.id
+    client = MlflowClient(tracking_uri=uri)
+    record = entry.run.record
+    begun = 1000 * entry.begun
+    known = client.get_experiment_by_name(experiment)
+    place = known.experiment_id if known else client.create_experiment(experiment)
+    complete = bool(record.get("complete"))
+    name = str(
+        client.create_run(
+            place,
+            start_time=int(begun),
+            run_name=entry.run.folder.name,
+            tags={"hardcase.folder": str(entry.run.folder), "hardcase.complete": str(complete)},
+        ).info.run_id
+    )
+    settings = [Param(key, text[:LONGEST]) for key, text in entry.settings.items()]
+    client.log_batch(name, params=settings)
+    every = [Metric(p.name, p.value, int(begun + 1000 * p.seconds), p.step) for p in entry.points]
+    for start in range(0, len(every), BATCH):
+        client.log_batch(name, metrics=every[start : start + BATCH])
+    for path, folder in entry.files:
+        client.log_artifact(name, str(path), folder or None)
+    end = int(begun + 1000 * float(record.get("elapsed", 0)))
+    client.set_terminated(name, {True: "FINISHED", False: "KILLED"}[complete], end)
+    return name
 
 
-class _Wandb:
+def _wandb(entry: TrackedRun, uri: str | None, experiment: str) -> str:
     """Offline unless ``WANDB_MODE`` says otherwise: nothing leaves the machine unasked."""
-
-    def __init__(self, run: Run, uri: str | None, experiment: str) -> None:
-        self.library: Any = import_module("wandb")
-        mode = os.environ.get("WANDB_MODE", "offline")
-        folder = Path(uri or ".")
-        folder.mkdir(parents=True, exist_ok=True)
-        self.entry = self.library.init(
-            project=experiment, name=run.folder.name, dir=str(folder), mode=mode
-        )
-
-    def settings(self, values: Mapping[str, str]) -> None:
-        self.entry.config.update(dict(values))
-
-    def points(self, values: Sequence[Point]) -> None:
-        curves: dict[int, dict[str, float]] = {}
-        for one in values:
-            if one.name.startswith("history."):
-                curves.setdefault(one.step, {})[one.name] = one.value
-            else:
-                self.entry.summary[one.name] = one.value
-        for step, row in sorted(curves.items()):
-            self.entry.log(row, step=step)
-
-    def file(self, path: Path, folder: str) -> None:
-        kept = Path(self.entry.dir) / folder / path.name  # the original may be a temporary one
+    library: Any = import_module("wandb")
+    folder = Path(uri or ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = os.environ.get("WANDB_MODE", "offline")
+    made = library.init(project=experiment, name=entry.run.folder.name, dir=str(folder), mode=mode)
+    made.config.update(dict(entry.settings))
+    curves: dict[int, dict[str, float]] = {}
+    for point in entry.points:
+        if point.name.startswith("history."):
+            curves.setdefault(point.step, {})[point.name] = point.value
+        else:
+            made.summary[point.name] = point.value
+    for step, row in sorted(curves.items()):
+        made.log(row, step=step)
+    for path, inner in entry.files:
+        kept = Path(made.dir) / inner / path.name  # the original is a temporary one
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(path.read_bytes())
-        self.entry.save(str(kept), base_path=self.entry.dir, policy="now")
-
-    def close(self) -> str:
-        where = self.entry.url or str(Path(self.entry.dir).parent)
-        self.entry.finish()
-        self.library.teardown()  # waits until everything is in the file
-        return str(where)
+        made.save(str(kept), base_path=made.dir, policy="now")
+    where = made.url or str(Path(made.dir).parent)
+    made.finish()
+    library.teardown()  # waits until everything is in the file
+    return str(where)
 
 
-class _TensorBoard:
-    """Event files in a folder; of the files, those of text."""
-
-    def __init__(self, run: Run, uri: str | None, experiment: str) -> None:
-        library: Any = import_module("torch.utils.tensorboard")
-        self.folder = Path(uri or experiment) / run.folder.name
-        self.begun = _begun(run)
-        self.writer = library.SummaryWriter(str(self.folder))
-
-    def settings(self, values: Mapping[str, str]) -> None:
-        rows = [f"| {name} | `{text}` |" for name, text in values.items()]
-        self.writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
-
-    def points(self, values: Sequence[Point]) -> None:
-        for one in values:
-            place = one.name.replace(".", "/")
-            self.writer.add_scalar(place, one.value, one.step, self.begun + one.seconds)
-
-    def file(self, path: Path, folder: str) -> None:
-        if path.suffix == ".toml":
-            text = path.read_text(encoding="utf-8", errors="replace")
-            self.writer.add_text(path.name, f"```toml\n{text}\n```")
-
-    def close(self) -> str:
-        self.writer.close()
-        return str(self.folder)
+def _tensorboard(entry: TrackedRun, uri: str | None, experiment: str) -> str:
+    """Event files in a folder; of the files, the configuration as text."""
+    library: Any = import_module("torch.utils.tensorboard")
+    folder = str(Path(uri or experiment) / entry.run.folder.name)
+    with library.SummaryWriter(folder) as writer:
+        rows = [f"| {name} | `{text}` |" for name, text in entry.settings.items()]
+        writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
+        for point in entry.points:
+            place = point.name.replace(".", "/")
+            writer.add_scalar(place, point.value, point.step, entry.begun + point.seconds)
+        for path, _ in entry.files:
+            if path.suffix == ".toml":
+                text = path.read_text(encoding="utf-8", errors="replace")
+                writer.add_text(path.name, f"```toml\n{text}\n```")
+    return folder
 
 
-def _begun(run: Run) -> float:
-    """When the run began, in seconds since 1970; 0 if it does not say."""
-    created = run.record.get("created")
-    return datetime.fromisoformat(created).timestamp() if created else 0.0
-
-
-TRACKERS: dict[str, Callable[[Run, str | None, str], Tracker]] = {
-    "mlflow": _Mlflow,
-    "wandb": _Wandb,
-    "tensorboard": _TensorBoard,
+TRACKERS: dict[str, Callable[[TrackedRun, str | None, str], str]] = {
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+    "tensorboard": _tensorboard,
 }
-"""The stores by name."""
+"""The stores by name: each enters a run and returns where it is."""
