@@ -1,6 +1,7 @@
 """Class escapes on a toy world, and what is said about a network that was spoilt on purpose."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,6 +112,23 @@ def test_labels_alone_suffice_beside_clean_retrainings():
     assert float(escape.unusual(mixed, null)[0, 1]) == pytest.approx(1 / 13)
     low = [float(escape.unusual(rate, null).min()) <= escape.LEVEL for rate in clean_rates(80, 9)]
     assert sum(low) / 80 < 0.3
+
+
+@pytest.mark.parametrize("level", [0.18, 1e-4])
+def test_clean_retrainings_never_turn_a_found_fault_into_an_all_clear(measured, level):
+    """Ways out have little power: what the median probability shows stays beside what they show."""
+    floor = torch.full((4, 4), 1e-4).fill_diagonal_(torch.nan)
+    floor[0, 3] = level
+    alone = told(floor, measured)
+    null = (alone.escapes.rate.nan_to_num(0.0),) * escape.CLEAN
+    beside = replace(alone, null=null)
+    named = [(p.source, p.goal) for p in escape.pairs(alone) if p.suspicious]
+    assert [(p.source, p.goal) for p in escape.pairs(beside) if p.suspicious] == named
+    said = escape.answer(beside, escape.pairs(beside))
+    assert ("north-west → south-east (18.0%" in said) == bool(named)
+    assert "No class pair has more ways out" in said
+    kinds = [row["evidence"] for row in escape.as_json(beside)["suspicious"]]
+    assert kinds == [[escape.MEDIAN]] * len(named)
 
 
 def test_without_clean_retrainings_the_answer_says_what_was_not_measured(measured):

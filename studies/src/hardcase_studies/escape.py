@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -179,6 +180,9 @@ CLEAN = 10
 """Clean retrainings from which on ways out alone can make a pair suspicious."""
 LEVEL = 0.1
 """With ten clean retrainings no p-value is below 1 in 11."""
+MEDIAN = "median probability"
+WALKS = "ways out"
+"""The two kinds of evidence against a pair: on test images, and against clean retrainings."""
 EXAMPLES = 8
 LEAST = 0.005
 TIMES = 4.0
@@ -248,7 +252,8 @@ class Pair:
     """A border between two classes, seen from the first.
 
     `p` is the share of clean retrainings whose most unusual pair is as unusual, None without a null
-    distribution; `suspicious` is None where neither that nor the floor was measured.
+    distribution. `evidence` names each kind of evidence that makes the pair suspicious; it is None
+    where neither kind was measured.
     """
 
     source: int
@@ -258,8 +263,13 @@ class Pair:
     floor: float
     confused: int
     images: int
-    suspicious: bool | None
+    evidence: frozenset[str] | None
     p: float | None = None
+
+    @property
+    def suspicious(self) -> bool | None:
+        """Whether any kind of evidence speaks against the pair; None where none was measured."""
+        return None if self.evidence is None else bool(self.evidence)
 
     @property
     def rate(self) -> float:
@@ -298,11 +308,15 @@ def pairs(told: Escaped) -> list[Pair]:
     limit = max(LEAST, TIMES * usual_floor(told.floor))
     p = unusual(told.escapes.rate, told.null) if len(told.null) >= CLEAN else None
 
-    def verdict(a: int, b: int) -> bool | None:
-        if p is not None:
-            return float(p[a, b]) <= LEVEL
+    def evidence(a: int, b: int) -> frozenset[str] | None:
+        # clean retrainings add evidence: they never take away what test images show by themselves
         floor = float(told.floor[a, b])
-        return floor >= limit if floor == floor else None
+        if p is None and math.isnan(floor):
+            return None
+        kinds = {MEDIAN} if floor >= limit else set()
+        if p is not None and float(p[a, b]) <= LEVEL:
+            kinds.add(WALKS)
+        return frozenset(kinds)
 
     rows = [
         Pair(
@@ -313,16 +327,21 @@ def pairs(told: Escaped) -> list[Pair]:
             float(told.floor[a, b]),
             int(told.confusion[a, b]),
             int(told.confusion[a].sum()),
-            verdict(a, b),
+            evidence(a, b),
             None if p is None else float(p[a, b]),
         )
         for a in told.escapes.attempts.nonzero().squeeze(1).tolist()
         for b in range(told.floor.shape[1])
         if a != b
     ]
-    return sorted(
-        rows, key=lambda p: (not p.suspicious, -p.floor if p.suspicious else 0.0, -p.rate)
-    )
+
+    def order(pair: Pair) -> tuple[bool, float, float]:
+        known = 0.0
+        if pair.suspicious and not math.isnan(pair.floor):
+            known = pair.floor
+        return not pair.suspicious, -known, -pair.rate
+
+    return sorted(rows, key=order)
 
 
 def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
@@ -336,19 +355,11 @@ def answer(told: Escaped, ranked: Sequence[Pair]) -> str:
             f" ways out are compared with no network trained on clean labels; --clean takes {CLEAN}"
             f" or more. Most ways out of a class lead from {most}."
         )
+    by_median = _by_median([pair for pair in odd if MEDIAN in (pair.evidence or ())], told.classes)
     if len(told.null) >= CLEAN:
-        return _against_clean(told, odd, most)
-    if odd:
-        named = ", ".join(
-            f"{_named(p, told.classes)} ({p.floor:.1%} on half of the images, {p.rate:.0%} of the"
-            " ways out)"
-            for p in odd[:10]
-        )
-        return (
-            f"These class pairs look mislabelled or under-trained: {named}. The model keeps the"
-            " second class in mind for nearly every image of the first, which hard images alone do"
-            f" not explain; look at the training labels of both. {FLOOR_ONLY}"
-        )
+        return f"{by_median}{_against_clean(told, odd, most)}"
+    if by_median:
+        return f"{by_median}{FLOOR_ONLY}"
     if usual >= UNSURE:
         return (
             "The model is unsure between many classes (under-trained?). Most ways out lead from"
@@ -366,15 +377,34 @@ FLOOR_ONLY = (
 )
 
 
-def _against_clean(told: Escaped, odd: Sequence[Pair], most: str) -> str:
-    clean = len(told.null)
+def _by_median(odd: Sequence[Pair], classes: ClassNames) -> str:
+    """What test images show without a search; nothing where they show no pair."""
     if not odd:
+        return ""
+    named = ", ".join(
+        f"{_named(pair, classes)} ({pair.floor:.1%} on half of the images, {pair.rate:.0%} of the"
+        " ways out)"
+        for pair in odd[:10]
+    )
+    return (
+        f"These class pairs look mislabelled or under-trained: {named}. The model keeps the"
+        " second class in mind for nearly every image of the first, which hard images alone do"
+        " not explain; look at the training labels of both. "
+    )
+
+
+def _against_clean(told: Escaped, odd: Sequence[Pair], most: str) -> str:
+    """What the ways out show beside those of networks trained on clean labels."""
+    clean = len(told.null)
+    walked = [pair for pair in odd if WALKS in (pair.evidence or ())]
+    if not walked:
         return (
             f"No class pair has more ways out than {clean} networks trained on clean labels would"
             f" explain. Most lead from {most}."
         )
     named = ", ".join(
-        f"{_named(p, told.classes)} ({p.rate:.0%} of the ways out, p {p.p:.2f})" for p in odd[:10]
+        f"{_named(pair, told.classes)} ({pair.rate:.0%} of the ways out, p {pair.p:.2f})"
+        for pair in walked[:10]
     )
     return (
         f"These class pairs have more ways out than {clean} networks trained on clean labels:"
@@ -464,6 +494,8 @@ def as_json(told: Escaped) -> dict[str, Any]:
                 "rate": p.rate,
                 "interval": list(_bounds(p)),
                 "floor": p.floor,
+                "p": p.p,
+                "evidence": sorted(p.evidence or ()),
                 "confused": p.confused,
                 "images": p.images,
             }
