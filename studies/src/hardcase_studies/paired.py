@@ -3,6 +3,10 @@
 A seed's outcome is whether its finding moved the trait half of the way to the other class's kind; a
 seed without a finding did not. The difference of the two outcomes is taken seed by seed, so that
 how the seeds were chosen is the same on both sides.
+
+The test permutes *seeds*: each seed's difference is averaged over the trainings and its sign is
+flipped. The trainings are fixed, so a p-value speaks of these networks; that another training shows
+the fault too is asked for apart (`Verdict.detected`), and the interval resamples both.
 """
 
 from __future__ import annotations
