@@ -1,30 +1,33 @@
 """Inputs that a new version broke: a search less its nulls, beside a replay of real images at equal queries.
 
-New versions of LeNet-5 that are worse in a known way, and one that is not: *spoilt* learned a wrong label for half of the
-training digits that lean to the right, *forgetful* learned on with hardly any 8 and 9, *pruned* lost the smaller half of
-its weights, *retrained* is another training of the same recipe. The search asks for inputs that the old version and every
-witness get right and the new one wrong; its nulls are the same search with the roles swapped, and between the old version and a
-retraining of it. The replay shows all test images to both versions.
+The old version is a LeNet-5; so is every new version and every null, trained by one recipe. *Spoilt* learned a wrong label
+for half of the training digits that lean to the right, *forgetful* learned on with hardly any 8 and 9, *pruned* lost the
+smaller half of its weights, *retrained* is another training of the same recipe. The search asks for inputs that the old
+version and every witness get right and the new one wrong. Its null is the same search with clean retrainings in place of the
+new version: a version regressed if it exceeds all 19 of them (p = 1/20), or, with fewer, their t prediction interval. The unit
+is a training, not a seed. What the nulls ask is counted as cost. The replay shows all test images to both versions.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from hardcase.analysis.regression import Excess, excess
 from hardcase.analysis.tags import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
+from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.suite.regressions import NULLS
 from hardcase.suite.tables import Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit
@@ -41,98 +44,186 @@ PRUNED = 0.5
 """The share of each layer's weights that the pruned version lost, the smallest ones."""
 TEACHING = TrainingRecipe(epochs=12, batch=64, lr=2e-3)
 MORE = TrainingRecipe(epochs=3, batch=64, lr=1e-3)
+ARCHITECTURE = "lenet5"
+"""Of the old version, of all new ones and of all nulls, whatever the sizes are."""
+APART = 100
+"""Between the random seeds of the versions and those of the nulls."""
+NULLS = 19
+"""Clean retrainings from which on exceeding all of them is significant at 5 %."""
+WITHIN = 0.1
+"""A finding counts within the severity at which this share of all searched seeds, new version and nulls alike, has one."""
 VERSIONS = ("spoilt", "forgetful", "pruned", "retrained")
 GOAL = 5
 """Times the newly failing inputs of a replay that an excess should come to."""
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set seeds=200``, ``gradients=100`` and ``versions=spoilt`` are the sizes."""
+    """``--set seeds=200``, ``nulls=19``, ``gradients=100`` and ``versions=spoilt`` are the sizes; ``--full`` has 19 nulls."""
     lab = Lab(bench)
-    old = lab.subject
-    again = _trained(lab, lab.train, bench.seed + 1, "a retraining of the old version")
-    made = {name: _version(name, lab) for name in bench.names("versions", VERSIONS)}
+    old = _trained(lab, lab.train, bench.seed, "the old version")
+    count = bench.size("nulls", 4, NULLS)
+    if count < 2:
+        raise Problem(
+            "a null distribution needs two clean retrainings or more.", fix="--set nulls=4"
+        )
+    clean = {
+        f"clean retraining {i + 1}": _trained(
+            lab, lab.train, bench.seed + APART + i, f"clean {i + 1}"
+        )
+        for i in range(count)
+    }
+    versions = {name: _version(name, lab, old) for name in bench.names("versions", VERSIONS)}
     right = {
         name: answers(net, lab.test).argmax(1).cpu() == lab.test.y
-        for name, net in {"old": old, "again": again, **made}.items()
+        for name, net in {"old": old, **clean, **versions}.items()
     }
     usable = torch.stack(list(right.values())).all(0).nonzero().squeeze(1)
     seeds = lab.test.take(usable).sample(
         count=min(bench.size("seeds", 100, 2000), len(usable)), seed=bench.seed
     )
     gradients = bench.size("gradients", 100, 100)
-    retrained, _ = _searched(lab, again, old, seeds, gradients)
+    null: list[Tensor] = []
+    cost = 0
+    for name, net in clean.items():
+        bench.say(f"null: {name}, {len(seeds)} seeds")
+        near, spent = _searched(lab, net, old, seeds, gradients)
+        null.append(near)
+        cost += spent
+    by_chance = [float((right["old"] & ~right[name]).sum()) for name in clean]
     rows = []
-    for name, new in made.items():
+    for name, new in versions.items():
         bench.say(f"{name}: {len(seeds)} seeds")
-        found, spent = _searched(lab, new, old, seeds, gradients)
-        swapped, _ = _searched(lab, old, new, seeds, gradients)
-        nulls = {NULLS["swapped"]: swapped, NULLS["retrained"]: retrained}
-        beyond = excess(found, nulls, rng=stream(bench.seed, "excess"))
-        newly = [int((right["old"] & ~right[one]).sum()) for one in (name, "again")]
+        near, spent = _searched(lab, new, old, seeds, gradients)
+        newly = float((right["old"] & ~right[name]).sum())
         accuracy = float(right[name].double().mean())
-        rows.append(_row(name, beyond, spent, newly, len(lab.test), accuracy))
+        found = against_clean(near, null)
+        replayed = Replay(newly, sum(by_chance) / count, len(lab.test))
+        rows.append([name, f"{accuracy:.1%}", *_cells(found, replayed, spent, spent + cost)])
     columns = [
-        "new version", "test images right", "seeds within the limit", "roles swapped", "retraining", "limits of severity",
-        "excess, in seeds", "queries of the search", "newly failing in a replay", "of a retraining",
-        f"excess over the replay's (goal {GOAL})",
+        "new version", "test images right", "seeds within the limit", "clean retrainings", "limit of severity", "p",
+        "excess, in seeds", "queries of the search", "queries with its nulls", "newly failing in a replay",
+        "of a clean retraining", f"excess over the replay's (goal {GOAL})",
     ]  # fmt: skip
     notes = [
-        "a seed counts within the severity at which the other half of the seeds exceeds its nulls most",
-        "the replay asks about every test image there is, or about as many as the search has queries, if those are fewer",
+        f"{ARCHITECTURE}, one recipe, for the old version, every new one and {count} clean retrainings",
+        f"a seed counts within the severity at which {WITHIN:.0%} of all searched seeds have a finding",
+        "excess: seeds above the mean of the clean retrainings; brackets: a 95 % t prediction interval for one more clean retraining, "
+        f"turned around. With {NULLS} nulls or more the rank among them decides",
+        "the replay asks about every test image there is, or about as many as search and nulls have queries, if those are fewer",
         "retrained is the control: nothing got worse",
         *lab.notes,
     ]
     return Outcome("what a new version broke", [Table("search and replay", columns, rows, notes)])
 
 
-def _row(
-    name: str, beyond: Excess, spent: int, newly: list[int], images: int, accuracy: float
-) -> list[str]:
-    asked = min(1.0, spent / images)
-    seen, chance = (count * asked for count in newly)
-    low, value, high = (
-        part * beyond.seeds for part in (beyond.value.low, beyond.value.value, beyond.value.high)
-    )
+@dataclass(frozen=True, slots=True)
+class AgainstClean:
+    """Seeds with a finding of a new version beside those of clean retrainings.
+
+    Args:
+        found: Share of the new version's seeds within the limit.
+        nulls: The same of each clean retraining.
+        limit: The severity within which a finding counts.
+        seeds: How many were searched.
+    """
+
+    found: float
+    nulls: tuple[float, ...]
+    limit: float
+    seeds: int
+
+    @property
+    def p(self) -> float:
+        """The rank of the new version among the clean retrainings, as a permutation test."""
+        return (1 + sum(null >= self.found for null in self.nulls)) / (1 + len(self.nulls))
+
+    @property
+    def predicted(self) -> tuple[float, float]:
+        """The 95 % t prediction interval for the share of one more clean retraining."""
+        count = len(self.nulls)
+        values = torch.tensor(self.nulls, dtype=torch.float64)
+        reach = float(stats.t.ppf(0.975, count - 1) * values.std() * math.sqrt(1 + 1 / count))
+        return float(values.mean()) - reach, float(values.mean()) + reach
+
+    @property
+    def shown(self) -> bool:
+        """Whether the new version is worse than clean retrainings are."""
+        if len(self.nulls) >= NULLS:
+            return self.p <= 0.05
+        return self.found > self.predicted[1]
+
+
+def against_clean(near: Tensor, null: Sequence[Tensor]) -> AgainstClean:
+    """Compare the nearest finding of each seed with those of clean retrainings.
+
+    The limit of severity is a quantile of all of them together, so that no network has a part in it
+    that another has not: only then is the rank test exact.
+
+    Args:
+        near: The severity of each seed's nearest finding on the new version; infinity without one.
+        null: The same on each clean retraining.
+    """
+    every = torch.stack([near, *null]).double()
+    limit = float(every.flatten().quantile(WITHIN, interpolation="lower"))
+    within = every <= limit if math.isfinite(limit) else every.isfinite()
+    shares = within.double().mean(1).tolist()
+    return AgainstClean(shares[0], tuple(shares[1:]), limit, len(near))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Test images that fail newly on a version, and on a clean retraining on average, of so many."""
+
+    newly: float
+    by_chance: float
+    images: int
+
+
+def _cells(found: AgainstClean, replay: Replay, search: int, cost: int) -> list[str]:
+    asked = min(1.0, cost / replay.images)  # the replay may ask as often as search and nulls do
+    newly = replay.newly * asked
+    low, high = (found.seeds * (found.found - end) for end in reversed(found.predicted))
+    value = found.seeds * (found.found - sum(found.nulls) / len(found.nulls))
+    word = "" if found.shown else ", none shown"
+    most = max(newly, 1)
     return [
-        name,
-        f"{accuracy:.1%}",
-        f"{beyond.found:.1%} of {beyond.seeds}",
-        *(f"{share:.1%}" for share in beyond.nulls.values()),
-        " and ".join(f"{limit:.3f}" for limit in beyond.limits),
-        f"{value:.1f} [{low:.1f}, {high:.1f}]{'' if beyond.shown else ', none shown'}",
-        f"{spent:,}",
-        f"{seen:.0f} of {images * asked:,.0f}",
-        f"{chance:.0f}",
-        f"{value / max(seen, 1):.2f} [{low / max(seen, 1):.2f}, {high / max(seen, 1):.2f}]",
+        f"{found.found:.1%} of {found.seeds}",
+        f"{min(found.nulls):.1%} to {max(found.nulls):.1%} in {len(found.nulls)}",
+        f"{found.limit:.3f}",
+        f"{found.p:.3f}",
+        f"{value:.1f} [{low:.1f}, {high:.1f}]{word}",
+        f"{search:,}",
+        f"{cost:,}",
+        f"{newly:.0f} of {replay.images * asked:,.0f}",
+        f"{replay.by_chance * asked:.0f}",
+        f"{value / most:.2f} [{low / most:.2f}, {high / most:.2f}]",
     ]
 
 
 def _searched(
-    lab: Lab, subject: Subject, was: Subject, seeds: Images, gradients: int
-) -> tuple[dict[str, float], int]:
-    """The severity of the nearest witnessed input of each seed that `subject` gets wrong and `was` right, and the queries."""
+    lab: Lab, subject: Subject, old: Subject, seeds: Images, gradients: int
+) -> tuple[Tensor, int]:
+    """The severity of the nearest witnessed input of each seed that `subject` gets wrong and `old` right, and the queries."""
     ready = Context.of(
-        subject, seeds, "natural", options={"gradients": gradients}, peers=(was,), baseline=was.name,
+        subject, seeds, "natural", options={"gradients": gradients}, peers=(old,), baseline=old.name,
         witnesses="default", train=lab.train, data=lab.bench.data, seed=lab.bench.seed,
     )  # fmt: skip
     done = search_campaign(ready.campaign, seeds, Budget(), shard=256)
-    near = dict.fromkeys(seeds.id, math.inf)
+    near = torch.full((len(seeds),), math.inf, dtype=torch.float64)
     kept = done.findings.witnessed.cpu()
-    for row, far in zip(
-        done.findings.seed.cpu()[kept].tolist(), done.findings.distance.cpu()[kept].tolist()
-    ):
-        near[seeds.id[row]] = min(near[seeds.id[row]], far)
+    near.scatter_reduce_(
+        0, done.findings.seed.cpu()[kept], done.findings.distance.cpu()[kept].double(), "amin"
+    )
     return near, int(done.queries.sum())
 
 
-def _version(name: str, lab: Lab) -> Subject:
+def _version(name: str, lab: Lab, old: Subject) -> Subject:
     seed = lab.bench.seed
     if name == "spoilt":
         return _trained(lab, _spoilt(lab.train, seed), seed + 2, name)
     if name == "retrained":
         return _trained(lab, lab.train, seed + 3, name)
-    net = copy.deepcopy(lab.subject.net).requires_grad_(True)
+    net = copy.deepcopy(old.net).requires_grad_(True)
     if name == "pruned":
         _prune(net, PRUNED)
     else:
@@ -142,7 +233,7 @@ def _version(name: str, lab: Lab) -> Subject:
 
 def _trained(lab: Lab, train: Images, seed: int, name: str) -> Subject:
     shape = {"channels": train.x.shape[1], "size": train.x.shape[2], "classes": len(train.classes)}
-    net = build_classifier("lenet5", **shape, seed=seed)
+    net = build_classifier(ARCHITECTURE, **shape, seed=seed)
     _teach(lab, net, train, TEACHING, seed, name)
     return _subject(lab, net, name)
 
