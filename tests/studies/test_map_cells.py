@@ -4,7 +4,7 @@ import hardcase as hc
 from hardcase.analysis.maps import grid_of
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Verdicts
-from hardcase_studies.map_cells import ARMS, RandomCodes, _confirmed
+from hardcase_studies.map_cells import ARMS, MAP, PRIMARY, RandomCodes, _confirmed, _table
 
 
 def method():
@@ -33,5 +33,15 @@ def test_only_confirmed_findings_fill_a_cell():
     assert every <= set(range(16))
 
 
-def test_arms_name_the_rivals():
-    assert {"sinvad", "map (natural)", "random (natural)"} <= set(ARMS)
+def test_the_goal_is_compared_with_the_arm_that_differs_by_the_map_alone():
+    """Twice the cells of SINVAD is no goal reached: another space explains it as well."""
+    cells = {arm: [10.0, 11.0, 12.0, 11.0] for arm in ARMS} | {MAP: [20.0, 21.0, 22.0, 21.0]}
+    asked = {arm: [400.0] * 4 for arm in ARMS}
+    for ours, word in (
+        ([20.0, 21.0, 22.0, 21.0], "not reached"),
+        ([40.0, 42.0, 50.0, 45.0], "reached"),
+    ):
+        rows = _table({**cells, MAP: ours}, asked, "stroke:12", 12, 32, []).rows
+        assert rows[1][0].startswith(PRIMARY)
+        assert rows[1][2].endswith(f"goal 2 {word}")
+        assert not any("reached" in str(row[2]) for row in rows if not row[0].startswith(PRIMARY))
