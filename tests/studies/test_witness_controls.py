@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+import hardcase as hc
 from hardcase.judges import teach
 from hardcase.oracles import MARGIN
-from hardcase_studies import witness_controls
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import Verdicts
+from hardcase_studies import witness_controls, witness_world
 from hardcase_studies.witness_controls import Filtering, run
 from hardcase_studies.witness_world import gain, half, rate, world
 from hardcase_study.bundle import Study
@@ -71,3 +74,46 @@ def test_halves_are_disjoint_and_rates_resample_what_varies():
     assert gain(table, 0 * table).value == pytest.approx(2 / 3)
     both = torch.cat([table, table], 1)
     assert rate(both).low <= 2 / 3 <= rate(both).high
+    assert witness_world.points(gain(both, both)) == "+0.0 [+0.0, +0.0]"
+
+
+class ReadsBrightness:
+    """A judge that sees class 1 in bright images and class 0 in dark ones, and nothing in between."""
+
+    def __call__(self, findings):
+        level = findings.x.float().mean((1, 2, 3))
+        seen = torch.where(level > 200, 1, torch.where(level < 50, 0, -1))
+        yes = [True] * len(level)
+        return Verdicts(yes, (seen == findings.expected).tolist())
+
+
+def findings(x, expected):
+    """Findings of the first seeds with these images."""
+    some = hc.search(toy_subject(), toy_images(8), method="pgd").take(torch.arange(len(x)))
+    return replace(some, x=x, seed=torch.arange(len(x)), expected=expected)
+
+
+def test_control_b_asks_what_is_shown_where_the_space_can_draw_it():
+    """Told class 1 on seeds of class 0: one was drawn, one stayed, one is neither, one not found."""
+    seeds = replace(toy_images(5), y=torch.zeros(5, dtype=torch.int64))
+    levels = torch.tensor([255, 0, 128], dtype=torch.uint8)
+    x = levels.reshape(3, 1, 1, 1).expand(3, *seeds.x.shape[1:]).clone()
+    attempted = torch.tensor([1.0, 1.0, 1.0, 0.0, torch.nan], dtype=torch.float64)
+    found = findings(x, torch.ones(3, dtype=torch.int64))
+    part = witness_world.SeedOutcomes({"failing": attempted}, found, seeds)
+    columns = witness_controls.shows(ReadsBrightness(), part, seeds).columns
+    for name, hit in (("told", 0), ("seed", 1), ("neither", 2)):
+        values = columns[f"shows {name}"].tolist()
+        assert [i for i, value in enumerate(values) if value == 1] == [hit]
+        assert values[3] == 0
+        assert values[4] != values[4], "not attempted"
+
+
+def test_only_in_spaces_of_appearance_control_b_is_a_rate_of_false_confirmation():
+    names = ("confirmed", "untaught", "shows told", "shows seed", "shows neither")
+    columns = {name: torch.ones(4, dtype=torch.float64) for name in names}
+    found = findings(toy_images(4).x, torch.zeros(4, dtype=torch.int64))
+    part = witness_world.SeedOutcomes(columns, found, toy_images(4))
+    for name, empty in (("natural", [2, 3, 4]), ("sinvad", [0, 1])):
+        cells = witness_controls._wrong_label_cells(witness_controls.SEARCHES[name], [part])
+        assert [i for i, cell in enumerate(cells) if cell == "–"] == empty

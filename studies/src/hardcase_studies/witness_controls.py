@@ -1,7 +1,8 @@
 """Controls of witnesses: would the numbers stand before somebody who does not believe them?
 
 Each search is printed with (a) the same search without witnesses whose candidates are offered to them afterwards, at the
-same budget and with restarts, (b) the same search told a wrong label, (c) random codes and the neighbourhood of findings;
+same budget and with restarts, (b) the same search told a wrong label: in a space of appearance, which cannot draw another
+class, what is confirmed then is confirmed falsely; a generating space can draw it, so there (b) asks what the image shows, (c) random codes and the neighbourhood of findings;
 then (d) every scorer as the subject and the subject retrained, (e) rivals, (f) what witnesses hide, (g) a blind sheet.
 A row whose controls were not run is not printed.
 """
@@ -40,6 +41,7 @@ from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_gri
 from hardcase.types import (
     Findings,
     Images,
+    Judge,
     Look,
     Method,
     Model,
@@ -86,12 +88,13 @@ Made = Callable[[WitnessWorld, tuple[int, int, int]], Method]
 
 @dataclass(frozen=True, slots=True)
 class StudiedSearch:
-    """One search of the table: how it is made, and what the subject lets it see."""
+    """One search of the table: how it is made, what the subject lets it see, and whether its space can draw another class."""
 
     name: str
     make: Made
     jitter: float
     labels: bool = False
+    generates: bool = False
 
     def subject(self, here: WitnessWorld) -> Model:
         return LabelOnly(here.subject) if self.labels else here.subject
@@ -105,6 +108,7 @@ SEARCHES = {
             "sinvad",
             lambda here, shape: sinvad(here.latent, subject=here.subject, witnesses=here.witnesses),
             0.5,
+            generates=True,
         ),
         StudiedSearch(
             "natural-blackbox",
@@ -247,7 +251,9 @@ def controlled(
         "search": search,
         "without witnesses": lambda: searched(here, method, seeds, subject=subject),
         "filter": lambda: filtered(here, method, seeds, subject=subject, jitter=jitter),
-        "wrong label": lambda: wrong_label(here, method, seeds, rng, subject=subject),
+        "wrong label, and what is shown": lambda: wrong_label(
+            here, method, seeds, rng, subject=subject
+        ),
     }
     named = f"{name}, {method.search}, aim {method.aim:g}"
     try:
@@ -410,7 +416,24 @@ def wrong_label(
     claimed = replace(claimed, seed=right.to(claimed.seed.device)[claimed.seed])
     spent = shard.counts.queries + shard.counts.gradients
     passes = (1 + len(here.witnesses)) * spent.cpu().double()
-    return scored(here, claimed, told, right, passes)
+    return shows(here.judges.get("confirmed"), scored(here, claimed, told, right, passes), seeds)
+
+
+def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcomes:
+    """Add what the usual judge sees in each finding of a search told a wrong label, as shares of the attempted seeds:
+    ``shows told``, ``shows seed`` (the label of the image it began with) or ``shows neither``. Nothing without a judge.
+    """
+    found = part.found
+    if judge is None:
+        return part
+    told = confirmed(judge(found))
+    own = confirmed(judge(replace(found, expected=seeds.y[found.seed]))) & ~told
+    columns = dict(part.columns)
+    for name, hit in (("told", told), ("seed", own), ("neither", ~told & ~own)):
+        column = torch.where(part.columns["failing"].isfinite(), 0.0, torch.nan).double()
+        column[found.seed] = hit.double()
+        columns[f"shows {name}"] = column
+    return replace(part, columns=columns)
 
 
 def _uncoded(space: Space) -> Space:
@@ -655,14 +678,21 @@ def _hidden(here: Sequence[WitnessWorld], rows: Sequence[SearchRow]) -> Table:
 # The tables.
 
 
+def _wrong_label_cells(search: StudiedSearch, wrong: Sequence[SeedOutcomes]) -> list[Cell]:
+    """Control b: false confirmations in a space of appearance, what is drawn in a generating one."""
+    if search.generates:
+        kinds = ("shows told", "shows seed", "shows neither")
+        return ["–", "–", *(percent(rate(together(wrong, kind))) for kind in kinds)]
+    return [*(percent(rate(together(wrong, judge))) for judge in JUDGES), "–", "–", "–"]
+
+
 def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
         own = together(row.found, "confirmed")
-        false = rate(together(row.wrong, "confirmed"))
-        strict = rate(together(row.wrong, "untaught"))
         credited = gain(own, together(row.filtered, "confirmed"))
-        weak = "weak" if max(false.value, strict.value) > WEAK else ""
+        false = max(rate(together(row.wrong, judge)).value for judge in JUDGES)
+        weak = "weak" if false > WEAK and not row.search.generates else ""
         table.append(
             [
                 row.search.name,
@@ -672,8 +702,7 @@ def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
                 float(together(row.filtered, "passes").nanmean()),
                 points(credited),
                 points(gain(together(row.found, "untaught"), together(row.filtered, "untaught"))),
-                percent(false),
-                percent(strict),
+                *_wrong_label_cells(row.search, row.wrong),
                 weak,
             ]
         )
@@ -687,8 +716,11 @@ def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
             "its passes a seed",
             "credited to witnesses, points",
             "credited, untaught judge",
-            "b. wrong label confirmed",
+            "b. wrong label confirmed (appearance)",
             "by the untaught judge",
+            "b. shows the told label (generating)",
+            "the seed's label",
+            "neither",
             "mark",
         ],
         table,
