@@ -5,6 +5,7 @@ The second half installs torch anew: ``make dist`` runs it, for any Python with 
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -79,6 +80,24 @@ def test_wheel_and_sdist_hold_every_file_of_the_package(built):
     with tarfile.open(sdist) as archive:
         packed = set(archive.getnames())
     assert {f"{stem}/{name}" for name in [*files, "README.md", "LICENSE"]} <= packed
+
+
+@pytest.mark.parametrize("folder", ["study", "studies"])
+def test_the_wheel_of_a_companion_holds_its_files_and_its_verbs(folder, tmp_path):
+    pytest.importorskip("setuptools", reason="building needs setuptools")
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / folder, source, ignore=shutil.ignore_patterns("*.egg-info", "*.pyc"))
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv.pop())"
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = zipfile.ZipFile(wheel)
+    files = [path for path in (source / "src").rglob("*") if path.is_file()]
+    known = {str(path.relative_to(source / "src")) for path in files if "egg-info" not in str(path)}
+    assert known <= set(inside.namelist())
+    (points,) = [name for name in inside.namelist() if name.endswith("entry_points.txt")]
+    assert b"[hardcase.verbs]" in inside.read(points)
 
 
 def test_an_empty_environment_runs_it(built, tmp_path):
