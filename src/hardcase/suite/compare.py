@@ -53,18 +53,17 @@ class Tried:
             for row in run.findings.select(["id", "seed", "kind", "queries", "l2"]).to_pylist()
             if row["kind"] == "label" and row["seed"] in tried
         ]
-        said = run.verdicts
-        seen = {row["seed"] for row in rows}
-        good = (
-            None
-            if said is None
-            else {row["seed"] for row in rows if _confirmed(said.get(row["id"], {}))}
-        )
+        failing = {row["seed"] for row in rows}
+        confirmed = None
+        if run.verdicts is not None:
+            said = run.verdicts
+            good = {row["seed"] for row in rows if _confirmed(said.get(row["id"], {}))}
+            confirmed = {seed: seed in good for seed in tried}
         return Tried(
             name,
             run,
-            failing={seed: seed in seen for seed in tried},
-            confirmed=None if good is None else {seed: seed in good for seed in tried},
+            failing={seed: seed in failing for seed in tried},
+            confirmed=confirmed,
             first=_least(tried, rows, "queries"),
             spent=tried,
             nearest={
@@ -260,8 +259,8 @@ def compare(*given: Run | str | Path) -> Comparison:
         >>> other = hc.run(
         ...     toy_subject(), toy_images(8), method="fgsm", out=tempfile.mkdtemp(), judge=False
         ... )
-        >>> type(hc.compare(run, other)).__name__
-        'Comparison'
+        >>> hc.compare(run, other).table["differ"]
+        ['budget']
     """
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
@@ -296,11 +295,9 @@ def _names(runs: Sequence[Run]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     longer = [str(run.folder) for run in runs]
-    return (
-        longer
-        if len(set(longer)) == len(longer)
-        else [f"{name} ({i})" for i, name in enumerate(longer, 1)]
-    )
+    if len(set(longer)) == len(longer):
+        return longer
+    return [f"{name} ({i})" for i, name in enumerate(longer, 1)]
 
 
 def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
@@ -320,8 +317,9 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
 
 
 def _judge(run: Run) -> str | None:
-    known = run.judged_by
-    return (run.record.get("judge") or {}).get("weights") if known is None else known.digest
+    if run.judged_by is not None:
+        return run.judged_by.digest
+    return (run.record.get("judge") or {}).get("weights")
 
 
 def _budget(run: Run) -> tuple[tuple[str, Any], ...]:
@@ -333,13 +331,13 @@ def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
     told = [known.get(name, name) for name in differ]
     if not told:
         return "The runs share model, data, seeds, budget and judge."
-    care = (
+    sentence = f"The runs differ in: {', '.join(told)}."
+    if "budget" not in differ:
+        return sentence
+    return (
         "The budgets are not equal: rates and costs below cannot be read as one method being"
-        " better. "
-        if "budget" in differ
-        else ""
+        f" better. {sentence}"
     )
-    return f"{care}The runs differ in: {', '.join(told)}."
 
 
 def _described(sheet: Tried) -> dict[str, Any]:
@@ -455,7 +453,9 @@ def _middle(side: Mapping[str, Any] | None) -> str:
     """A median with its interval."""
     if side is None:
         return words.MISSING
-    ends = f" ({side['low']:.4g} to {side['high']:.4g})" if "low" in side else ""
+    ends = ""
+    if "low" in side:
+        ends = f" ({side['low']:.4g} to {side['high']:.4g})"
     return f"median {side['median']:.4g}{ends} of {side['count']}"
 
 
@@ -473,4 +473,6 @@ def _effect(test: Mapping[str, Any]) -> str:
 
 
 def _small(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}"

@@ -151,10 +151,9 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
 
 def outcome(found: Sequence[Check]) -> Outcome:
     """Of all checks together: one that fails decides, then one that cannot tell."""
-    said = {check.outcome for check in found}
-    if "fail" in said:
-        return "fail"
-    return "cannot tell" if "cannot tell" in said else "pass"
+    outcomes = {check.outcome for check in found}
+    decisive: tuple[Outcome, ...] = ("fail", "cannot tell")
+    return next((one for one in decisive if one in outcomes), "pass")
 
 
 def passed(found: Sequence[Check]) -> bool:
@@ -206,7 +205,9 @@ def weakness_of(run: Run) -> str:
     share = judge.get("accuracy")
     if share is not None and share < WEAK:
         return f"the judge is weak: it gets {share:.0%} of real test images right"
-    return "" if judge.get("calibrated") else "the judge is not calibrated on this data"
+    if not judge.get("calibrated"):
+        return "the judge is not calibrated on this data"
+    return ""
 
 
 class GateTally:
@@ -259,7 +260,7 @@ class GateTally:
 
     def attempted(self, label: int | None = None) -> int:
         """Attempted seeds, of one class or of all."""
-        return len(self.labels) if label is None else list(self.labels.values()).count(label)
+        return self.within(set(self.labels), label)
 
     def within(self, seeds: set[str], label: int | None) -> int:
         """How many of these are attempted seeds of the class."""
@@ -325,31 +326,38 @@ class _Bounds:
         most = least + undecided
         low = Rate(least, of)
         high = Rate(most, of)
-        held = high.high if self.upper else high.share or 0.0
+        held, rule = high.share or 0.0, "the rate"
+        if self.upper:
+            held, rule = high.high, "the upper end of the interval"
         said = _between((low.share or 0.0) > limit, held <= limit)
         more = ""
         if undecided:
             more = f", {undecided} undecided (with them {100 * (high.share or 0):.1f} %)"
-        rule = "the upper end of the interval" if self.upper else "the rate"
         text = (
             f"{name}: {least} of {of} attempted seeds = {100 * (low.share or 0):.1f} %, "
             f"95 % interval {low.bounds}{more}; {rule} at most {100 * limit:.1f} %"
         )
-        decide = _OPEN if undecided else "more seeds: the interval is too wide"
+        decide = "more seeds: the interval is too wide"
+        if undecided:
+            decide = _OPEN
         if not of:
             said = "cannot tell"
             decide = "a longer run: no seed was attempted"
-        wanted = decide if said == "cannot tell" else ""
-        return Check(name, said, text, wanted, least, most, of, limit)
+        if said != "cannot tell":
+            decide = ""
+        return Check(name, said, text, decide, least, most, of, limit)
 
     def _judged(self, check: Check) -> Check:
         """A weak or uncalibrated judge may fail a run, but passes none that has failures."""
-        why = weakness_of(self.tally.run) if self.tally.rows else ""
-        if not why or check.outcome == "fail":
+        if not self.tally.rows or check.outcome == "fail":
             return check
-        text = f"{check.text}; {why}" if check.outcome == "pass" else check.text
-        decide = _CALIBRATE if check.outcome == "pass" else f"{check.decide}; {_CALIBRATE}"
-        return replace(check, outcome="cannot tell", text=text, decide=decide)
+        why = weakness_of(self.tally.run)
+        if not why:
+            return check
+        if check.outcome == "pass":
+            text = f"{check.text}; {why}"
+            return replace(check, outcome="cannot tell", text=text, decide=_CALIBRATE)
+        return replace(check, decide=f"{check.decide}; {_CALIBRATE}")
 
 
 _OPEN = "a verdict on the undecided findings: people (hardcase study new RUN) or a better judge"
@@ -361,14 +369,16 @@ _CALIBRATE = (
 def _between(broken: bool, holds: bool) -> Outcome:
     if broken:
         return "fail"
-    return "pass" if holds else "cannot tell"
+    if holds:
+        return "pass"
+    return "cannot tell"
 
 
 def _at_least(name: str, seen: int, least: int) -> Check:
     text = f"{seen} {name}; at least {least} needed"
-    good = seen >= least
-    said: Outcome = "pass" if good else "cannot tell"
-    return Check(name, said, text, "" if good else "more seeds: --seeds N", seen, seen, None, least)
+    if seen >= least:
+        return Check(name, "pass", text, "", seen, seen, None, least)
+    return Check(name, "cannot tell", text, "more seeds: --seeds N", seen, seen, None, least)
 
 
 def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
