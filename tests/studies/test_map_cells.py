@@ -1,10 +1,21 @@
 """Cells with confirmed failures: what counts, and a search without a memory."""
 
+import torch
+
 import hardcase as hc
 from hardcase.analysis.maps import grid_of
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Verdicts
-from hardcase_studies.map_cells import ARMS, MAP, PRIMARY, RandomCodes, _confirmed, _table
+from hardcase_studies.lab import Lab
+from hardcase_studies.map_cells import (
+    ARMS,
+    MAP,
+    PRIMARY,
+    RandomCodes,
+    _campaign,
+    _confirmed,
+    _table,
+)
 
 
 def method():
@@ -45,3 +56,14 @@ def test_the_goal_is_compared_with_the_arm_that_differs_by_the_map_alone():
         assert rows[1][0].startswith(PRIMARY)
         assert rows[1][2].endswith(f"goal 2 {word}")
         assert not any("reached" in str(row[2]) for row in rows if not row[0].startswith(PRIMARY))
+
+
+def test_every_arm_searches_with_the_witnesses_it_is_given(bench):
+    here = Lab(bench())
+    witnesses = (here.network("lenet1", seed=7)[0],)
+    grid = grid_of("brightness:4,contrast:4", here.test)
+    images = here.test.take(torch.arange(2))
+    for text in (None, "brightness:4,contrast:4"):
+        made = _campaign(here, images, PRIMARY, "natural", text, grid, witnesses, 0)
+        assert made.witnesses == witnesses
+        assert made.keep.place is grid

@@ -61,7 +61,7 @@ def run(bench: Bench) -> Outcome:
     lab = Lab(bench)
     grid = grid_of(text, lab.test)
     judge = for_data(bench.data, device=bench.device)
-    witnesses = _context(lab, lab.test, "natural", bench.seed, queries).witnesses
+    witnesses = _context(lab, lab.test, "natural", bench.seed).witnesses
     arms = {arm: ARMS[arm] for arm in bench.names("arms", tuple(ARMS))}
     cells: dict[str, list[float]] = {arm: [] for arm in arms}
     asked: dict[str, list[float]] = {arm: [] for arm in arms}
@@ -85,9 +85,7 @@ def run(bench: Bench) -> Outcome:
                     if left < 0.05 * queries:
                         break
                     turn = seed + 1000 * again
-                    campaign = _campaign(
-                        lab, images, arm, method, named, grid, witnesses, turn, queries
-                    )
+                    campaign = _campaign(lab, images, arm, method, named, grid, witnesses, turn)
                     most = Budget(queries=left)
                     done = search_campaign(campaign, images, most, shard=1024, rounds=1)
                     spent += int(done.queries.sum())
@@ -119,10 +117,15 @@ GOAL = 2.0
 
 
 def _context(
-    lab: Lab, images: Images, method: str, seed: int, queries: int, text: str | None = None
+    lab: Lab,
+    images: Images,
+    method: str,
+    seed: int,
+    text: str | None = None,
+    witnesses: tuple[Model, ...] | str = "default",
 ) -> Context:
     return Context.of(
-        lab.subject, images, method, witnesses="default", train=lab.train, data=lab.bench.data, seed=seed, map=text, allow_low_accuracy=True
+        lab.subject, images, method, witnesses=witnesses, train=lab.train, data=lab.bench.data, seed=seed, map=text, allow_low_accuracy=True
     )  # fmt: skip
 
 
@@ -135,12 +138,11 @@ def _campaign(
     grid: CellGrid,
     witnesses: tuple[Model, ...],
     seed: int,
-    queries: int,
 ) -> Campaign:
     """The campaign of one arm; of each seed and cell the best finding is kept."""
-    ready = _context(lab, images, method, seed, queries, text)
-    ready.__dict__["witnesses"] = witnesses
-    ready.__dict__["map_cells"] = grid if text else None
+    ready = _context(lab, images, method, seed, text, witnesses)
+    if text:  # all arms and runs fill one grid, whatever their seeds are
+        ready.__dict__["map_cells"] = grid
     made = ready.campaign
     if arm.startswith("random"):
         plain = replace(made.method, search=RandomCodes(), until="budget", needs="label")
