@@ -13,7 +13,7 @@ from hardcase.oracles import MARGIN
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Verdicts
 from hardcase_studies import witness_controls, witness_world
-from hardcase_studies.witness_controls import Filtering, run
+from hardcase_studies.witness_controls import filtered, run
 from hardcase_studies.witness_world import gain, half, rate, world
 from hardcase_study.bundle import Study
 from tiny import bars
@@ -52,15 +52,26 @@ def test_every_row_stands_with_its_controls(small):
     assert len(Study.open(small.out / "blind").main) > 20
 
 
-def test_a_world_shares_no_network_and_no_search_learns_from_a_filter(small):
+def test_a_world_shares_no_network_and_no_search_learns_from_a_filter(small, monkeypatch):
     one = world(small, 0, codes=False)
     networks = [*one.witnesses, *one.scorers, one.subject]
     assert len({net.hash for net in networks}) == len(networks)
     assert one.judges["confirmed"].card["weights"] != one.judges["untaught"].card["weights"]
     method = witness_controls.natural((1, 12, 12))
-    filtering = Filtering(subject=one.subject, method=method, witnesses=one.witnesses)
-    assert filtering.objective is method.objective
-    assert filtering.margin == MARGIN
+    campaigns = []
+
+    def run_shard(campaign, *rest):
+        campaigns.append(campaign)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(witness_controls, "run_shard", run_shard)
+    with pytest.raises(RuntimeError, match="enough"):
+        filtered(one, method, bars(4))
+    (campaign,) = campaigns
+    assert campaign.witnesses == one.witnesses
+    assert campaign.method.objective is method.objective
+    assert campaign.method.oracle is method.oracle
+    assert campaign.margin == MARGIN
 
 
 def test_halves_are_disjoint_and_rates_resample_what_varies():
