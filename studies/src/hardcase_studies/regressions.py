@@ -19,7 +19,6 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from hardcase.analysis.regression import Excess, excess
 from hardcase.analysis.tags import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
