@@ -18,8 +18,12 @@ if TYPE_CHECKING:
         requirements,
         toward,
     )
+    from hardcase.criteria.mcdc import ssc, svc, vsc, vvc
     from hardcase.criteria.network import Anatomy, Selection, select, survey
+    from hardcase.criteria.neuron import kmnc, layer_snac, nbc, nc, snac, tknc, tknp
     from hardcase.criteria.profile import Profile, fit_profile
     from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis
+    from hardcase.criteria.surprise_coverage import dsa, dsc, lsa, lsc, mdsa, mdsc
+    from hardcase.criteria.trace import lscd, neighbour, nlc
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -662,6 +662,7 @@ def ssc(
     flips.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         channels: Hidden convolutions too, by the sign of each channel's mean.
         top: Only this many strongest incoming weights of each decision (0: all).
@@ -693,6 +694,7 @@ def vsc(
     the decision its sign flips.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         channels: Hidden convolutions too, by the sign of each channel's mean.
         top: Only this many strongest incoming weights of each decision (0: all).
@@ -724,6 +726,7 @@ def svc(
     changes by a factor, its sign does not.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         channels: Hidden convolutions too, by the sign of each channel's mean.
         top: Only this many strongest incoming weights of each decision (0: all).
@@ -755,6 +758,7 @@ def vvc(
     the decision its size changes by a factor, its sign does not.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         channels: Hidden convolutions too, by the sign of each channel's mean.
         top: Only this many strongest incoming weights of each decision (0: all).

@@ -611,6 +611,7 @@ def nc(
     Share of units whose value exceeds the threshold for some input.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         threshold: Values above it count as active.
@@ -647,6 +648,7 @@ def kmnc(
     input.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         k: Sections per unit.
@@ -678,6 +680,7 @@ def nbc(
     Upper and lower corners reached by some input, of two per unit (or units with both, or either).
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
@@ -706,6 +709,7 @@ def snac(
     Share of units that exceed their greatest training value for some input.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
@@ -734,6 +738,7 @@ def layer_snac(
     detail.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
@@ -761,6 +766,7 @@ def tknc(
     Share of units among the k strongest of their layer for some input.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         k: How many per layer.
@@ -786,6 +792,7 @@ def tknp(
     not a ratio).
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         k: How many per layer.

@@ -246,6 +246,7 @@ def lsa(
     predicted class.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         per: One density per predicted class, or one for all.
@@ -270,6 +271,7 @@ def dsa(
     that trace's distance to other classes.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         search: exact, faiss, or faiss-N for an inverted file of N lists.
@@ -292,6 +294,7 @@ def mdsa(
     Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         per: One covariance per predicted class, or one for all.
@@ -321,6 +324,7 @@ def lsc(
     minus the logarithm of a kernel density over training traces of the predicted class.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         per: One density per predicted class, or one for all.
@@ -355,6 +359,7 @@ def dsc(
     other classes.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         search: exact, faiss, or faiss-N for an inverted file of N lists.
@@ -387,6 +392,7 @@ def mdsc(
     distance to the mean of the predicted class, measured in its spread.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         per: One covariance per predicted class, or one for all.

@@ -406,6 +406,7 @@ def neighbour(
     (order matters).
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
         threshold: Squared distance beyond which an input is new.
@@ -432,6 +433,7 @@ def nlc(
     monotone).
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
     """
@@ -461,6 +463,7 @@ def lscd(
     correctly classified training traces.
 
     Args:
+        anatomy: The layers of the network and their units (`survey`).
         layers: A group of layers (see `select`) or names joined by +.
         mode: One unit per channel (its mean), or every unit.
     """

@@ -11,6 +11,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.guides.adapt import Adaptive, Learning
+    from hardcase.guides.archive import Archive, CellGrid
     from hardcase.guides.corpus import Corpus, Fading, Recent
     from hardcase.guides.units import Deviating, FailingOnly, Hits, Strategies, StrongestUnits
 
