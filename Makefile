@@ -68,7 +68,7 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
-	$(BIN)/python -m hardcase.registry
+	$(BIN)/python -m hardcase.catalogue
 
 results: venv  ## the tables between marks in RESULTS.md and docs, written from results/*.json; measures nothing
 	$(BIN)/python docs/make_results.py

@@ -18,7 +18,7 @@ from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.methods import pgd, sinvad
-from hardcase.methods.natural import natural
+from hardcase.methods.appearance_search import natural
 from hardcase.methods.sinvad import sinvad_code
 from hardcase.models import zoo
 from hardcase.models.subject import Subject

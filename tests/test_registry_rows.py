@@ -28,8 +28,9 @@ def test_a_row_says_what_a_list_shows(kind, name, catalogue):
     assert part.summary
     assert not part.summary.endswith(".")
     assert row["needs"]
+    assert row["laws"] or kind not in ("method", "search", "space", "criterion")
     assert set(row["options"]) == set(options_of(part))
-    assert part.paper or kind in ("data", "space", "search")
+    assert part.paper or kind in ("data", "space", "search", "objective", "oracle")
 
 
 def test_every_citation_is_stated_once(catalogue):

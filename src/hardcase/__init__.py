@@ -33,13 +33,27 @@ if TYPE_CHECKING:
     from hardcase.judges.verdicts import judge
     from hardcase.models import zoo
     from hardcase.models.subject import Subject
+    from hardcase.randomness import Rng
     from hardcase.runs.results import Run
     from hardcase.suite.compare import compare
     from hardcase.suite.coverage import coverage
     from hardcase.suite.gate import assert_confirmed_rate
     from hardcase.suite.replay import replay
     from hardcase.suite.shrink import shrink
-    from hardcase.types import Budget, Findings, Images, Judge, Method, Verdicts
+    from hardcase.types import (
+        Budget,
+        Feedback,
+        Findings,
+        Guide,
+        Images,
+        Judge,
+        Method,
+        Probe,
+        Search,
+        Seeds,
+        Space,
+        Verdicts,
+    )
 
 __version__ = VERSION
 

@@ -9,14 +9,31 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.registry import CATALOGUE, LAWS, ROOMS, Part, citation_key
+from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key
+
+__all__ = [
+    "Option",
+    "argument_helps",
+    "bibtex",
+    "build_catalogue",
+    "check_offer",
+    "citations",
+    "definition_of",
+    "describe",
+    "options_of",
+    "render",
+    "row_of",
+    "write_catalogue",
+]
+REFERENCES = CATALOGUE.with_name("references.bib")
+"""BibTeX of the sources, an entry for each key that parts cite."""
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
 _HIDDEN = ("name", "keeps_code")
@@ -129,7 +146,7 @@ def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, A
         "summary": part.summary,
         "needs": "",
         "paper": part.paper,
-        "laws": list(LAWS.get(part.kind, ())),
+        "laws": [],
         "definition": definition_of(part.make),
         "differences": part.differences,
         **facts,
@@ -141,11 +158,13 @@ def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, A
 def build_catalogue() -> dict[str, Any]:
     """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
     from hardcase.statistics import METRICS
-    from hardcase.testing.methods import method_facts
+    from hardcase.testing.methods import method_facts, search_facts
+    from hardcase.testing.spaces import space_facts
 
-    measured = {"method": method_facts}
+    measured = {"method": method_facts, "search": search_facts, "space": space_facts}
     tables = {room: describe(kind, measured=measured.get(kind)) for kind, room in ROOMS.items()}
-    entries: dict[str, str] = {}
+    texts = REFERENCES.read_text(encoding="utf-8").strip().split("\n\n")
+    entries = {citation_key(text): text for text in texts}
     for part in (part for kind in ROOMS for part in _own(kind)):
         for text in filter(lambda text: text.startswith("@"), part.cite):
             if entries.setdefault(citation_key(text), text) != text:
@@ -238,3 +257,27 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return getattr(value, "__name__", repr(value))
+
+
+def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
+    """Refuse a method that needs more than the subject offers, naming those that would work.
+
+    Args:
+        part: The method.
+        subject: The subject's name.
+        offers: What can be asked of it.
+        levels: All that can be asked of a model, the least first.
+    """
+    needs = {row["name"]: row["needs"] for row in registry.rows("methods")}
+    level = levels.index(offers)
+    if part.name not in needs or levels.index(needs[part.name]) <= level:
+        return
+    able = [name for name, need in needs.items() if levels.index(need) <= level]
+    raise Problem(
+        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
+        f"methods that work here: {', '.join(able)}",
+    )
+
+
+if __name__ == "__main__":
+    print(write_catalogue())

@@ -16,6 +16,7 @@ from torch import Tensor
 from hardcase.analysis.regression import regressing
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
+from hardcase.catalogue import check_offer
 from hardcase.config import Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import large, load
@@ -30,7 +31,7 @@ from hardcase.models.tiles import campaign_tile
 from hardcase.models.witnesses import WitnessSelection, standins_for, witness_record
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
-from hardcase.registry import Part, check_offer, resolve
+from hardcase.registry import SUPPLIED, Part, resolve
 from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
 from hardcase.runs.workers import gpus
@@ -44,13 +45,8 @@ if TYPE_CHECKING:
     from hardcase.methods.neurons import Profiles
     from hardcase.spaces.latent import Library
 
-__all__ = ["GIVEN", "SEEDS", "Context", "Objects", "few"]
+__all__ = ["SEEDS", "Context", "Objects", "few"]
 
-GIVEN = (
-    *("space", "partners", "subject", "peers", "witnesses", "standins"),
-    *("profile", "target", "shape"),
-)
-"""What a method may ask for by naming a parameter so; everything else it takes are options."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 SEEDS = 100
@@ -538,19 +534,19 @@ class Context:
         """The method's options, checked, as is everything else that is asked of the method."""
         part = self._row
         check_offer(part, self.subject.name, self.subject.offers, OFFERS)
-        parameters = inspect.signature(part.make).parameters
+        taken = {*part.given, *({"criterion"} & part.options.keys())}
         flags = {"target": "target", "generator": "space", "criterion": "criterion"}
         for flag, needed in flags.items():
-            if getattr(self.config, flag) is not None and needed not in parameters:
+            if getattr(self.config, flag) is not None and needed not in taken:
                 raise Problem(
                     f'method "{part.name}" takes no {flag}.',
                     fix=f"leave out --{flag}, or another --method",
                 )
-        unknown = [name for name in part.given if name not in GIVEN]
+        unknown = [name for name in part.given if name not in SUPPLIED]
         if unknown:
             raise Problem(
                 f'method "{part.name}" takes {unknown[0]!r}, which no campaign can give it.',
-                f"A method may ask for {', '.join(GIVEN)}; options are keyword-only parameters.",
+                f"A method may ask for {', '.join(SUPPLIED)}; every option has a default.",
             )
         return self._settings
 

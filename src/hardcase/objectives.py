@@ -13,10 +13,36 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.oracles import MARGIN, LeavesLabel, Witnessed
+from hardcase.registry import part
 from hardcase.tensors import flat, length, margin, total
 from hardcase.types import Method, Objective, Oracle, Probe
 
+__all__ = [
+    "Balanced",
+    "Competitors",
+    "ConfidenceFalls",
+    "CrossEntropy",
+    "Differential",
+    "KeptByWitnesses",
+    "LabelFalls",
+    "Margin",
+    "NearestFailing",
+    "NearestSplit",
+    "Pushed",
+    "Sum",
+    "Surprise",
+    "TargetMargin",
+    "joint",
+    "nearest",
+    "with_witnesses",
+]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@part("objective", "margin", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Margin:
     """Best wrong logit minus the seed's own label: positive where the subject fails.
@@ -41,6 +67,7 @@ class Margin:
         return margin(probe.logits, probe.origin.y)
 
 
+@part("objective", "confidence-falls", needs="scores", paper="Dunn et al., ISSTA 2021")
 @dataclass(frozen=True, slots=True)
 class ConfidenceFalls:
     """Minus the confidence in the top class, whichever it is (feature perturbation's L = max f_y).
@@ -68,6 +95,7 @@ class ConfidenceFalls:
         return -probe.logits.softmax(1).amax(1)
 
 
+@part("objective", "target-margin", needs="scores")
 @dataclass(frozen=True, slots=True)
 class TargetMargin:
     """The target's logit minus the best other one.
@@ -97,6 +125,7 @@ class TargetMargin:
         return -margin(probe.logits, torch.full_like(probe.origin.y, self.target))
 
 
+@part("objective", "cross-entropy", needs="scores")
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
     """The loss of the seed's own label; raising it leads away from the label.
@@ -145,6 +174,7 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
     return torch.where(fit, -distance.clamp(max=UNFIT / 2), -UNFIT)
 
 
+@part("objective", "nearest-failing", needs="scores", paper="Kang et al., TOSEM 2023")
 @dataclass(frozen=True, slots=True)
 class NearestFailing:
     """Among failing candidates the nearest to the seed's code in L1; any of them beats one that
@@ -173,6 +203,7 @@ class NearestFailing:
         return nearest(self.oracle(probe), distance)
 
 
+@part("objective", "kept-by-witnesses", needs="witnesses", paper="ours")
 @dataclass(frozen=True, slots=True)
 class KeptByWitnesses:
     """Another objective, less what the witnesses lack to keep the seed's label by `margin` logits.
@@ -251,6 +282,7 @@ oracle=Witnessed)
     )
 
 
+@part("objective", "label-falls", needs="scores")
 @dataclass(frozen=True, slots=True)
 class LabelFalls:
     """Minus the answer for the seed's own label: its logit, or its probability.
@@ -281,6 +313,7 @@ class LabelFalls:
         return -answer.gather(1, probe.origin.y[:, None]).squeeze(1)
 
 
+@part("objective", "differential", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Differential:
     """The seed's label rises in all models but one, in which it falls `weight` times as much
@@ -321,6 +354,12 @@ class Differential:
         return total(own) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
 
 
+@part(
+    "objective",
+    "competitors",
+    needs="scores",
+    paper="Guo et al., ESEC/FSE 2018",
+)
 @dataclass(frozen=True, slots=True)
 class Competitors:
     """`weight` times the answers for the `k` best other classes,
@@ -362,6 +401,7 @@ class Competitors:
         return self.weight * total(others) - answer.gather(1, label).squeeze(1)
 
 
+@part("objective", "pushed", needs="a guide", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """The sum of the units that the row's aim names, each with the sign the aim gives it (up, if it
@@ -391,6 +431,7 @@ class Pushed:
         return total(values if sign is None else values * sign)
 
 
+@part("objective", "sum", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Sum:
     """Several objectives, each with its weight.
@@ -421,6 +462,7 @@ class Sum:
         return total(torch.stack([weight * term(probe) for weight, term in self.terms]), 0)
 
 
+@part("objective", "balanced", needs="gradients", paper="ours")
 @dataclass(frozen=True, slots=True)
 class Balanced:
     """A main objective and others beside it, each with its share of the gradient.
@@ -461,6 +503,7 @@ def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
     return length(flat(slope))
 
 
+@part("objective", "nearest-split", needs="peers", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True)
 class NearestSplit:
     """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
@@ -483,6 +526,7 @@ class NearestSplit:
         return nearest(own <= 0.5, distance * (2 + own - peer))
 
 
+@part("objective", "surprise", needs="activations", paper="Kim, Feldt and Yoo, ICSE 2019")
 @dataclass(frozen=True, slots=True)
 class Surprise:
     """How surprising the outputs of `layer` are: the more the better, or the nearer to `goal` the

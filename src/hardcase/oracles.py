@@ -10,8 +10,31 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
+from hardcase.registry import part
 from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Oracle, Probe
+
+__all__ = [
+    "LEAD",
+    "MARGIN",
+    "NAMED",
+    "Anything",
+    "Confident",
+    "Disagree",
+    "LeavesLabel",
+    "NonFinite",
+    "Reaches",
+    "Splits",
+    "Surprising",
+    "Witnessed",
+    "wanted_oracle",
+    "witness_margin",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 LEAD = 1e-4
 """By how much a wrong class must lead in probability: boundary images otherwise flip with the batch
@@ -19,6 +42,7 @@ they are in.
 """
 
 
+@part("oracle", "label", needs="label")
 @dataclass(frozen=True, slots=True)
 class LeavesLabel:
     """The subject no longer answers the seed's label, and leads by at least `lead` in
@@ -44,6 +68,7 @@ class LeavesLabel:
         return margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
 
 
+@part("oracle", "target", needs="label")
 @dataclass(frozen=True, slots=True)
 class Reaches:
     """The subject answers one given class instead of the seed's.
@@ -73,6 +98,7 @@ class Reaches:
         )
 
 
+@part("oracle", "confident", needs="scores")
 @dataclass(frozen=True, slots=True)
 class Confident:
     """The subject answers a wrong class (or `target`) and its logit leads by at least
@@ -105,6 +131,7 @@ class Confident:
         return plain(probe) & (lead >= self.confidence)
 
 
+@part("oracle", "disagreement", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Disagree:
     """The subject and at least one peer answer differently.
@@ -126,6 +153,7 @@ class Disagree:
         return torch.stack(differs).any(0) if differs else torch.zeros_like(own, dtype=torch.bool)
 
 
+@part("oracle", "non-finite", needs="scores")
 @dataclass(frozen=True, slots=True)
 class NonFinite:
     """The subject answers NaN or infinity.
@@ -145,6 +173,7 @@ class NonFinite:
         return ~probe.logits.isfinite().all(1)
 
 
+@part("oracle", "any", needs="label")
 @dataclass(frozen=True, slots=True)
 class Anything:
     """Every image counts: a run then stores all it generates, as a study of people may need.
@@ -166,6 +195,7 @@ class Anything:
         return torch.ones(len(probe.x), dtype=torch.bool, device=probe.x.device)
 
 
+@part("oracle", "splits", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Splits:
     """The subject leaves the seed's label, and every peer keeps it.
@@ -189,6 +219,7 @@ class Splits:
         return wrong & torch.stack(right).all(0) if right else torch.zeros_like(wrong)
 
 
+@part("oracle", "surprising", needs="activations")
 @dataclass(frozen=True, slots=True)
 class Surprising:
     """An objective about surprise scores `least` or more.
@@ -216,6 +247,7 @@ MARGIN = 2.0
 """Logits by which every witness must keep the label, unless a campaign says otherwise."""
 
 
+@part("oracle", "witnessed", needs="witnesses")
 @dataclass(frozen=True, slots=True)
 class Witnessed:
     """A failure by another oracle on which every witness keeps the seed's label by `margin`

@@ -1,9 +1,9 @@
 """One registry for every kind of part: a part's decorator is its only catalogue row.
 
-A row's summary is the first paragraph of the part's docstring. The options of a function are its
-keyword-only parameters, what a campaign supplies are its other parameters; the options of a class
-are the fields that have defaults. `hardcase list` reads ``catalogue.json``, which is written from
-the same rows by ``python -m hardcase.registry``, so that it needs no torch.
+A row's summary is the first paragraph of the part's docstring. Its options are the parameters with
+a default, except those that a campaign supplies to a method (`SUPPLIED`). `hardcase list` reads
+``catalogue.json``, which is written from the same rows by ``python -m hardcase.catalogue``, so that
+it needs no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from importlib import import_module
@@ -23,10 +23,34 @@ from typing import Any, TypeVar
 from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member, guarded
 
+__all__ = [
+    "ROOMS",
+    "Part",
+    "Preset",
+    "citation_key",
+    "criterion",
+    "data",
+    "generator",
+    "guide",
+    "judge",
+    "method",
+    "model",
+    "objective",
+    "oracle",
+    "part",
+    "parts",
+    "resolve",
+    "rows",
+    "search",
+    "space",
+]
 ROOMS = {
     "method": "methods",
     "space": "spaces",
     "search": "searches",
+    "objective": "objectives",
+    "oracle": "oracles",
+    "guide": "guides",
     "criterion": "criteria",
     "generator": "generators",
     "judge": "judges",
@@ -34,17 +58,11 @@ ROOMS = {
     "model": "models",
 }
 """The kinds of part that have names, and the room in which each kind lives."""
-LAWS = {
-    "search": ("state survives save and load", "same seed, same walk", "all seeds in one batch"),
-    "space": (
-        "an encoded image decodes to itself or close to it",
-        "projecting twice is projecting once",
-        "rows independent",
-    ),
-}
-"""What every part of a kind must obey, where parts do not declare laws of their own."""
-NAMED = ("method",)
-"""Kinds whose objects carry the name under which they were asked for, in their field `name`."""
+SUPPLIED = (
+    *("space", "partners", "subject", "peers", "witnesses", "standins"),
+    *("profile", "target", "shape"),
+)
+"""What a campaign gives a method that has a positional parameter of this name."""
 _NOUNS = {"data": "data set"}
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 
@@ -114,12 +132,14 @@ class Part:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """The options by name, with the preset's values as their defaults."""
-        known = inspect.signature(self.make).parameters.values()
-        if inspect.isclass(self.make):
-            own = [p for p in known if p.default is not p.empty]
-        else:
-            own = [p for p in known if p.kind is p.KEYWORD_ONLY]
-        return {p.name: p.replace(default=self.preset.get(p.name, p.default)) for p in own}
+        supplied = SUPPLIED if self.kind == "method" else ()
+        function = not inspect.isclass(self.make)
+        return {
+            p.name: p.replace(default=self.preset.get(p.name, p.default))
+            for p in inspect.signature(self.make).parameters.values()
+            if (function and p.kind is p.KEYWORD_ONLY)
+            or (p.default is not p.empty and p.name not in supplied)
+        }
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -129,11 +149,12 @@ class Part:
     def __call__(self, *parts: Any, **options: Any) -> Any:
         """Make the part; options that are not given take the preset's values."""
         made = self.make(*parts, **{**self.preset, **options})
-        return replace(made, name=self.name) if self.kind in NAMED else made
+        if self.kind == "method":  # a method carries the name under which it was asked for
+            return replace(made, name=self.name)
+        return made
 
 
 _parts: dict[str, dict[str, Part]] = {kind: {} for kind in ROOMS}
-_recipes: dict[Callable[..., Any], Callable[..., Any]] = {}
 _loaded: set[str] = set()
 
 
@@ -154,7 +175,7 @@ def part(
         kind: Which kind of part it is, see `ROOMS`.
         name: What users type on the command line and in configurations.
         paper: Where the idea was published.
-        cite: BibTeX of the source, for ``hardcase cite``; or its key, if another part states it.
+        cite: Keys of the sources in ``references.bib``, for ``hardcase cite``, or their BibTeX.
         differences: Where this departs from its source.
         presets: Other forms under the same name, as data.
         facts: Anything that the part's kind wants to know (a method's generator, a criterion's
@@ -172,10 +193,11 @@ def part(
     _known_kind(kind)
 
     def register(make: Made) -> Made:
+        made = _named(make, name) if kind == "method" else make
         row = Part(
             kind=kind,
             name=name,
-            make=make,
+            make=made,
             summary=first_paragraph(make),
             paper=paper,
             cite=_entries(cite),
@@ -185,7 +207,7 @@ def part(
         _add(row)
         for suffix, preset in (presets or {}).items():
             _add(_preset(row, suffix, preset))
-        return _naming(row, make) if kind in NAMED else make
+        return made
 
     return register
 
@@ -195,7 +217,7 @@ def _preset(row: Part, suffix: str, preset: Preset) -> Part:
     return replace(
         row,
         name=f"{row.name}@{suffix}",
-        make=_recipe(preset.make or row.make),
+        make=preset.make or row.make,
         summary=preset.summary,
         paper=preset.paper or row.paper,
         cite=_entries(preset.cite) or row.cite,
@@ -205,20 +227,14 @@ def _preset(row: Part, suffix: str, preset: Preset) -> Part:
     )
 
 
-def _naming(row: Part, make: Made) -> Made:
-    """The function itself, except that what it makes carries the registered name."""
+def _named(make: Made, name: str) -> Made:
+    """The function itself, except that the method it makes carries the registered name."""
 
     @wraps(make)
     def named(*parts: Any, **options: Any) -> Any:
-        return row(*parts, **options)
+        return replace(make(*parts, **options), name=name)
 
-    _recipes[named] = make
     return named  # type: ignore[return-value]  # same signature, by `wraps`
-
-
-def _recipe(made: Callable[..., Any]) -> Callable[..., Any]:
-    """What was decorated, where `made` came out of a decorator."""
-    return _recipes.get(made, made)
 
 
 def _entries(cite: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -228,6 +244,9 @@ def _entries(cite: str | tuple[str, ...]) -> tuple[str, ...]:
 method = partial(part, "method")
 space = partial(part, "space")
 search = partial(part, "search")
+objective = partial(part, "objective")
+oracle = partial(part, "oracle")
+guide = partial(part, "guide")
 criterion = partial(part, "criterion")
 generator = partial(part, "generator")
 judge = partial(part, "judge")
@@ -321,7 +340,7 @@ def _load(kind: str) -> None:
     _known_kind(kind)
     _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
-    for module in pkgutil.iter_modules(room.__path__):
+    for module in pkgutil.iter_modules(getattr(room, "__path__", ())):
         import_module(f"{room.__name__}.{module.name}")
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
@@ -342,7 +361,7 @@ def _supplied(kind: str, path: Path, member: str) -> Part:
     if not suffix:
         return _outside(kind, f"{path}:{name}", made)
     rows = _parts[kind].values()
-    base = next((row.name for row in rows if row.make is _recipe(made) and not row.preset), name)
+    base = next((row.name for row in rows if row.make is made and not row.preset), name)
     forms = {row.name.removeprefix(f"{base}@"): row for row in rows if f"{base}@" in row.name}
     if suffix not in forms:
         raise choice(f"preset of {name}", suffix, sorted(forms))
@@ -351,34 +370,7 @@ def _supplied(kind: str, path: Path, member: str) -> Part:
 
 def _outside(kind: str, name: str, made: Callable[..., Any]) -> Part:
     """The row of a part from outside: its own if it is decorated, else one with its docstring."""
-    bare = _recipe(made)
     for row in _parts[kind].values():
-        if row.make is bare and not row.preset:
+        if row.make is made and not row.preset:
             return replace(row, name=name)
-    return Part(kind=kind, name=name, make=bare, summary=first_paragraph(made), paper="supplied")
-
-
-if __name__ == "__main__":
-    from hardcase.catalogue import write_catalogue
-
-    print(write_catalogue())
-
-
-def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
-    """Refuse a method that needs more than the subject offers, naming those that would work.
-
-    Args:
-        part: The method.
-        subject: The subject's name.
-        offers: What can be asked of it.
-        levels: All that can be asked of a model, the least first.
-    """
-    needs = {row["name"]: row["needs"] for row in rows("methods")}
-    level = levels.index(offers)
-    if part.name not in needs or levels.index(needs[part.name]) <= level:
-        return
-    able = [name for name, need in needs.items() if levels.index(need) <= level]
-    raise Problem(
-        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
-        f"methods that work here: {', '.join(able)}",
-    )
+    return Part(kind=kind, name=name, make=made, summary=first_paragraph(made), paper="supplied")

@@ -180,6 +180,13 @@ class Images:
 class Seeds:
     """Where a search starts: codes in a space, the images and labels they stand for,
     and what the space needs to know.
+
+    Args:
+        z: Codes in the space.
+        x: The images, in [0, 1].
+        y: Their labels.
+        id: Positions of the seeds in the campaign.
+        context: Further tensors that the space needs, a row per seed.
     """
 
     z: Float[Tensor, "n *code"]
@@ -213,8 +220,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything that one look revealed about its candidates. `origin` is the seed of each row,
-    `guides` are those of the shard by name, as they were before the look.
+    """Everything that one look revealed about its candidates.
+
+    Args:
+        z: Codes of the candidates.
+        x: Their images, 8-bit values in [0, 1].
+        logits: What the subject answers.
+        origin: The seed of each row.
+        peers: What each peer answers.
+        activations: Outputs of the tapped layers by name.
+        aim: What guides asked of each row.
+        guides: Guides of the shard by name, as they were before the look.
+        witnesses: What each witness answers.
     """
 
     z: Float[Tensor, "m *code"]
@@ -233,8 +250,14 @@ class Feedback:
     """All that a search may know. Rows that were not looked at (finished seeds, spent budgets)
     score -inf.
 
-    `z` is the projected candidate; `gain` is measured against the guides as they were before this
-    look; `lead` is the logit margin by which the subject leaves the seed's label.
+    Args:
+        z: The projected candidates.
+        score: The objective's value; higher is better.
+        failed: Whether the oracle calls a row a failure.
+        predicted: The label that the subject answers.
+        gain: What a row adds to the guides as they were before this look.
+        looked: Whether the networks were asked about a row.
+        lead: Logit margin by which the subject leaves the seed's label.
     """
 
     z: Float[Tensor, "m *code"]

@@ -6,7 +6,7 @@ import torch
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.errors import Problem
-from hardcase.methods.natural import natural_blackbox
+from hardcase.methods.appearance_search import natural_blackbox
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import LabelOnly
 from hardcase.searches.standins import StandIns

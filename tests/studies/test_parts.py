@@ -16,7 +16,7 @@ def world():
 
 
 def test_a_part_is_measured_once_and_read_as_it_was(bench, world):
-    from hardcase.methods.natural import natural
+    from hardcase.methods.appearance_search import natural
 
     seeds = toy_images(4)
     parts = Parts.of(bench(), "study", seeds)

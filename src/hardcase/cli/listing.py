@@ -21,6 +21,9 @@ KINDS = (
     "generators",
     "spaces",
     "searches",
+    "objectives",
+    "oracles",
+    "guides",
     "judges",
     "experiments",
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hardcase.guides.units import CoveredUnits, Hits, Units, row_of, unseen
 from hardcase.randomness import Rng
+from hardcase.registry import guide
 from hardcase.types import Aim, Oracle, Probe, State, Tap
 
 # ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and
@@ -307,6 +308,7 @@ class Learning:
     together: bool = False
 
 
+@guide("adapt", needs="gradients", paper="Lee, Cha, Lee and Oh, ISSTA 2020")
 class Adaptive:
     """Picks, for each list, the `count` units that its strategy vector scores highest; a list that
     starts again takes the next vector. What a vector covered from start to end of its list is its

@@ -28,6 +28,7 @@ from hardcase.errors import Problem
 from hardcase.guides.units import row_of, unseen
 from hardcase.objectives import Margin
 from hardcase.randomness import Rng
+from hardcase.registry import guide
 from hardcase.tensors import chunks, ordinal
 from hardcase.types import Aim, Objective, Oracle, Probe, State, Tap
 
@@ -139,6 +140,7 @@ def pixel_distance(probe: Probe) -> Float[Tensor, " m"]:
     return gap.square().sum(1).sqrt()
 
 
+@guide("archive", needs="a map", paper="Mouret and Clune, 2015 (MAP-Elites)")
 class Archive:
     """A map as a guide.
 

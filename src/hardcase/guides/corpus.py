@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hardcase.guides.units import take
 from hardcase.randomness import Rng
+from hardcase.registry import guide
 from hardcase.tensors import ordinal, to_bytes
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
@@ -113,6 +114,7 @@ MOST = 8192
 """Images that a corpus hands on at most, the newest."""
 
 
+@guide("corpus", needs="a criterion", paper="Xie et al., ISSTA 2019")
 class Corpus:
     """Candidates that do not fail by `oracle` and that `novelty` finds new, at most `capacity` for
     each seed: the seed itself and the newest. `schedule` picks the parents. `columns` that a search

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
+from hardcase.registry import guide
 from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
 
 # How often each unit was covered, for all seeds together or for each of them alone.
@@ -256,6 +257,7 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
     )
 
 
+@guide("deviating", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 class Deviating:
     """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
     then the peers. It remembers nothing.
@@ -301,6 +303,7 @@ class Deviating:
         """Nothing was learnt."""
 
 
+@guide("failing-only", needs="another guide", paper="ours")
 class FailingOnly:
     """`guide`, learning from candidates that fail by `oracle` and from nothing else,
     as DeepXplore counts coverage.
@@ -367,6 +370,7 @@ class Facts:
     threshold: float = 0.5
 
 
+@guide("strategies", needs="activations", paper="Guo et al., ESEC/FSE 2018")
 class Strategies:
     """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed
     starts again; otherwise `count` is shared out evenly between them. `each`: every seed counts its
@@ -508,6 +512,7 @@ def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
 # layer by layer.
 
 
+@guide("strongest-units", needs="activations", paper="Te Wei Lee, report, 2020")
 class StrongestUnits:
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers

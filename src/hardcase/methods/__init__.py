@@ -8,9 +8,10 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.methods.adapt import adapt
+    from hardcase.methods.appearance_search import natural, natural_blackbox
     from hardcase.methods.argus import argus, argus_adaptive
     from hardcase.methods.deephunter import deephunter
-    from hardcase.methods.deepxplore import deepxplore
+    from hardcase.methods.deepxplore import deepxplore, deepxplore_published
     from hardcase.methods.diffchaser import diffchaser
     from hardcase.methods.dlfuzz import dlfuzz
     from hardcase.methods.feature_perturbation import feature_perturbation
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         sinvad_between,
         sinvad_between_code,
         sinvad_code,
+        sinvad_gradient,
         sinvad_surprise,
     )
     from hardcase.methods.tensorfuzz import tensorfuzz

@@ -21,14 +21,6 @@ from hardcase.types import Budget, Guide, Method, Model
 OWN = "adaptive"
 METRICS = ("nc", "tknc")
 PAPER = "Lee, Cha, Lee and Oh, ISSTA 2020"
-CITE = """@inproceedings{lee2020adapt,
-  author    = {Seokhyun Lee and Sooyoung Cha and Dain Lee and Hakjoo Oh},
-  title     = {Effective White-Box Testing of Deep Neural Networks with Adaptive Neuron-Selection
-               Strategy},
-  booktitle = {International Symposium on Software Testing and Analysis (ISSTA)},
-  year      = {2020},
-  doi       = {10.1145/3395363.3397346}
-}"""
 AS_CODED: dict[str, Any] = {
     "shared": False,
     "probabilities": True,
@@ -46,7 +38,7 @@ TOY = {"stride": 0.3, "gradients": 30}
 @method(
     "adapt",
     paper=PAPER,
-    cite=CITE,
+    cite="lee2020adapt",
     differences="from @paper: logits instead of probabilities, scaled instead of raw gradients, "
     "clipped candidates, strategies shared by all seeds instead of one fuzzer per seed",
     toy={"gradients": 36},
@@ -121,12 +113,6 @@ def adapt(
         capacity: Entries that the corpus of a seed holds at most.
         cover: Weight of the neurons that are pushed, beside the main objective.
         gradients: Gradient budget per seed.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "adapt")).needs
-        'gradients'
     """
     units = _units(profile, subject, metric, threshold)
     guide: Guide

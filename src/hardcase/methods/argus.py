@@ -11,19 +11,12 @@ from hardcase.searches.interpolation import Interpolation, Partners
 from hardcase.types import Budget, Method, Space
 
 PAPER = "Duan, Dwyer and Yang, 2025"
-CITE = """@misc{duan2025argus,
-  author = {Bin Duan and Matthew B. Dwyer and Guowei Yang},
-  title  = {Generating Realistic, Diverse, and Fault-Revealing Inputs with Latent Space
-            Interpolation for Testing Deep Neural Networks},
-  year   = {2025},
-  note   = {the method is called ARGUS}
-}"""
 
 
 @method(
     "argus",
     paper=PAPER,
-    cite=CITE,
+    cite="duan2025argus",
     differences="codebook updated by exponential moving averages (the paper trains it by gradient) "
     "and no discriminators by default; seeds whose reconstruction fails are set aside",
     generator="vqvae",
@@ -62,15 +55,6 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         mix: Interpolation weight of the partner's code.
         queries: Query budget per seed.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing import toy_world
-        >>> world = toy_world()
-        >>> space = world.spaces["vqvae"]
-        >>> partners = hc.spaces.partners(space, world.partners, device="cpu")
-        >>> hc.methods.argus(space, partners, mix=0.4).needs
-        'scores'
     """
     if not 0 < mix <= 1:
         raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
@@ -90,7 +74,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
 @method(
     "argus-adaptive",
     paper="ours, after ARGUS",
-    cite=CITE,
+    cite="duan2025argus",
     differences="bisection of the interpolation weight replaces ARGUS's fixed one; code positions "
     "that are not needed return to the seed's code",
     generator="vqvae",
@@ -116,12 +100,6 @@ def argus_adaptive(
         rounds: Nearest partners that are tried per class.
         halvings: Bisection steps per partner.
         blocks: How many code positions are taken back at once, one pass each.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "argus-adaptive")).needs
-        'label'
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
         raise Problem(

@@ -7,6 +7,7 @@ from typing import Literal
 
 from hardcase.guides.corpus import Corpus, Fading
 from hardcase.methods.neurons import Profiles
+from hardcase.methods.parts import with_parts
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import Preset, method
@@ -14,21 +15,11 @@ from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Met
 from hardcase.spaces.pixel import Pixels
 from hardcase.types import Budget, Method, Model
 
-CITE = """@inproceedings{xie2019deephunter,
-  author    = {Xiaofei Xie and Lei Ma and Felix Juefei-Xu and Minhui Xue and Hongxu Chen and
-               Yang Liu and Jianjun Zhao and Bo Li and Jianxiong Yin and Simon See},
-  title     = {{DeepHunter}: A Coverage-Guided Fuzz Testing Framework for Deep Neural Networks},
-  booktitle = {International Symposium on Software Testing and Analysis (ISSTA)},
-  year      = {2019},
-  doi       = {10.1145/3293882.3330579},
-  url       = {https://arxiv.org/abs/1809.01266}
-}"""
-
 
 @method(
     "deephunter",
     paper="Xie et al., ISSTA 2019",
-    cite=CITE,
+    cite="xie2019deephunter",
     differences="from @code: brightness, contrast and blur are pixel changes, checked and "
     "repeatable, as the paper says; from the paper: a corpus per seed, signed differences, visible "
     "noise",
@@ -58,6 +49,9 @@ def deephunter(
     first: float = 1.0,
     power: bool = False,
     queries: int = 401,
+    space: str = "",
+    search: str = "",
+    objective: str = "",
 ) -> Method:
     """Metamorphic mutation guided by coverage: mutants that cover anything new are mutated again.
 
@@ -93,19 +87,16 @@ def deephunter(
         first: Probability of an entry that was never picked.
         power: The probability falls as a power, not linearly.
         queries: Query budget per seed.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "deephunter")).needs
-        'activations'
+        space: Another space: its name, or ``file.py:name``.
+        search: Another search, which the corpus then steers: its name, or ``file.py:name``.
+        objective: Another objective: its name, or ``file.py:name``.
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":
         mutator = replace(mutator, affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE))
     schedule = Fading(gamma, least, first, power=power)
     corpus = Corpus(profile.criterion(criterion, subject), LeavesLabel(), schedule, capacity)
-    return Method(
+    made = Method(
         space=Pixels(),
         search=Fuzzing(mutator=mutator, children=children),
         objective=Margin(),
@@ -116,3 +107,4 @@ def deephunter(
         keep="best-per-label",
         budget=Budget(queries=queries),
     )
+    return with_parts(made, space=space, search=search, objective=objective)

@@ -9,7 +9,6 @@ from typing import Any
 from hardcase.errors import choice
 from hardcase.guides.units import Deviating, FailingOnly
 from hardcase.methods.adapt import AS_CODED, TOY, adapt
-from hardcase.methods.adapt import CITE as ADAPT_CITE
 from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Reader, push
 from hardcase.objectives import Differential, Pushed, Sum
@@ -21,13 +20,6 @@ from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
 PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
-CITE = """@inproceedings{pei2017deepxplore,
-  author    = {Kexin Pei and Yinzhi Cao and Junfeng Yang and Suman Jana},
-  title     = {{DeepXplore}: Automated Whitebox Testing of Deep Learning Systems},
-  booktitle = {Symposium on Operating Systems Principles (SOSP)},
-  year      = {2017},
-  doi       = {10.1145/3132747.3132785}
-}"""
 _ALONE = (
     "deepxplore runs its one-model form, as no --peer was given: "
     "the seed's label falls and idle units rise."
@@ -37,7 +29,7 @@ _ALONE = (
 @method(
     "deepxplore@paper",
     paper=PAPER,
-    cite=CITE,
+    cite="pei2017deepxplore",
     differences="from @code: a random model deviates, a new idle neuron each step, several black "
     "squares at once; from the paper: networks see clipped 8-bit images, seeds are visited once "
     "and together",
@@ -72,6 +64,22 @@ def deepxplore_published(
     Differences from both: networks see clipped 8-bit images only (the walk itself is not clipped);
     seeds are correctly classified and visited once and together, so coverage is shared when a round
     ends (``campaign.shard=1``, ``campaign.round=1`` for one by one).
+
+    Args:
+        subject: The network under test.
+        profile: What white-box methods know of networks; a campaign supplies it.
+        peers: Networks that should agree with the subject.
+        constraint: What may change: ``light``, ``occlusion``, ``blackout`` or ``none`` (any pixel).
+        size: Side of a square in pixels; 0: as published.
+        count: Black squares that stay in place; 0: one that is drawn anew each step.
+        threshold: Activation above which a neuron counts as covered.
+        differ: Weight of the deviating model.
+        cover: Weight of the neuron that is pushed.
+        stride: Size of one step.
+        gradients: Gradient budget per seed.
+        probabilities: Use softmax probabilities in place of logits.
+        renew: Steps after which another neuron is drawn; 0: one neuron per walk.
+        deviating: Which model deviates: ``random`` or ``subject``.
     """
     if constraint not in CONSTRAINTS:
         raise choice("constraint", constraint, CONSTRAINTS)
@@ -107,7 +115,7 @@ def deepxplore_published(
 @method(
     "deepxplore",
     paper=PAPER,
-    cite=CITE,
+    cite="pei2017deepxplore",
     differences="from @paper and @code: clipped candidates, steps of 0.02 instead of 10, logits, "
     "any criterion with its own gradient, a new target every ten steps, the subject deviates, "
     "constraints as spaces, coverage learns from every query",
@@ -130,7 +138,7 @@ def deepxplore_published(
             make=adapt,
             options={**AS_CODED, "strategies": ("uncovered",)},
             paper=ADAPT_PAPER,
-            cite=ADAPT_CITE,
+            cite="lee2020adapt",
             differences="from deepxplore: one model, ten random uncovered neurons, ADAPT's loop, "
             "probabilities and raw gradients; from ADAPT's code: as for adapt@paper",
             facts={"peers": "none", "toy": TOY},
@@ -184,12 +192,6 @@ def deepxplore(
         gradients: Gradient budget per seed.
         renew: Steps after which guides choose anew what to push.
         deviating: Which network is to deviate: ``subject`` or ``random``.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "deepxplore")).needs
-        'gradients'
     """
     pushed = push(profile, criterion, subject, peers)
     spaces: dict[str, Space] = {

@@ -16,13 +16,6 @@ from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Objective, Probe
 
-CITE = """@inproceedings{xie2019diffchaser,
-  author    = {Xiaofei Xie and Lei Ma and Haijun Wang and Yuekang Li and Yang Liu and Xiaohong Li},
-  title     = {{DiffChaser}: Detecting Disagreements for Deep Neural Networks},
-  booktitle = {International Joint Conference on Artificial Intelligence (IJCAI)},
-  year      = {2019}
-}"""
-
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
@@ -52,7 +45,7 @@ class TowardClass:
 @method(
     "diffchaser",
     paper="Xie, Ma, Wang, Li, Liu and Li, IJCAI 2019",
-    cite=CITE,
+    cite="xie2019diffchaser",
     differences="population, rates and limits are ours; 8-bit images; our own static 8-bit copy; "
     "the perturbation can be capped",
     peers="quantised",
@@ -96,12 +89,6 @@ def diffchaser(
         rate: Share of the pixels that a mutation changes.
         reach: Largest change of a pixel, in units of [0, 1].
         int8: Who makes the 8-bit copy: ``own`` rounding or torch's ``fx``.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "diffchaser")).needs
-        'scores'
     """
     if not peers:
         raise Problem(

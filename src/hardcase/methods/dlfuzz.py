@@ -7,7 +7,6 @@ from typing import Any, Literal
 from hardcase.errors import Problem
 from hardcase.guides.units import Strategies
 from hardcase.methods.adapt import AS_CODED, TOY, adapt
-from hardcase.methods.adapt import CITE as ADAPT_CITE
 from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Push, deepxplore_neurons, facts, push
 from hardcase.objectives import Competitors, Pushed, Sum
@@ -19,14 +18,6 @@ from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 OWN = "strategies"
-CITE = """@inproceedings{guo2018dlfuzz,
-  author    = {Jianmin Guo and Yu Jiang and Yue Zhao and Quan Chen and Jiaguang Sun},
-  title     = {{DLFuzz}: Differential Fuzzing Testing of Deep Learning Systems},
-  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations of
-               Software Engineering (ESEC/FSE)},
-  year      = {2018},
-  doi       = {10.1145/3236024.3264835}
-}"""
 PUBLISHED: dict[str, Any] = {
     "cover": 0.5,
     "radius": 0.02,
@@ -43,7 +34,7 @@ PUBLISHED: dict[str, Any] = {
 @method(
     "dlfuzz",
     paper="Guo, Jiang, Zhao, Chen and Sun, ESEC/FSE 2018",
-    cite=CITE,
+    cite="guo2018dlfuzz",
     differences=(
         "from @paper and @code: clipped candidates, all four strategies (the fourth toward the"
         " threshold, as the paper says), any gain queues an entry, radius 0.3 instead of 0.02,"
@@ -97,7 +88,7 @@ PUBLISHED: dict[str, Any] = {
             make=adapt,
             options={**AS_CODED, "strategies": ("most", "least", "heavy")},
             paper=ADAPT_PAPER,
-            cite=ADAPT_CITE,
+            cite="lee2020adapt",
             differences=(
                 "from dlfuzz: three strategies take turns, neurons are the top of a list and not"
                 " drawn, ADAPT's loop, probabilities and raw gradients; from ADAPT's code: as for"
@@ -172,12 +163,6 @@ def dlfuzz(
         peek: Query an entry before guides choose what to push from it.
         clip: Keep every candidate in [0, 1] while it walks.
         gradients: Gradient budget per seed.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "dlfuzz")).needs
-        'gradients'
     """
     least = 0.0
     if criterion:

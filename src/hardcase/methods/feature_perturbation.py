@@ -16,19 +16,11 @@ from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method, Objective
 
-CITE = """@inproceedings{dunn2021features,
-  author    = {Isaac Dunn and Hadrien Pouget and Tom Melham and Daniel Kroening},
-  title     = {Exposing Previously Undetectable Faults in Deep Neural Networks},
-  booktitle = {ACM SIGSOFT International Symposium on Software Testing and Analysis (ISSTA)},
-  year      = {2021},
-  url       = {https://arxiv.org/abs/2106.00576}
-}"""
-
 
 @method(
     "feature-perturbation",
     paper="Dunn, Pouget, Melham and Kroening, ISSTA 2021",
-    cite=CITE,
+    cite="dunn2021features",
     differences="small Adam steps in units of each stage's spread, the norm bound enforced, and a "
     "bisection back towards the seed; the paper states neither optimiser nor step and only records "
     "the norm",
@@ -93,12 +85,6 @@ def feature_perturbation(
         places: Numbers of the activations to perturb; by default the early ones.
         checkpoint: Spend time to save memory in the generator.
         loss: What is raised: the logit margin, or minus the top confidence.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "feature-perturbation")).needs
-        'gradients'
     """
     chosen = space.places
     if places is not None:

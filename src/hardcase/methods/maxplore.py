@@ -21,12 +21,6 @@ from hardcase.types import Budget, Method, Model
 OWN = "strongest"
 FORMS = ("one", "topk", "multi")
 PER = ("filter", "layer")
-CITE = """@misc{lee2020maxplore,
-  author = {Te Wei Lee},
-  title  = {{MaXplore}: Deep Learning Testing Inputs Generation Based on {DeepXplore}},
-  year   = {2020},
-  note   = {report, Singapore Management University}
-}"""
 AS_CODED: dict[str, Any] = {"cover": 1.0, "stride": 0.15, "scale": False, "clip": False}
 """The report's and the code's loop: raw gradients, candidates that are not clipped."""
 _ALONE = (
@@ -38,7 +32,7 @@ _ALONE = (
 @method(
     "maxplore",
     paper="Te Wei Lee, report, Singapore Management University, 2020",
-    cite=CITE,
+    cite="lee2020maxplore",
     differences=(
         "from @paper and @code: clipped candidates, scaled instead of raw gradients, steps "
         "of 0.03, units weigh 0.1 instead of 1; groups by filter, as the code"
@@ -115,12 +109,6 @@ def maxplore(
         steps: Gradient steps of one walk.
         scale: Scale gradients by their root mean square.
         clip: Keep every candidate in [0, 1] while it walks.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "maxplore")).needs
-        'gradients'
     """
     guide = _guide(subject, profile, form, per, k, 1 if form == "one" else convolutions, walks)
     push = (cover, Pushed(guide.read, OWN))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hardcase.errors import Problem
+from hardcase.methods.parts import with_parts
 from hardcase.objectives import CrossEntropy, Margin, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches
 from hardcase.registry import method
@@ -13,35 +14,11 @@ from hardcase.searches.gradient import Direction, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
-PGD = """@inproceedings{madry2018pgd,
-  author    = {Aleksander Madry and Aleksandar Makelov and Ludwig Schmidt and Dimitris Tsipras and
-               Adrian Vladu},
-  title     = {Towards Deep Learning Models Resistant to Adversarial Attacks},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2018},
-  url       = {https://arxiv.org/abs/1706.06083}
-}"""
-FGSM = """@inproceedings{goodfellow2015fgsm,
-  author    = {Ian J. Goodfellow and Jonathon Shlens and Christian Szegedy},
-  title     = {Explaining and Harnessing Adversarial Examples},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2015},
-  url       = {https://arxiv.org/abs/1412.6572}
-}"""
-CW = """@inproceedings{carlini2017cw,
-  author    = {Nicholas Carlini and David Wagner},
-  title     = {Towards Evaluating the Robustness of Neural Networks},
-  booktitle = {IEEE Symposium on Security and Privacy (S\\&P)},
-  year      = {2017},
-  doi       = {10.1109/SP.2017.49},
-  url       = {https://arxiv.org/abs/1608.04644}
-}"""
-
 
 @method(
     "pgd",
     paper="Madry et al., ICLR 2018",
-    cite=PGD,
+    cite="madry2018pgd",
     differences="8-bit rounding inside the loop; a seed stops at its first failure",
 )
 def pgd(
@@ -52,6 +29,9 @@ def pgd(
     epsilon: float | None = None,
     stride: float | None = None,
     gradients: int = 40,
+    space: str = "",
+    search: str = "",
+    objective: str = "",
 ) -> Method:
     """Projected gradient descent in an L∞ or L2 ball around the seed.
 
@@ -71,6 +51,9 @@ def pgd(
             colour 8/255, in L2 0.5.
         stride: Size of one step; by default 2.5 times the radius over the number of steps.
         gradients: Gradient budget per seed.
+        space: Another space: its name, or ``file.py:name``.
+        search: Another search: its name, or ``file.py:name``.
+        objective: Another objective: its name, or ``file.py:name``.
 
     Example:
         >>> import hardcase as hc
@@ -84,7 +67,7 @@ def pgd(
     direction: Direction = sign if norm == "linf" else unit
     stride = 2.5 * epsilon / gradients if stride is None else stride
     jitter = epsilon if norm == "linf" else epsilon / 100
-    return Method(
+    made = Method(
         space=Pixels(ball),
         search=GradientAscent(stride=max(stride, 0.5 / 255), direction=direction, jitter=jitter),
         objective=CrossEntropy() if target is None else TargetMargin(target),
@@ -93,12 +76,13 @@ def pgd(
         budget=Budget(gradients=gradients),
         details={"options": {"epsilon": epsilon, "stride": stride}},
     )
+    return with_parts(made, space=space, search=search, objective=objective, shape=shape)
 
 
 @method(
     "fgsm",
     paper="Goodfellow et al., ICLR 2015",
-    cite=FGSM,
+    cite="goodfellow2015fgsm",
     differences="the L∞ radius is rounded down to whole grey levels; networks see 8-bit images",
 )
 def fgsm(
@@ -138,7 +122,7 @@ def fgsm(
 @method(
     "cw",
     paper="Carlini and Wagner, IEEE S&P 2017",
-    cite=CW,
+    cite="carlini2017cw",
     differences="box constraint by clamping instead of tanh; 8-bit rounding inside the loop",
     toy={"steps": 20, "rounds": 3},
 )
@@ -167,11 +151,6 @@ def cw(
         rounds: Trade-off weights that are tried.
         stride: Adam's step size.
         confidence: Logit margin by which the wrong class must lead.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.methods.cw(steps=20).needs
-        'gradients'
     """
     _positive(stride=stride)
     return Method(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
+from hardcase.methods.parts import with_parts
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, TargetMargin
 from hardcase.oracles import LeavesLabel, Reaches, Splits, Surprising
 from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Codes, Crossing, Exits
-from hardcase.searches.evolution import Evolution
 from hardcase.searches.genetic import Genetic
 from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.hill_climbing import HillClimbing
@@ -19,25 +18,7 @@ from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
 
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
-SBST = """@inproceedings{kang2020sinvad,
-  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
-  title     = {{SINVAD}: Search-based Image Space Navigation for {DNN} Image Classifier Test Input
-               Generation},
-  booktitle = {International Workshop on Search-Based Software Testing (SBST), {ICSE} Workshops},
-  year      = {2020},
-  url       = {https://arxiv.org/abs/2005.09296}
-}"""
-TOSEM = """@article{kang2024sinvad,
-  author    = {Sungmin Kang and Robert Feldt and Shin Yoo},
-  title     = {Deceiving Humans and Machines Alike: Search-based Test Input Generation for {DNNs}
-               Using Variational Autoencoders},
-  journal   = {ACM Transactions on Software Engineering and Methodology (TOSEM)},
-  volume    = {33},
-  number    = {4},
-  year      = {2024},
-  doi       = {10.1145/3635706}
-}"""
-CITE = (SBST, TOSEM)
+CITE = ("kang2020sinvad", "kang2024sinvad")
 GENETIC = "mutation size per seed; failure against the verified label, on the 8-bit image"
 """Where both genetic searches depart from the authors' code."""
 TEXT = {
@@ -51,8 +32,6 @@ TEXT = {
 """SINVAD's Figure 3 and Equation 1 where the authors' code does otherwise."""
 DRAWS = 24
 """Codes drawn from the prior where there are no partners."""
-RETREAT = 8
-"""Halvings of the way back to the seed from the first witnessed failure."""
 
 
 @method(
@@ -107,12 +86,6 @@ def sinvad_code(
         reset: Share of coordinates that go back to the seed's.
         generations: 500, targeted 100, as in the code (the text gives no number).
         distance: Of what the search holds (code), or of the image encoded again (Eq. 1).
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "sinvad@code")).needs
-        'label'
     """
     oracle = LeavesLabel() if target is None else Reaches(target)
     generations = generations or (500 if target is None else 100)
@@ -170,15 +143,7 @@ def sinvad(
     space: Space,
     partners: Codes | None = None,
     target: int | None = None,
-    subject: Model | None = None,
-    witnesses: Sequence[Model] = (),
     *,
-    search: Literal["auto", "boundary", "adam", "evolution"] = "auto",
-    residual: bool | None = None,
-    stride: float = 0.05,
-    aim: float = 12.0,
-    gradients: int = 300,
-    queries: int = 400,
     classes: int = 4,
     neighbours: int = 50,
     cuts: tuple[float, ...] = (0.05, 0.25),
@@ -186,6 +151,8 @@ def sinvad(
     shorten: int = 40,
     closing: int = 10,
     every: bool = False,
+    search: str = "",
+    objective: str = "",
 ) -> Method:
     """Nearest failing code in a VAE's latent space, along steps between neighbouring classes.
 
@@ -205,24 +172,13 @@ def sinvad(
     steps are drawn from the prior. With `every`, each other class is a goal of its own, and the
     nearest code that reaches it is kept.
 
-    With witnesses there is no boundary to walk to, but a region in which the subject errs and they
-    do not: it is searched for from the seed's own code, by Adam where the subject gives gradients
-    and by an evolution strategy where it does not, and the way back to the seed is halved.
+    With witnesses a code fails only where they keep the label; the walks stay the same, by queries
+    alone. `sinvad_gradient` follows the gradients of subject and witnesses instead.
 
     Args:
         space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         target: Targeted search: only this predicted class counts as a failure.
-        subject: The network under test, which decides what ``auto`` is; a campaign fills it in.
-        witnesses: Networks that must keep the label; a campaign fills them in.
-        search: ``boundary`` walks to the subject's boundary, ``adam`` and ``evolution`` climb the
-            joint score; ``auto`` is ``boundary`` without witnesses.
-        residual: Add to every image what the generator's reconstruction of the seed lacks; by
-            default with witnesses, whose search then begins at the seed itself.
-        stride: Step of Adam in the code.
-        aim: Logits by which witnesses should keep the label where the budget allows.
-        gradients: Gradient budget per seed of Adam.
-        queries: Query budget per seed of the evolution strategy.
         classes: How many of the nearest other classes are tried.
         neighbours: Codes of each class whose mean is walked toward.
         cuts: Shares of coordinates that a shortened step keeps.
@@ -230,6 +186,8 @@ def sinvad(
         shorten: Attempts to leave coordinates out of the step that was found.
         closing: Last bisection steps toward the seed.
         every: Keep the nearest failure of every class, not of the nearest alone.
+        search: Another search: its name, or ``file.py:name``.
+        objective: Another objective: its name, or ``file.py:name``.
 
     Example:
         >>> import hardcase as hc
@@ -240,38 +198,18 @@ def sinvad(
         >>> len(hc.search(toy_subject(), toy_images(4), method=method))
         4
     """
-    if residual or (residual is None and witnesses):
-        space = WithResidual(space)
-    oracle = LeavesLabel() if target is None else Reaches(target)
-    if search == "auto" and witnesses:
-        search = "adam" if subject is not None and subject.offers == "gradients" else "evolution"
-    if search in ("adam", "evolution"):
-        objective = Margin() if target is None else TargetMargin(target)
-        climbing = search == "adam"
-        return Method(
-            space=space,
-            aim=aim if climbing else 0.0,
-            search=AdamAscent(stride=stride, retreat=RETREAT)
-            if climbing
-            else Evolution(retreat=RETREAT),
-            objective=objective,
-            oracle=oracle,
-            until="budget",
-            needs="gradients" if climbing else "label",
-            budget=Budget(queries=1 + gradients + RETREAT, gradients=gradients)
-            if climbing
-            else Budget(queries=queries),
-        )
     if every and (target is not None or partners is None):
         raise Problem(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
-    classes = classes if partners is None or not every else int(partners.label.max())
+    oracle = LeavesLabel() if target is None else Reaches(target)
     goals = DRAWS
     if partners is not None:
-        goals = classes if target is None else 1
-    once = shorten + closing
-    return Method(
+        goals = int(partners.label.max()) if every else classes
+        if target is not None:
+            goals = 1
+    ends = goals if every else 1
+    made = Method(
         space=space,
         search=Crossing(
             codes=partners,
@@ -290,9 +228,60 @@ def sinvad(
         needs="label",
         keep="best-per-label" if every else "best",
         budget=Budget(
-            queries=1 + (len(cuts) + 1) * goals * (1 + halvings) + (goals if every else 1) * once
+            queries=1 + (len(cuts) + 1) * goals * (1 + halvings) + ends * (shorten + closing)
         ),
     )
+    return with_parts(made, search=search, objective=objective)
+
+
+@method(
+    "sinvad-gradient",
+    paper="ours, after Kang, Feldt and Yoo (SINVAD) and Song et al. 2018",
+    cite=(*CITE, "song2018unrestricted"),
+    differences="Adam on the code in place of a search by queries; the seed's own detail is kept",
+    generator="vae",
+)
+def sinvad_gradient(
+    space: Space,
+    target: int | None = None,
+    *,
+    residual: bool = True,
+    stride: float = 0.05,
+    aim: float = 12.0,
+    gradients: int = 300,
+    retreat: int = 8,
+    search: str = "",
+    objective: str = "",
+) -> Method:
+    """Adam on a VAE's code until the subject leaves a label that witnesses keep.
+
+    Where witnesses must keep the label there is no boundary to walk to, but a region in which the
+    subject errs and they do not. It is searched for from the seed's own code, along the gradients
+    of all of them, and the way back to the seed is halved. Of SINVAD it has the latent space alone.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
+        target: Targeted search: only this predicted class counts as a failure.
+        residual: Add to every image what the generator's reconstruction of the seed lacks, so that
+            the search begins at the seed itself.
+        stride: Step of Adam in the code.
+        aim: Logits by which witnesses should keep the label where the budget allows.
+        gradients: Gradient budget per seed.
+        retreat: Halvings of the way back to the seed from the first (witnessed) failure.
+        search: Another search, such as ``evolution`` for a black box, or ``file.py:name``.
+        objective: Another objective: its name, or ``file.py:name``.
+    """
+    made = Method(
+        space=WithResidual(space) if residual else space,
+        aim=aim,
+        search=AdamAscent(stride=stride, retreat=retreat),
+        objective=Margin() if target is None else TargetMargin(target),
+        oracle=LeavesLabel() if target is None else Reaches(target),
+        until="budget",
+        needs="gradients",
+        budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
+    )
+    return with_parts(made, search=search, objective=objective)
 
 
 @method(
@@ -359,12 +348,6 @@ def sinvad_surprise(
         stride: First standard deviation of a move.
         adapt: How the move's size changes after a pass.
         per_class: One density per predicted class, or one for all.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "sinvad-surprise")).needs
-        'activations'
     """
     surprise, layer = likelihood(subject, profile, per_class=per_class)
     objective = Surprise(surprise, layer, goal)
@@ -408,12 +391,6 @@ def sinvad_between(
         classes: How many of the nearest other classes are tried.
         walks: Walks from every seed.
         halvings: Bisection steps of each walk toward the boundary.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "sinvad-between")).needs
-        'scores'
     """
     reach = 1.5 if partners is not None else 4.0
     return Method(
@@ -463,12 +440,6 @@ def sinvad_between_code(
         elite: Best individuals that survive a generation unchanged.
         spread: Standard deviation of the first population around the seed's code.
         generations: Most generations per seed.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "sinvad-between@code")).needs
-        'scores'
     """
     return Method(
         space=space,

@@ -31,19 +31,10 @@ _NUMBERS = (
 )
 
 
-CITE = """@inproceedings{odena2019tensorfuzz,
-  author    = {Augustus Odena and Catherine Olsson and David Andersen and Ian Goodfellow},
-  title     = {{TensorFuzz}: Debugging Neural Networks with Coverage-Guided Fuzzing},
-  booktitle = {International Conference on Machine Learning (ICML)},
-  year      = {2019},
-  url       = {https://proceedings.mlr.press/v97/odena19a.html}
-}"""
-
-
 @method(
     "tensorfuzz",
     paper="Odena, Olsson, Andersen and Goodfellow, ICML 2019",
-    cite=CITE,
+    cite="odena2019tensorfuzz",
     differences="8-bit copy by default instead of float16 (copy=float16); images in [0, 1]; a "
     "corpus per seed; exact nearest neighbours",
     peers="quantised",
@@ -88,12 +79,6 @@ def tensorfuzz(
         capacity: Entries that the corpus of a seed holds at most.
         queries: Query budget per seed.
         copy: The arithmetic of the copy that is made where no peer is named.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> toy_world().build(resolve("method", "tensorfuzz")).needs
-        'scores'
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
     novelty = Measure("novelty", Outputs(classes, threshold))

@@ -11,11 +11,14 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase.searches.boundary import Bisection, Crossing, Exits
     from hardcase.searches.carlini_wagner import CarliniWagner
+    from hardcase.searches.evolution import Evolution
     from hardcase.searches.fuzzing import Fuzzing, Metamorphic, WhiteNoise
     from hardcase.searches.genetic import Genetic, PixelGenetic
     from hardcase.searches.gradient import AdamAscent, Fan, GradientAscent, raw, rms, sign, unit
     from hardcase.searches.hill_climbing import HillClimbing
+    from hardcase.searches.illumination import Illumination
     from hardcase.searches.interpolation import Interpolation
+    from hardcase.searches.standins import StandIns
     from hardcase.searches.worklist import Worklist
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -281,6 +281,7 @@ def check_resumable_state(
     )
 
 
+SEARCH_LAWS = ("neighbours", "deterministic", "changes nothing", "resumable state")
 CHECKS = (
     check_finds_failures,
     check_findings_fail,
@@ -348,6 +349,11 @@ def method_facts(part: Part) -> dict[str, Any]:
     """
     made = digit_world().build(part)
     return {"needs": made.needs, "budget": _spent(made.budget), "laws": _laws()}
+
+
+def search_facts(part: Part) -> dict[str, Any]:
+    """The laws of a search: those of the methods that walk with it."""
+    return {"laws": [law for law in _laws() if law in SEARCH_LAWS]}
 
 
 def _spent(budget: Budget) -> str:

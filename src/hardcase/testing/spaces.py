@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from hardcase.randomness import Rng, stream
+from hardcase.registry import Part
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images
 from hardcase.types import Images, Seeds, Space
+
+LAWS = ("decodes what it encodes", "projects once", "rows independent", "edits nothing in place")
+"""What `check_space` holds a space to."""
+
+
+def space_facts(part: Part) -> dict[str, Any]:
+    """The laws of a space."""
+    return {"laws": list(LAWS)}
 
 
 def check_space(space: Space, *, images: Images | None = None, tolerance: float = 1e-3) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.methods.natural import natural, natural_blackbox
+from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.models.health import answers
 from hardcase.models.pretrained.synsets import COUNT
 from hardcase.models.pretrained.synsets import imagenet as imagenet_classes

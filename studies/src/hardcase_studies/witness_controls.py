@@ -25,11 +25,11 @@ from torch import Tensor
 from hardcase.campaign.loop import enter, run_shard
 from hardcase.campaign.record import Campaign, Keep, Limits, limits
 from hardcase.errors import Problem, choice
+from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.methods.deepxplore import deepxplore
-from hardcase.methods.natural import natural, natural_blackbox
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.pgd import pgd
-from hardcase.methods.sinvad import sinvad
+from hardcase.methods.sinvad import sinvad_gradient
 from hardcase.models.health import answers
 from hardcase.models.wrappers import LabelOnly
 from hardcase.objectives import with_witnesses
@@ -105,8 +105,8 @@ SEARCHES = {
     for one in (
         StudiedSearch("natural", lambda here, shape: natural(shape), 0.3),
         StudiedSearch(
-            "sinvad",
-            lambda here, shape: sinvad(here.latent, subject=here.subject, witnesses=here.witnesses),
+            "sinvad-gradient",
+            lambda here, shape: sinvad_gradient(here.latent),
             0.5,
             generates=True,
         ),
@@ -596,12 +596,7 @@ def _rivals_in(
             {"peers": here.witnesses},
         ),
         "latent with an auxiliary classifier (after Song et al. 2018)": (
-            sinvad(
-                here.latent,
-                subject=here.subject,
-                witnesses=here.witnesses[:1],
-                gradients=steps,
-            ),
+            sinvad_gradient(here.latent, gradients=steps),
             {"witnesses": here.witnesses[:1], "margin": 0.0},
         ),
     }

@@ -5,7 +5,7 @@ import json
 import torch
 
 import hardcase as hc
-from hardcase.methods.natural import natural, natural_blackbox
+from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.models.subject import Subject
 from hardcase.randomness import Rng
 from hardcase.spaces.appearance import Appearance

@@ -8,35 +8,18 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hardcase.errors import Problem
+from hardcase.methods.parts import built, with_parts
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import method, resolve
+from hardcase.registry import method
 from hardcase.searches.evolution import Evolution
 from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.standins import StandIns
 from hardcase.spaces.appearance import Appearance, appearance
 from hardcase.types import Budget, Method, Model, Space
-from hardcase.usercode import guarded
 
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
-CITE = (
-    "pei2017deepxplore",
-    """@inproceedings{song2018unrestricted,
-  title = {Constructing Unrestricted Adversarial Examples with Generative Models},
-  author = {Song, Yang and Shu, Rui and Kushman, Nate and Ermon, Stefano},
-  booktitle = {NeurIPS},
-  year = {2018},
-  note = {arXiv:1805.07894}
-}""",
-    """@inproceedings{xiao2018spatially,
-  title = {Spatially Transformed Adversarial Examples},
-  author = {Xiao, Chaowei and Zhu, Jun-Yan and Li, Bo and He, Warren and Liu, Mingyan
-    and Song, Dawn},
-  booktitle = {ICLR},
-  year = {2018},
-  note = {arXiv:1801.02612}
-}""",
-)
+CITE = ("pei2017deepxplore", "song2018unrestricted", "xiao2018spatially")
 AIM = 12.0
 """What witnesses are asked for, in logits; chosen on the development half of mnist5k."""
 SMALL = 64
@@ -52,6 +35,8 @@ def natural(
     stride: float = 0.1,
     retreat: int = 6,
     aim: float | None = None,
+    search: str = "",
+    objective: str = "",
 ) -> Method:
     """The seed's own image, bent and lit otherwise, until the subject leaves a label others keep.
 
@@ -70,6 +55,8 @@ def natural(
         retreat: Halvings of the way back toward the seed.
         aim: Logits by which witnesses should keep the label where the budget allows; by default
             12 for small images, for photographs no more than the campaign's margin.
+        search: Another search: its name, or ``file.py:name``.
+        objective: Another objective: its name, or ``file.py:name``.
     """
     made = _space(space, shape)
     small = max(shape[1:]) <= SMALL
@@ -77,7 +64,7 @@ def natural(
         gradients = 100 if small else 60
     if aim is None:
         aim = AIM if small else 0.0
-    return Method(
+    found = Method(
         space=made,
         aim=aim,
         search=AdamAscent(stride=stride, retreat=retreat),
@@ -88,6 +75,7 @@ def natural(
         budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
         details={"space": _record(made), "options": {"gradients": gradients}},
     )
+    return with_parts(found, search=search, objective=objective)
 
 
 @method(
@@ -180,29 +168,11 @@ def _space(text: str, shape: tuple[int, int, int]) -> Space:
     if text == "auto":
         text = "warp" if max(shape[1:]) <= SMALL and shape[0] == 1 else "warp*light"
     if text.rpartition(":")[0].endswith(".py"):
-        return _own_space(text, shape)
+        own: Space = built("space", text, shape)
+        return own
     return appearance(text, shape=shape)
 
 
 def _record(space: Space) -> dict[str, Any]:
     """What run.json says of the space, for whoever builds it again."""
     return space.to_record() if isinstance(space, Appearance) else {"name": space.name}
-
-
-def _own_space(text: str, shape: tuple[int, int, int]) -> Space:
-    """A space of a user's file: a class or function that takes nothing, or the images' shape."""
-    part = resolve("space", text)
-    unknown = [name for name in part.given if name != "shape"]
-    if unknown:
-        raise Problem(
-            f"space {text} takes {unknown[0]!r}, which no campaign can give it.",
-            "A space of your own may ask for `shape`; everything else needs a default.",
-        )
-    with guarded(f"space {text}"):
-        made = part(**dict.fromkeys(part.given, shape))
-    if not isinstance(made, Space):
-        raise Problem(
-            f"{text} makes a {type(made).__name__}, which is no space.",
-            "A space has name, keeps_code, encode, decode, project and distance.",
-        )
-    return made

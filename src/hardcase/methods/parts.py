@@ -1,0 +1,66 @@
+"""Parts that a user names in place of a method's own: a space, a search, an objective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hardcase.errors import Problem
+from hardcase.registry import resolve
+from hardcase.types import Method, Objective, Search, Space
+from hardcase.usercode import guarded
+
+__all__ = ["built", "with_parts"]
+_ROLES: dict[str, tuple[type, str]] = {
+    "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
+    "search": (Search, "A search has init and step."),
+    "objective": (Objective, "An objective takes a probe and returns a score for each row."),
+}
+
+
+def with_parts(
+    method: Method,
+    *,
+    space: str = "",
+    search: str = "",
+    objective: str = "",
+    shape: tuple[int, int, int] | None = None,
+) -> Method:
+    """Return the method with other parts where they are named.
+
+    Args:
+        method: The method with its own parts.
+        space: Name of a space, or ``file.py:name``; empty: the method's own.
+        search: Name of a search, or ``file.py:name``.
+        objective: Name of an objective, or ``file.py:name``.
+        shape: Channels, height and width of the images, for a space that asks for them.
+
+    Raises:
+        Problem: If what is named is no such part, or asks for what no campaign has.
+    """
+    named = {"space": space, "search": search, "objective": objective}
+    changes: dict[str, Any] = {
+        kind: built(kind, spec, shape) for kind, spec in named.items() if spec
+    }
+    if search:
+        changes["needs"] = resolve("search", search).facts.get("needs", method.needs)
+    return replace(method, **changes)
+
+
+def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
+    """Return the part that `spec` names, made with its own options and the images' shape."""
+    part = resolve(kind, spec)
+    if kind == "objective" and part.given == ("probe",):  # a plain function is an objective itself
+        return part.make
+    unknown = [name for name in part.given if name != "shape"]
+    if unknown:
+        raise Problem(
+            f"{kind} {spec} takes {unknown[0]!r}, which no campaign can give it.",
+            f"A {kind} of your own may ask for `shape`; everything else needs a default.",
+        )
+    protocol, contract = _ROLES[kind]
+    with guarded(f"{kind} {spec}"):
+        made = part(**dict.fromkeys(part.given, shape))
+    if not isinstance(made, protocol):
+        raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
+    return made
