@@ -533,7 +533,8 @@ class Context:
     def options(self) -> dict[str, Any]:
         """The method's options, checked, as is everything else that is asked of the method."""
         part = self._row
-        check_offer(part, self.subject.name, self.subject.offers, OFFERS)
+        if not self._settings.get("search"):  # another search has needs of its own
+            check_offer(part, self.subject.name, self.subject.offers, OFFERS)
         taken = {*part.given, *({"criterion"} & part.options.keys())}
         flags = {"target": "target", "generator": "space", "criterion": "criterion"}
         for flag, needed in flags.items():

@@ -15,7 +15,7 @@ ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
-    "methods/parts methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
+    "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",

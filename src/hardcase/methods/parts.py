@@ -56,7 +56,7 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
     if unknown:
         raise Problem(
             f"{kind} {spec} takes {unknown[0]!r}, which no campaign can give it.",
-            f"A {kind} of your own may ask for `shape`; everything else needs a default.",
+            "Such a part may ask for `shape`; everything else needs a default.",
         )
     protocol, contract = _ROLES[kind]
     with guarded(f"{kind} {spec}"):
