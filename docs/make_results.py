@@ -1,7 +1,8 @@
-"""Writes the tables of RESULTS.md and docs from the stored results, between their marks. It measures nothing.
+"""Draw the figures of docs/results from the stored results, and fill what the pages say of their sources. It measures nothing.
 
 A stored result is ``results/NAME.json``: name, command, commit, seeds, data (its hash), device, versions, notes, columns and rows (a
-mapping from column to value). ``<!-- results: NAME -->`` begins its table in a page, ``<!-- end of results -->`` ends it.
+mapping from column to value). A page has ``<!-- figure: NAME -->`` and ``<!-- sources: NAME NAME -->`` marks, each closed by
+``<!-- end -->``; between them this program writes the picture with its caption, and where each number comes from.
 """
 
 from __future__ import annotations
@@ -9,110 +10,318 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+Estimate = tuple[float, float, float]
+"""A value with the two ends of its interval (both the value itself where there is none)."""
+Point = tuple[str, Estimate, str]
+"""One row of a dot plot: its name, its estimate and its colour."""
 
 KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
-MARKS = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+MARKS = re.compile(r"<!-- (figure|sources): ([\w -]+?) -->\n.*?<!-- end -->", re.DOTALL)
+OURS, THEIRS, CONTROL, WARN = "#1f6f8b", "#c8553d", "#7a7a7a", "#b8860b"
+UNKNOWN = "from an earlier version, commit unknown"
 
 
 def stored(path: Path) -> dict[str, Any]:
-    """One result; what its schema lacks is an error that names it."""
+    """Return one result; what its schema lacks is an error that names it."""
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     missing = [key for key in KEYS if key not in record]
     wrong = [row for row in record.get("rows", []) if set(row) != set(record.get("columns", []))]
     if missing or wrong or record["name"] != path.stem:
         raise SystemExit(f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}")
-    cells = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]] if record["columns"] == CELLS else []
-    if len(set(cells)) < len(cells):
-        raise SystemExit(f"{path}: {len(cells) - len(set(cells))} cells would hide others of the same place")
+    if record["columns"] == CELLS:
+        places = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]]
+        if len(set(places)) < len(places):
+            raise SystemExit(f"{path}: {len(places) - len(set(places))} cells would hide others of the same place")
     return record
 
 
-def reached(row: dict[str, Any]) -> str:
-    """Whether a figure lies where its goal (``goal at least 0.8``, ``goal at most 8``) wants it."""
-    found = re.fullmatch(r"goal (?:at (least|most) )?([\d.e+]+)", str(row["against"]))
-    if found is None:
-        return "no goal"
-    below = found[1] == "most"
-    met = row["value"] <= float(found[2]) if below else row["value"] >= float(found[2])
-    return "reached" if met else "not reached"
+class Tables:
+    """The tables of stored results, looked up by a part of their title."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+
+    def rows(self, name: str, title: str = "") -> dict[str, dict[str, Any]]:
+        """Return the rows of the first table whose title begins with `title`."""
+        record = stored(self.results / f"{name}.json")
+        if record["columns"] != CELLS:
+            first = record["columns"][0]
+            return {str(row[first]): row for row in record["rows"]}
+        titles = [row["table"] for row in record["rows"] if row["table"].startswith(title)]
+        rows: dict[str, dict[str, Any]] = {}
+        for row in record["rows"]:
+            if row["table"] == titles[0]:
+                rows.setdefault(row["row"], {})[row["column"]] = row["value"]
+        return rows
 
 
-def table(record: dict[str, Any]) -> str:
-    """The rows as a table, the notes below it; figures that all have goals say whether each was reached, and tables that were kept
-    cell by cell stand as they were."""
-    columns = record["columns"]
-    rows = record["rows"]
-    if columns == CELLS:
-        return _tables(record)
-    if rows and all(str(row.get("against", "")).startswith("goal ") for row in rows):
-        columns = [*(name for name in columns if name != "command"), "outcome"]
-        rows = [{**row, "outcome": reached(row)} for row in rows]
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    for row in rows:
-        cells = (_cell(row[column]).replace("|", "\\|") for column in columns)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"
+NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?"
 
 
-def _tables(record: dict[str, Any]) -> str:
-    """Every table of a result that keeps cells, each under its title."""
-    lines = []
-    for title in dict.fromkeys(row["table"] for row in record["rows"]):
-        own = [row for row in record["rows"] if row["table"] == title]
-        columns = list(dict.fromkeys(row["column"] for row in own))
-        cells = {(row["row"], row["column"]): str(row["value"]).replace("|", "\\|") for row in own}
-        lines += ["", f"*{title}*", "", f"| | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
-        for name in dict.fromkeys(row["row"] for row in own):
-            lines.append(f"| {name} | {' | '.join(cells.get((name, column), '') for column in columns)} |")
-    return "\n".join([*lines, *(f"\n{note}" for note in record["notes"])]) + "\n"
+def estimate(text: object) -> Estimate:
+    """Read ``93.7 % [90.9 %, 96.1 %]`` or ``25 of 30 = 83.3% [66, 93]``; without an interval all three numbers are the value."""
+    words = str(text).rpartition("= ")[2].replace("**detected** ", "").replace("not detected ", "")
+    numbers = [float(found.replace(",", "")) for found in re.findall(NUMBER, words)]
+    if "[" in words:
+        return numbers[0], numbers[1], numbers[2]
+    return numbers[0], numbers[0], numbers[0]
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def dots(axis: Any, points: Sequence[Point], label: str) -> None:
+    """Draw one row per point, the first on top, with its interval as a line."""
+    for place, (_, (value, low, high), colour) in enumerate(points):
+        axis.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
+        axis.plot([value], [place], "o", color=colour, markersize=4.5)
+    axis.set_yticks(range(len(points)), [name for name, _, _ in points])
+    axis.set_ylim(len(points) - 0.4, -0.6)
+    axis.set_xlabel(label)
+    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+
+
+def sinvad_gap(tables: Tables, figure: Any) -> None:
+    rows = tables.rows("sinvad-rq2", "Table 3")
+    axis = figure.subplots()
+    dots(axis, [(name, estimate(row["mean gap"]), OURS) for name, row in rows.items()], "mean top-two gap (mnist5k)")
+    axis.axvline(float(rows["sinvad"]["paper"]), color=THEIRS, linestyle="--", label="published, MNIST")
+    axis.legend(frameon=False)
+
+
+def sinvad_labels(tables: Tables, figure: Any) -> None:
+    names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
+    for axis, pair in zip(figure.subplots(1, 2, sharey=True), ("0 and 1", "2 and 5"), strict=True):
+        for row in tables.rows("sinvad-rq3", f"Detection rates: {pair}").values():
+            shares = [key for key in row if key != "measure"]
+            axis.plot([float(key) for key in shares], [float(row[key]) for key in shares], "o-", markersize=3, label=names.get(row["measure"], row["measure"]))
+        axis.set_title(f"classes {pair} mixed")
+        axis.set_xlabel("share of mixed labels")
+    figure.axes[0].set_ylabel("rate above the unmixed network")
+    figure.axes[0].legend(frameon=False)
+
+
+def argus_errors(tables: Tables, figure: Any) -> None:
+    runs = {"LeNet-5, MNIST": "argus-table1-mnist", "LeNet-4, MNIST": "argus-table1-mnist-lenet4"}
+    runs |= {"VGG-16, CIFAR-10": "argus-table1-cifar10-vgg16", "ResNet-18, CIFAR-10": "argus-table1-cifar10"}
+    for axis, (title, name) in zip(figure.subplots(1, 4, sharey=True), runs.items(), strict=True):
+        wanted = {f"ARGUS 0.{tenth}": tenth / 10 for tenth in (1, 2, 3)}
+        for column, colour, shape in (("ER", OURS, "o"), ("ER, kept", CONTROL, "s")):
+            found = {row["method"]: estimate(row[column]) for row in tables.rows(name, "ARGUS, Tables").values() if row["method"] in wanted}
+            for method, (value, low, high) in found.items():
+                axis.errorbar(wanted[method], value, [[value - low], [high - value]], fmt=shape, color=colour, markersize=4)
+        published = {row["method"]: estimate(row["ER"])[0] for row in tables.rows(name, "the same, as published").values()}
+        axis.plot(list(wanted.values()), [published[method] for method in wanted], "x--", color=THEIRS)
+        axis.set_title(title)
+        axis.set_xlabel("mix")
+        axis.set_xticks(list(wanted.values()))
+    figure.axes[0].set_ylabel("error rate, %")
+    for colour, shape, label in ((OURS, "o", "all originals"), (CONTROL, "s", "correct originals"), (THEIRS, "x--", "published")):
+        figure.axes[0].plot([], [], shape, color=colour, label=label)
+    figure.axes[0].legend(frameon=False)
+
+
+def argus_retraining(tables: Tables, figure: Any) -> None:
+    rows = tables.rows("argus-table2-mnist", "Table 2")
+    points = [(name, estimate(row["points above images again"]), OURS) for name, row in rows.items() if row.get("points above images again")]
+    axis = figure.subplots()
+    dots(axis, points, "points of accuracy above training images again")
+    axis.axvline(0, color=CONTROL, linewidth=0.8)
+
+
+def features_faults(tables: Tables, figure: Any) -> None:
+    rows = tables.rows("features-rq1", "Share of seeds")
+    faults = [name for name in rows if name != "faults detected"]
+    methods = list(rows[faults[0]])
+    axis = figure.subplots()
+    shares = [[estimate(rows[fault][method])[0] for method in methods] for fault in faults]
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for row, fault in enumerate(faults):
+        for column, method in enumerate(methods):
+            detected = str(rows[fault][method]).startswith("**")
+            style = {"weight": "bold"} if detected else {"alpha": 0.55}
+            tone = "white" if shares[row][column] > 0.5 else "black"
+            axis.text(column, row, f"{shares[row][column]:+.2f}", ha="center", va="center", color=tone, **style)
+    axis.set_xticks(range(len(methods)), methods, rotation=25, ha="right")
+    axis.set_yticks(range(len(faults)), faults)
+
+
+def features_transfer(tables: Tables, figure: Any) -> None:
+    points: list[Point] = []
+    for name, row in tables.rows("features-rq3", "Transfer").items():
+        network = name.removesuffix(" (2)")
+        points.append((f"{network}, {row['method']}", estimate(row["l2:1.5"]), OURS))
+        points.append(("… of those whose label others keep", estimate(row["l2:1.5, of these"]), CONTROL))
+    dots(figure.subplots(), points, "networks robust in L2 keep the label, %")
+
+
+def maxplore_units(tables: Tables, figure: Any) -> None:
+    left, right = figure.subplots(1, 2)
+    dots(left, [(name, estimate(row["units raised an image"]), OURS) for name, row in tables.rows("maxplore", "RQ2").items()], "units raised per image")
+    rows = tables.rows("maxplore", "k against")
+    right.plot([float(k) for k in rows], [estimate(row["label kept, %"])[0] for row in rows.values()], "o-", color=OURS)
+    right.set_xlabel("k (Topk, per filter)")
+    right.set_ylabel("label kept, %")
+
+
+def coverage_kept(tables: Tables, figure: Any) -> None:
+    colours = {"random neuron": THEIRS, "no coverage": CONTROL, "PGD": WARN, "witnesses, no coverage": CONTROL}
+    for axis, loop in zip(figure.subplots(1, 2), ("deepxplore", "dlfuzz"), strict=True):
+        rows = tables.rows("coverage-matrix", f"{loop}: adversarial inputs")
+        points = [(name, estimate(row["seeds a run, label kept"]), colours.get(name, OURS)) for name, row in rows.items()]
+        dots(axis, sorted(points, key=lambda point: -point[1][0]), "of 30 seeds, label kept")
+        axis.set_title(loop)
+
+
+def natural_size(tables: Tables, figure: Any) -> None:
+    rows = tables.rows("witness-controls", "Rates at matched size")
+    chosen = {"natural": OURS, "natural, filter": CONTROL, "sinvad": "#6a4c93", "pgd 0.2": THEIRS, "flow of every pixel (after stAdv)": WARN}
+    axis = figure.subplots()
+    for name, colour in chosen.items():
+        rates = [estimate(rows[name][f"confirmed with L2 ≤ {size}"]) for size in (3, 4, 5)]
+        ends = [[value - low for value, low, _ in rates], [high - value for value, _, high in rates]]
+        axis.errorbar([3, 4, 5], [value for value, _, _ in rates], ends, fmt="o-", color=colour, markersize=4, label=name)
+    axis.set_xticks([3, 4, 5])
+    axis.set_xlabel("largest L2 distance from the seed")
+    axis.set_ylabel("confirmed, % of seeds")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def natural_rates(tables: Tables, figure: Any) -> None:
+    left, right = figure.subplots(1, 2, sharey=True)
+    rows = tables.rows("witness-controls", "e. Rivals")
+    for axis, column, title in ((left, "confirmed", "usual judge"), (right, "untaught", "held-out judge")):
+        dots(axis, [(name, estimate(row[column]), OURS) for name, row in rows.items()], "confirmed, % of seeds")
+        axis.set_title(title)
+
+
+def natural_photographs(tables: Tables, figure: Any) -> None:
+    row = tables.rows("natural-imagenet", "Natural failures")["natural"]
+    points = [
+        ("failing", estimate(row["found"]), OURS),
+        ("witness (Lite1) keeps the label", estimate(row["witnessed"]), OURS),
+        ("ResNet-50 keeps the label", estimate(row["zoo:resnet50-imagenet"]), OURS),
+        ("both scorers keep it", estimate(row["all scorers"]), OURS),
+        ("both, search without witness", estimate(row["all scorers, no witness"]), CONTROL),
+        ("both, witness as a filter", estimate(row["a. all scorers, filter"]), CONTROL),
+    ]
+    dots(figure.subplots(), points, "% of 867 photographs")
+
+
+def judges_auroc(tables: Tables, figure: Any) -> None:
+    points: list[Point] = []
+    runs = {"digits, judge of mnist5k": "rated-digits", "digits, judge of MNIST": "rated-digits-mnist", "photographs": "rated-photographs"}
+    for title, name in runs.items():
+        for row, colour in (("label kept, all", OURS), ("valid, all", CONTROL)):
+            points.append((f"{title}: {row.removesuffix(', all')}", estimate(tables.rows(name, "AUROC")[row]["AUROC"]), colour))
+    dots(figure.subplots(), points, "AUROC against people's answers")
+
+
+def speed_gpu(tables: Tables, figure: Any) -> None:
+    rows = [row for row in tables.rows("bench-gpu").values() if str(row["unit"]).startswith("of bare networks")]
+    axis = figure.subplots()
+    dots(axis, [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows], "rate, of the bare networks'")
+    for place, row in enumerate(rows):
+        goal = float(row["against"].rpartition(" ")[2])
+        axis.plot([goal, goal], [place - 0.3, place + 0.3], color=THEIRS)
+
+
+Drawing = Callable[[Tables, Any], None]
+FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
+    "sinvad-gap": (sinvad_gap, (6, 1.8), ["sinvad-rq2"], "Gap between the two greatest probabilities, three forms of the search, on `mnist5k`."),
+    "sinvad-labels": (sinvad_labels, (8, 3), ["sinvad-rq3"], "Mixed labels: how far each measure rises, mean of three trainings."),
+    "argus-errors": (
+        argus_errors, (9.5, 2.8),
+        ["argus-table1-mnist", "argus-table1-mnist-lenet4", "argus-table1-cifar10-vgg16", "argus-table1-cifar10"],
+        "Error rates by mix: all originals, correctly classified originals, and the paper's.",
+    ),
+    "argus-retraining": (argus_retraining, (6, 2.2), ["argus-table2-mnist"], "Retraining LeNet-5 on full MNIST, beside as many training images again."),
+    "features-faults": (features_faults, (7.5, 3.4), ["features-rq1"], "Seeds whose planted trait moved, faulty minus clean network; bold: detected."),
+    "features-transfer": (features_transfer, (6.5, 2.6), ["features-rq3"], "Findings that networks robust in L2 still read as the seed's class."),
+    "maxplore-units": (maxplore_units, (7.5, 2.2), ["maxplore"], "Units raised per image, and labels kept as k grows."),
+    "coverage-kept": (coverage_kept, (8.5, 4.6), ["coverage-matrix"], "Seeds per run whose label another network keeps; red: a random neuron. Bootstrap intervals over 6 runs."),
+    "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Confirmed findings at matched size, full MNIST."),
+    "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
+    "natural-photographs": (natural_photographs, (6, 2.2), ["natural-imagenet"], "Photographs, EfficientNet-Lite0."),
+    "judges-auroc": (judges_auroc, (6, 2.2), ["rated-digits", "rated-digits-mnist", "rated-photographs"], "Agreement with rated images."),
+    "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
+}  # fmt: skip
+
+
+def draw(root: Path) -> None:
+    """Write every figure as an SVG whose bytes depend on the stored results alone."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hardcase", "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7})
+    matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
+    from matplotlib.figure import Figure
+
+    folder = root / "docs/pictures/results"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (drawing, size, _, _) in FIGURES.items():
+        figure = Figure(figsize=size, layout="constrained")
+        drawing(Tables(root / "results"), figure)
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+
+
+def source(name: str, results: Path) -> str:
+    """Return a link to a stored result with the commit that made it."""
+    commit = stored(results / f"{name}.json")["commit"]
+    made = f"commit {commit[:7]}" if commit else UNKNOWN
+    return f"[{name}](../../results/{name}.json) ({made})"
 
 
 def rendered(text: str, results: Path) -> str:
-    """`text` with every marked table as its stored result says."""
-    return MARKS.sub(lambda found: found[1] + table(stored(results / f"{found[2]}.json")) + found[3], text)
+    """Return `text` with every mark filled as the stored results say."""
+
+    def filled(found: re.Match[str]) -> str:
+        kind, names = found[1], found[2].split()
+        if kind == "figure":
+            _, _, sources, caption = FIGURES[names[0]]
+            said = ", ".join(source(name, results) for name in sources)
+            body = f"![{caption}](../pictures/results/{names[0]}.svg)\n\n*{caption} Data: {said}.*"
+        else:
+            lines = [f"- {source(name, results)}: `{stored(results / f'{name}.json')['command']}`" for name in names]
+            body = "\n".join(lines)
+        return f"<!-- {kind}: {found[2]} -->\n\n{body}\n\n<!-- end -->"
+
+    return MARKS.sub(filled, text)
 
 
-NUMBER = r"([+-]?\d*\.?\d+(?:e[+-]?\d+)?)"
-INTERVAL = re.compile(rf"{NUMBER}(?: ?%| points?)? ?[\[(]{NUMBER} ?%?(?:,| to) {NUMBER} ?%?[\])]")
-"""An estimate and the interval behind it, as pages write them."""
-BY_HAND = ("questions", "open-items")
-"""Pages of words that are kept beside the results; their numbers are those of others."""
+SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
+"""Numbers that were measured, as pages write them: with decimals, before a percent sign, or counts of a whole."""
 
 
 def unbacked(text: str, results: Path) -> list[str]:
-    """Estimates with intervals in `text`, outside marked tables, that no stored result has, rounded as there."""
-    known = [
-        found
-        for path in results.glob("*.json")
-        if path.stem not in BY_HAND
-        for found in INTERVAL.findall(path.read_text(encoding="utf-8"))
-    ]
-    said = INTERVAL.finditer(MARKS.sub("", text))
-    return [one[0] for one in said if not any(all(map(_alike, one.groups(), other)) for other in known)]
+    """Return numbers of a page that no stored result it links has, rounded as there or as a percentage of it."""
+    names = set(re.findall(r"results/([\w-]+)\.json", text)) or {path.stem for path in results.glob("*.json")}
+    kept: set[float] = set()
+    for name in names:
+        record = stored(results / f"{name}.json")
+        words = json.dumps([record["rows"], record["notes"]], ensure_ascii=False)
+        kept |= {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+", words)}
+    prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", MARKS.sub("", text), flags=re.DOTALL)
+    return [number for number in SAID.findall(prose) if not _known(number, kept)]
 
 
-def _alike(said: str, kept: str) -> bool:
-    """Whether `said` is the number that was kept, or as a percentage of it, rounded."""
+def _known(said: str, kept: set[float]) -> bool:
+    value = abs(float(said.replace(",", "")))
     half = 0.5001 * 10.0 ** -len(said.partition(".")[2])
-    return any(abs(float(said) - scale * float(kept)) <= half for scale in (1, 100))
+    return any(abs(value - scale * number) <= half for number in kept for scale in (1, 100))
 
 
 def pages(root: Path) -> list[Path]:
-    return [root / "RESULTS.md", *sorted((root / "docs").glob("*.md"))]
+    """Return the pages that report measurements."""
+    return [root / "RESULTS.md", *sorted((root / "docs/results").glob("*.md"))]
 
 
 def main() -> None:
     root = Path(__file__).parent.parent
+    draw(root)
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
         page.write_text(rendered(text, root / "results"), encoding="utf-8")

@@ -1,9 +1,7 @@
-"""Writes docs/catalogue.md from the catalogue that ``hardcase list`` shows, and the measured table of docs/scale.md from
-results/bench-cpu.json, so that they never disagree."""
+"""Write docs/catalogue.md from the catalogue that ``hardcase list`` shows, and docs/configuration.md from the model of the configuration."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import get_type_hints
@@ -27,41 +25,6 @@ def section(kind: str) -> str:
         cells = (str(row.get(key, "")).replace("|", "\\|") for key in ("summary", "needs", "paper"))
         lines.append(f"| `{row['name']}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-MEASURED = ("<!-- measured: written by make docs -->", "<!-- end of measured -->")
-SCALE = (
-    "workers-2-speedup", "ray-2-speedup", "resume-start-million", "seconds-per-seed-sinvad", "seconds-per-seed-pgd",
-    "store-share-sinvad", "store-share-pgd", "store-per-finding", "store-bytes-per-finding", "store-bytes-noise",
-    "belief-share-sinvad", "belief-share-pgd", "verified-view", "memory-seeds-2500", "memory-seeds-20000",
-)  # fmt: skip
-
-
-def measured(text: str, results: Path) -> str:
-    """`text` with the rows of the table between the two marks as they stand in `results`."""
-    known = {row["name"]: row for row in json.loads(results.read_text())["rows"]} if results.is_file() else {}
-    before, first, rest = text.partition(MEASURED[0])
-    _, last, after = rest.partition(MEASURED[1])
-    lines = [first, "| figure | value | compared with |", "|---|---|---|"]
-    for name in SCALE:
-        row = known.get(name)
-        own = "belief" if name.startswith(("belief", "verified")) else "scale"
-        value = f"{row['value']:.3g} {row['unit']}" if row else f"not measured yet: `python -m benchmarks {own}`"
-        lines.append(f"| `{name}` | {value} | {row['against'] if row else ''} |")
-    return before + "\n".join([*lines, *calculated({name: row["value"] for name, row in known.items()}), last]) + after
-
-
-def calculated(known: dict[str, float]) -> list[str]:
-    """One million seeds on more cores: the time for a seed divided by the cores, as well used as two of them were."""
-    lines = ["", "Calculated from it, one million seeds on CPU cores of one thread, in hours:", ""]
-    lines += ["| method | a seed | 1 core | 8 cores | 64 cores, Ray |", "|---|---|---|---|---|"]
-    used = [known.get(name, 0.0) / 2 for name in ("workers-2-speedup", "ray-2-speedup")]
-    for method in ("pgd", "sinvad"):
-        each = known.get(f"seconds-per-seed-{method}", 0.0)
-        hours = [each * 1e6 / 3600 / (cores * part) for cores, part in zip((1, 8, 64), (1.0, *used), strict=True) if part]
-        row = [f"{1000 * each:.3g} ms", *(f"{value:.3g}" for value in hours)] if each and len(hours) == 3 else ["not yet"] * 4
-        lines.append(f"| `{method}` | {' | '.join(row)} |")
-    return lines
 
 
 CONFIGURATION = """# Configuration
@@ -103,9 +66,6 @@ def main() -> None:
     here = Path(__file__).parent
     (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
     (here / "configuration.md").write_text(configuration(), encoding="utf-8")
-    scale = here / "scale.md"
-    results = here.parent / "results" / "bench-cpu.json"
-    scale.write_text(measured(scale.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

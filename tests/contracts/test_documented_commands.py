@@ -22,6 +22,8 @@ PAGES = [
     ROOT / "study/README.md",
 ]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
+STORED = re.compile(r"<!-- sources:.*?<!-- end -->", re.S)
+"""Commands that made stored results, as their version understood them."""
 PLACEHOLDER = re.compile(r"…|\.\.\.|\||\[-|\[C|<")
 """A line that has such is a form to fill in, not a command."""
 
@@ -35,7 +37,8 @@ def fences(page, *languages):
 def commands(page):
     """What a reader may type, and whether it is whole: lines of blocks are, running text only names."""
     lines = "\n".join(fences(page, "", "sh", "bash", "console")).replace("\\\n", " ").splitlines()
-    named = re.findall(r"`(hardcase [^`\n]+)`", FENCE.sub("", page.read_text(encoding="utf-8")))
+    text = STORED.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))
+    named = re.findall(r"`(hardcase [^`\n]+)`", text)
     for line, whole in [*((line, True) for line in lines), *((line, False) for line in named)]:
         line = re.sub(r"\s#.*", "", line).strip().removeprefix("$ ")
         if line.startswith("hardcase ") and not PLACEHOLDER.search(line):
@@ -129,7 +132,7 @@ def test_short_ones_run(words, capsys):
 
 def test_readme_is_one_page():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 75
+    assert len(lines) <= 60
 
 
 def test_every_page_is_on_the_site():
